@@ -1,0 +1,1 @@
+"""The controller of a node: publishes ResourceSlices and keeps them true."""

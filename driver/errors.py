@@ -1,0 +1,82 @@
+"""The tree of errors that the driver raises, each saying what happened and whether a retry can help.
+
+    DriverError
+    ├── ConfigError            permanent   a flag, a file or the node configuration is wrong
+    ├── NvmlError              retryable   an NVML call failed (driver.nvml.api knows the kinds)
+    ├── ApiError               retryable   the Kubernetes API refused or did not answer (driver.kube.errors)
+    ├── ClaimError
+    │   ├── ClaimRefused       permanent   the claim can never be prepared as it stands
+    │   └── ClaimBlocked       retryable   something that passes stands in the way
+    ├── HardwareChanged        permanent   the device is not the one that was published
+    ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing
+    └── StorageError           retryable   the journal or a CDI spec could not be written or read
+
+Library errors are translated once, where they enter, with ``raise ... from``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DriverError(Exception):
+    """Something went wrong that a person has to understand.
+
+    ``what`` names the thing and what happened to it; ``way_out`` says what to do about it, or is
+    empty where nothing can be done. ``retryable`` tells whether the same call can succeed later
+    without anybody changing the request.
+    """
+
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, what: str, way_out: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.way_out = way_out
+
+    def __str__(self) -> str:
+        kind = "retryable" if self.retryable else "permanent"
+        sentence = f"{self.what}: {self.way_out}" if self.way_out else self.what
+        return f"{sentence} ({kind})"
+
+
+class ConfigError(DriverError):
+    """A flag, a file or the node configuration cannot be used."""
+
+    retryable = False
+
+
+class NvmlError(DriverError):
+    """An NVML call did not give an answer; the kinds are in ``driver.nvml.api``."""
+
+
+class ApiError(DriverError):
+    """The Kubernetes API refused a request or did not answer; the kinds are in ``driver.kube.errors``."""
+
+
+class ClaimError(DriverError):
+    """A claim cannot be prepared."""
+
+
+class ClaimRefused(ClaimError):
+    """The claim can never be prepared as it stands: it has to be changed or created anew."""
+
+    retryable = False
+
+
+class ClaimBlocked(ClaimError):
+    """Something that passes stands in the way of the claim, another claim's device for example."""
+
+
+class HardwareChanged(DriverError):
+    """The device that the claim was given is not the one that sits there now."""
+
+    retryable = False
+
+
+class NodeIncomplete(DriverError):
+    """The node lacks a file or a device node that the NVIDIA driver should have made."""
+
+
+class StorageError(DriverError):
+    """A file that must not be lost could not be written or read."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API edge: transport, errors, reflector, events."""

@@ -1,0 +1,1 @@
+"""gpuctl, the command of the operator."""

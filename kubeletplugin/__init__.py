@@ -1,0 +1,1 @@
+"""The kubelet plugin of a node: prepares and unprepares claims."""
