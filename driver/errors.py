@@ -7,6 +7,7 @@
     ├── ClaimError
     │   ├── ClaimRefused       permanent   the claim can never be prepared as it stands
     │   └── ClaimBlocked       retryable   something that passes stands in the way
+    │       └── DeviceHeld     retryable   another claim still holds the device
     ├── HardwareChanged        permanent   the device is not the one that was published
     ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing
     └── StorageError           retryable   the journal or a CDI spec could not be written or read
@@ -66,6 +67,10 @@ class ClaimRefused(ClaimError):
 
 class ClaimBlocked(ClaimError):
     """Something that passes stands in the way of the claim, another claim's device for example."""
+
+
+class DeviceHeld(ClaimBlocked):
+    """Another claim still holds a device of this one: it is let go when that claim is unprepared."""
 
 
 class HardwareChanged(DriverError):

@@ -1,0 +1,123 @@
+"""Reads a ResourceClaim (resource.k8s.io/v1) as the kubelet plugin needs it: what was allocated by us.
+
+A claim is input from outside. Its structure was checked by the API server, its opaque configuration
+by nobody; nothing here trusts either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from driver.errors import ClaimBlocked, ClaimRefused
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedDevice:
+    """One allocation result that is ours.
+
+    ``request`` is ``<request>`` or ``<request>/<subrequest>``; ``consumed_capacity`` holds quantities
+    as text and is empty for devices that are not shared.
+    """
+
+    request: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    admin_access: bool = False
+    consumed_capacity: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def top_request(self) -> str:
+        """The request without its subrequest: what the kubelet compares containers' claims with."""
+        return self.request.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimConfig:
+    """An opaque configuration for our driver; ``requests`` empty means every request."""
+
+    source: str
+    requests: tuple[str, ...]
+    parameters: Mapping[str, Any]
+
+    def applies_to(self, device: AllocatedDevice) -> bool:
+        """A name matches the request itself and, where it names no subrequest, all of its subrequests."""
+        return not self.requests or device.request in self.requests or device.top_request in self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An allocated claim, reduced to what one driver has to do for it, in allocation order."""
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[AllocatedDevice, ...]
+    configs: tuple[ClaimConfig, ...]
+
+    def configs_of(self, device: AllocatedDevice) -> tuple[ClaimConfig, ...]:
+        """What configures ``device``, weakest first: class before claim, later wins. Duplicates stay
+        (schedulers up to 1.36 repeat an entry once per request); applying one twice is harmless."""
+        matching = [config for config in self.configs if config.applies_to(device)]
+        return tuple(sorted(matching, key=lambda config: config.source != "FromClass"))
+
+
+def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
+    """Read the API object of the claim with this ``uid``; results of other drivers are skipped.
+
+    Raises ClaimRefused when the claim was replaced or is malformed, ClaimBlocked when it is not
+    allocated (any more): the scheduler may still do it.
+    """
+    try:
+        metadata = stored["metadata"]
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        if metadata["uid"] != uid:
+            raise ClaimRefused(
+                f"claim {name} has UID {metadata['uid']}, but UID {uid} was asked for: it was replaced",
+                "delete the pod, so that it is made anew with the claim that exists now",
+            )
+        allocation = stored.get("status", {}).get("allocation")
+        if allocation is None:
+            raise ClaimBlocked(
+                f"claim {name} is not allocated",
+                "wait for the scheduler, or delete the pod if it was bound by hand",
+            )
+        devices = allocation.get("devices", {})
+        return Claim(
+            metadata["namespace"],
+            metadata["name"],
+            uid,
+            tuple(_device(result) for result in devices.get("results", ()) if result["driver"] == driver),
+            tuple(_configs(devices.get("config", ()), driver)),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ClaimRefused(
+            f"the claim with UID {uid} is not a resource.k8s.io/v1 ResourceClaim: {error!r}",
+            "create the claim anew",
+        ) from error
+
+
+def _device(result: Mapping[str, Any]) -> AllocatedDevice:
+    return AllocatedDevice(
+        str(result["request"]),
+        str(result["pool"]),
+        str(result["device"]),
+        result.get("shareID"),
+        result.get("adminAccess") is True,
+        tuple(sorted((str(key), str(value)) for key, value in result.get("consumedCapacity", {}).items())),
+    )
+
+
+def _configs(entries: Any, driver: str) -> list[ClaimConfig]:
+    found = []
+    for entry in entries:
+        opaque = entry.get("opaque")
+        if opaque is not None and opaque["driver"] == driver:
+            found.append(
+                ClaimConfig(
+                    str(entry.get("source", "")), tuple(entry.get("requests") or ()), opaque["parameters"]
+                )
+            )
+    return found

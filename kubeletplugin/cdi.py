@@ -1,0 +1,133 @@
+"""Builds the CDI spec of a claim (Container Device Interface, containerEdits) from what was found.
+
+Pure: the same input gives the same bytes. Every edit is harmless when it is applied twice, since a
+kubelet up to 1.36.3 may hand a device over more than once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from driver.names import CDI_CLASS, CDI_VENDOR
+from kubeletplugin.device_nodes import DeviceNode
+from kubeletplugin.driver_files import DriverFiles
+
+_READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+_SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
+
+
+@dataclass(frozen=True, slots=True)
+class CdiDevice:
+    """One device of the spec: its CDI name and the nodes that only this device brings."""
+
+    name: str
+    nodes: tuple[DeviceNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaths:
+    """Where the container runtime, which runs on the host, finds what this process sees below a root."""
+
+    seen: Path
+    on_host: Path
+
+    def of(self, below_root: str) -> str:
+        """The host's path of a path below ``seen``; any other path is the same on the host."""
+        path = Path(below_root)
+        if path.is_relative_to(self.seen):
+            return str(self.on_host / path.relative_to(self.seen))
+        return below_root
+
+
+def build_spec(
+    devices: Sequence[CdiDevice],
+    control: Sequence[DeviceNode],
+    files: DriverFiles,
+    host: HostPaths,
+) -> bytes:
+    """The spec file of a claim, in the lowest CDI version that it needs, as JSON."""
+    edits = {
+        # void: the NVIDIA container runtime must not add what an image's variable asks for.
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": [_node(node, host) for node in control],
+        "mounts": _mounts(files, host),
+        "hooks": _hooks(files, host),
+    }
+    spec: dict[str, Any] = {
+        "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
+        "devices": [
+            {
+                "name": device.name,
+                "containerEdits": {"deviceNodes": [_node(node, host) for node in device.nodes]},
+            }
+            for device in devices
+        ],
+        "containerEdits": {key: value for key, value in edits.items() if value},
+    }
+    spec = {"cdiVersion": lowest_version(spec), **spec}
+    return json.dumps(spec, separators=(",", ":")).encode() + b"\n"
+
+
+def lowest_version(spec: Mapping[str, Any]) -> str:
+    """The lowest CDI version whose features cover the spec (SPEC.md, released versions)."""
+    names = [device["name"] for device in spec["devices"]]
+    edits = [spec["containerEdits"], *(device["containerEdits"] for device in spec["devices"])]
+    nodes = [node for edit in edits for node in edit.get("deviceNodes", ())]
+    if any("hostPath" in node for node in nodes) or any(not name[0].isalpha() for name in names):
+        return "0.5.0"
+    return "0.3.0"
+
+
+def _node(node: DeviceNode, host: HostPaths) -> dict[str, Any]:
+    host_path = host.of(node.below_root)
+    entry: dict[str, Any] = {"path": node.path}
+    if host_path != node.path:
+        entry["hostPath"] = host_path
+    # Type, major and minor keep the device allowed when the cgroup is rewritten after a systemd reload.
+    return {**entry, "type": "c", "major": node.major, "minor": node.minor, "permissions": "rw"}
+
+
+def _mount(host_path: str, container_path: str, options: list[str]) -> dict[str, Any]:
+    return {"hostPath": host_path, "containerPath": container_path, "options": options}
+
+
+def _mounts(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
+    def on_host(path: str) -> str:
+        return host.of(str(host.seen / path.lstrip("/")))
+
+    mounts = [
+        _mount(on_host(path), path, _READ_ONLY)
+        for path in (*files.libraries, *files.binaries, *files.firmware)
+    ]
+    mounts += [_mount(on_host(path), path, _SOCKET) for path in files.sockets]
+    if files.hook is None:
+        # Without the hook nobody makes the links: each becomes a mount of what it points to.
+        mounts += [_mount(on_host(link.path), link.path, _READ_ONLY) for link in files.links]
+    return mounts
+
+
+def _hooks(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
+    if files.hook is None:
+        return []
+    path = host.of(str(host.seen / files.hook.lstrip("/")))
+    links = [part for link in files.links for part in ("--link", f"{link.target}::{link.path}")]
+    folders = [part for folder in files.library_folders for part in ("--folder", folder)]
+    calls = (
+        # These two every release of the hook has; it fails the container on a command it does not know.
+        ["create-symlinks", *links],
+        ["update-ldcache", *folders],
+    )
+    return [
+        {
+            "hookName": "createContainer",
+            "path": path,
+            "args": [PurePosixPath(path).name, *call],
+            "env": ["NVIDIA_CTK_DEBUG=false"],
+        }
+        for call in calls
+        if call != ["create-symlinks"]
+    ]

@@ -1,0 +1,71 @@
+"""Keeps the CDI specs of claims in the folder that the container runtime reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from driver.durable import write_durably
+from driver.errors import StorageError
+from driver.names import CDI_CLASS, CDI_VENDOR, cdi_spec_file_name, is_safe_uid
+
+_PREFIX = f"{CDI_VENDOR}-{CDI_CLASS}_"
+
+
+class CdiStore:
+    """One spec file per claim, written atomically: the runtime sees a whole spec or none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, uid: str) -> bytes | None:
+        """The spec of a claim, or None when there is none. Raises StorageError when it cannot be read."""
+        path = self._folder / cdi_spec_file_name(uid)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"reading {path} failed: {error.strerror}", "check the disk") from error
+
+    def write(self, uid: str, spec: bytes) -> None:
+        """Write a claim's spec durably. Raises StorageError."""
+        write_durably(self._folder / cdi_spec_file_name(uid), spec, 0o644)
+
+    def remove(self, uid: str) -> None:
+        """Remove a claim's spec if it is there. Raises StorageError.
+
+        The removal need not survive a crash: a spec without a journal entry is removed at the next start.
+        """
+        path = self._folder / cdi_spec_file_name(uid)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"removing {path} failed: {error.strerror}", f"make {self._folder} writable"
+            ) from error
+
+    def uids(self) -> tuple[str, ...]:
+        """The claims that have a spec here, sorted."""
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise StorageError(
+                f"listing {self._folder} failed: {error.strerror}", "set --cdi-dir to a folder of the runtime"
+            ) from error
+        uids = (
+            name.removeprefix(_PREFIX).removesuffix(".json")
+            for name in names
+            if name.startswith(_PREFIX) and name.endswith(".json")
+        )
+        return tuple(sorted(uid for uid in uids if is_safe_uid(uid)))
+
+    def device_names(self, uid: str) -> tuple[str, ...]:
+        """The CDI device names in a claim's spec; empty when it is missing or unreadable as JSON."""
+        try:
+            spec = json.loads(self.read(uid) or b"{}")
+            return tuple(str(device["name"]) for device in spec.get("devices", ()))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return ()

@@ -1,0 +1,76 @@
+"""Looks up device nodes of the NVIDIA driver: that they exist, and their type, major and minor."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from driver.errors import NodeIncomplete
+
+NVIDIA_MAJOR = 195
+"""The character device major of /dev/nvidiaN and nvidiactl (Linux, Documentation/admin-guide/devices.txt)."""
+
+REQUIRED_CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+OPTIONAL_CONTROL_NODES = ("/dev/nvidia-modeset",)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A character device: ``path`` in the container, ``below_root`` where it lies on this side."""
+
+    path: str
+    below_root: str
+    major: int
+    minor: int
+
+
+class DeviceFolder:
+    """The device nodes below a driver root that has a ``dev`` of its own, else those of the node."""
+
+    def __init__(self, driver_root: Path) -> None:
+        self._driver_root = driver_root
+
+    @property
+    def root(self) -> Path:
+        """The folder whose ``dev`` is used: a driver container's when it has the control node."""
+        own = (self._driver_root / "dev/nvidiactl").exists()
+        return self._driver_root if own else Path("/")
+
+    def find(self, path: str) -> DeviceNode | None:
+        """The character device at the absolute ``path``, or None when there is none."""
+        below_root = self.root / path.lstrip("/")
+        try:
+            status = below_root.stat()
+        except OSError:
+            return None
+        if not stat.S_ISCHR(status.st_mode):
+            return None
+        return DeviceNode(path, str(below_root), os.major(status.st_rdev), os.minor(status.st_rdev))
+
+    def require(self, path: str) -> DeviceNode:
+        """The character device at ``path``; raises NodeIncomplete when it is missing."""
+        node = self.find(path)
+        if node is None:
+            raise NodeIncomplete(
+                f"the device node {path} is missing below {self.root}",
+                "load the NVIDIA kernel modules and run nvidia-modprobe -u -c 0, or nvidia-smi, on the node",
+            )
+        return node
+
+    def require_gpu(self, minor: int) -> DeviceNode:
+        """The node of the GPU with this minor; raises NodeIncomplete also when it is another GPU's."""
+        node = self.require(f"/dev/nvidia{minor}")
+        if node.major == NVIDIA_MAJOR and node.minor != minor:
+            raise NodeIncomplete(
+                f"the device node {node.path} has minor {node.minor} and so belongs to another GPU",
+                "remove it and run nvidia-modprobe on the node",
+            )
+        return node
+
+    def control(self) -> tuple[DeviceNode, ...]:
+        """The nodes that every CUDA program needs, and those that it gets where they exist."""
+        required = [self.require(path) for path in REQUIRED_CONTROL_NODES]
+        optional = [node for path in OPTIONAL_CONTROL_NODES if (node := self.find(path))]
+        return (*required, *optional)

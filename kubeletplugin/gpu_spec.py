@@ -1,0 +1,59 @@
+"""Gathers what the CDI spec of some GPUs needs from NVML, sysfs, the device nodes and the driver's files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from driver.inventory import Discovery, GpuIdentity
+from driver.pci import drm_nodes
+
+from driver.errors import HardwareChanged
+from driver.model import PciAddress
+from kubeletplugin.cdi import CdiDevice, HostPaths, build_spec
+from kubeletplugin.device_nodes import DeviceFolder
+from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.entry import HeldDevice
+
+
+class GpuSpecs:
+    """Makes the CDI spec for GPUs as they are now: minors move over reboots, libraries with upgrades."""
+
+    def __init__(
+        self, discovery: Discovery, sysfs_root: Path, driver_root: DriverRoot, host: HostPaths
+    ) -> None:
+        self._discovery = discovery
+        self._sysfs_root = sysfs_root
+        self._driver_root = driver_root
+        self._nodes = DeviceFolder(driver_root.path)
+        self._host = host
+
+    def identities(self, gpus: Sequence[PciAddress]) -> dict[str, GpuIdentity]:
+        """UUID and minor of each GPU, fresh from NVML, by PCI address. Raises NvmlError."""
+        return {str(pci): self._discovery.identity(pci) for pci in gpus}
+
+    def spec(self, devices: Sequence[HeldDevice], identities: Mapping[str, GpuIdentity]) -> bytes:
+        """The spec of a claim's devices.
+
+        Raises HardwareChanged when a GPU is not the one that the journal names, NodeIncomplete when a
+        device node or the driver's libraries are missing.
+        """
+        cdi_devices = []
+        for held in devices:
+            identity = identities[held.pci]
+            if held.uuid != identity.uuid:
+                raise changed_board(held.device, held.uuid, identity.uuid)
+            names = drm_nodes(self._sysfs_root, PciAddress.parse(held.pci))
+            found = (self._nodes.find(f"/dev/dri/{name}") for name in names)
+            drm = tuple(node for node in found if node is not None)
+            cdi_devices.append(CdiDevice(held.cdi_device, (self._nodes.require_gpu(identity.minor), *drm)))
+        return build_spec(cdi_devices, self._nodes.control(), self._driver_root.files(), self._host)
+
+
+def changed_board(device: str, expected_uuid: str, found_uuid: str) -> HardwareChanged:
+    """The refusal for a device whose GPU was exchanged since it was published."""
+    return HardwareChanged(
+        f"device {device} was published as {expected_uuid}, but {found_uuid} sits there now: "
+        "the GPU was exchanged",
+        "delete the pod, so that it is scheduled anew",
+    )

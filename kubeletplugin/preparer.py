@@ -1,0 +1,262 @@
+"""Prepares and unprepares claims: plan, journal, CDI spec, answer; and back.
+
+Every step may be the last before a crash. What a step leaves behind is either found again by the
+next call for the claim, which does the rest or undoes it, or by the reconciler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from driver.claims import read_claim
+from driver.errors import (
+    ApiError,
+    ClaimRefused,
+    DeviceHeld,
+    DriverError,
+    NodeIncomplete,
+    NvmlError,
+    StorageError,
+)
+from driver.names import cdi_qualified_name, is_safe_uid
+from kubeletplugin.cdi_store import CdiStore
+from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.entry import Entry, HeldDevice
+from kubeletplugin.gpu_spec import GpuSpecs, changed_board
+from kubeletplugin.journal import Journal
+from kubeletplugin.locks import KeyedLocks
+from kubeletplugin.plan import PlannedDevice, answer, gpus_held, gpus_of, plan, refuse_if_held
+
+_WAITED_FOR = (ApiError, DeviceHeld, NodeIncomplete, NvmlError)
+_FIRST_DELAY_SECONDS = 0.25
+_LONGEST_DELAY_SECONDS = 2.0
+_LOCK_SECONDS = 40.0
+_ANSWER_SECONDS = 2.0
+
+
+def boottime_ns() -> int:
+    """Nanoseconds since the machine started, suspend included: the same clock in every process."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose claims these are: the driver, the pool of this node, and the boot that is running."""
+
+    driver: str
+    pool: str
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the preparer asks of the world besides the hardware.
+
+    ``get_claim(namespace, name)`` is the API object, raising ApiError or ClaimRefused when there is
+    none. ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None when unknown.
+    ``complain(claim, error)`` tells the user once that a call waits. ``step(name)`` follows the steps.
+    """
+
+    get_claim: Callable[[str, str], dict[str, Any]]
+    published_uuid: Callable[[str], str | None]
+    complain: Callable[[ClaimRef, DriverError], None]
+    step: Callable[[str], None]
+
+
+class Preparer:
+    """The claims of one node. Any number of calls may run at once."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        journal: Journal,
+        locks: KeyedLocks,
+        specs: GpuSpecs,
+        store: CdiStore,
+        ports: Ports,
+        patience_seconds: float = 40.0,
+    ) -> None:
+        self._identity = identity
+        self._journal = journal
+        self._locks = locks
+        self._specs = specs
+        self._store = store
+        self._ports = ports
+        self._patience_seconds = patience_seconds
+
+    def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
+        """Hand the claim's devices out: afterwards its CDI spec is there, and stays.
+
+        What passes by itself is waited for up to the patience, since the kubelet comes back only after
+        60 to 90 s. Raises DriverError; then the claim holds nothing that it did not hold before.
+        """
+        if not is_safe_uid(claim.uid):
+            raise ClaimRefused(
+                f"the claim's UID {claim.uid[:64]!r} is no UID", "ask with the UID of the API object"
+            )
+        end = time.monotonic() + min(self._patience_seconds, call.remaining_seconds() - _ANSWER_SECONDS)
+        delay, complained = _FIRST_DELAY_SECONDS, False
+        while True:
+            try:
+                return self._prepare_once(claim, call)
+            except _WAITED_FOR as error:
+                if not error.retryable or time.monotonic() + delay > end or not call.is_active():
+                    raise
+                if not complained:
+                    self._ports.complain(claim, error)
+                    complained = True
+            self._journal.wait_for_release(delay)
+            delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
+
+    def unprepare(self, claim: ClaimRef) -> None:
+        """Take the claim's devices back. A claim that was never prepared is fine.
+
+        Needs neither the API nor NVML. Raises StorageError when the journal cannot be written at all.
+        """
+        if is_safe_uid(claim.uid):
+            self.release(claim.uid, lambda _: True)
+
+    def release(self, uid: str, still: Callable[[Entry | None], bool]) -> bool:
+        """Let go of a claim's devices if ``still`` holds of its entry once its locks are held."""
+        with self._locks.holding([_claim_key(uid)], _LOCK_SECONDS):
+            entry = self._journal.get(uid)
+            if not still(entry):
+                return False
+            if entry is not None and not entry.holds:
+                return True
+            gpus = sorted({device.pci for device in entry.devices}) if entry else []
+            with self._locks.holding([_gpu_key(pci) for pci in gpus], _LOCK_SECONDS):
+                self._store.remove(uid)
+                self._ports.step("spec removed")
+                self._bury(uid, entry)
+                self._ports.step("released")
+            return True
+
+    def forget(self, tomb: Entry) -> None:
+        """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""
+        with self._locks.holding([_claim_key(tomb.uid)], _LOCK_SECONDS):
+            if self._journal.get(tomb.uid) == tomb:
+                self._journal.forget(tomb.uid)
+
+    def _bury(self, uid: str, entry: Entry | None) -> None:
+        """Leave a tombstone, so that a prepare that is still on its way cannot bring the claim back."""
+        tomb = Entry(
+            uid,
+            entry.namespace if entry else "",
+            entry.name if entry else "",
+            "released",
+            self._identity.boot_id,
+            boottime_ns(),
+        )
+        try:
+            self._journal.put(tomb)
+        except StorageError:
+            # A full disk takes no tombstone, but it lets a file go; a late retry is the smaller evil.
+            self._journal.forget(uid)
+
+    def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
+        known = self._journal.get(ref.uid)
+        if known is not None and self._is_finished(known):
+            with self._locks.holding([_claim_key(ref.uid)], _LOCK_SECONDS):
+                entry = self._journal.get(ref.uid)
+                if entry is not None and self._is_finished(entry):
+                    return self._answer(self._verify(entry).devices)
+        claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
+        planned = plan(claim, self._identity.pool)
+        keys = [_claim_key(ref.uid), *(_gpu_key(str(pci)) for pci in gpus_of(planned))]
+        with self._locks.holding(keys, _LOCK_SECONDS):
+            entry = self._journal.get(ref.uid)
+            if entry is not None and self._is_finished(entry):
+                return self._answer(self._verify(entry).devices)
+            self._refuse_late(entry, call)
+            for device in planned:
+                refuse_if_held(device, ref.uid, self._journal.holders(str(device.pci)))
+            return self._answer(self._carry_out(ref, planned, entry))
+
+    def _carry_out(
+        self, ref: ClaimRef, planned: tuple[PlannedDevice, ...], before: Entry | None
+    ) -> tuple[HeldDevice, ...]:
+        identities = self._specs.identities(gpus_of(planned))
+        held = tuple(device.held(identities[str(device.pci)].uuid) for device in planned)
+        for device in held:
+            published = self._ports.published_uuid(device.device)
+            if published is not None and published != device.uuid:
+                raise changed_board(device.device, published, device.uuid)
+        if not held:
+            return held
+        spec = self._specs.spec(held, identities)
+        # All that can be refused has been; from here on the claim holds its devices.
+        entry = Entry(
+            ref.uid, ref.namespace, ref.name, "preparing", self._identity.boot_id, boottime_ns(), held
+        )
+        self._journal.put(entry)
+        self._ports.step("begun")
+        try:
+            self._commit(entry, spec)
+        except StorageError:
+            self._undo(ref.uid, before)
+            raise
+        return held
+
+    def _commit(self, entry: Entry, spec: bytes) -> Entry:
+        self._store.write(entry.uid, spec)
+        self._ports.step("spec written")
+        done = replace(
+            entry,
+            state="prepared",
+            boot_id=self._identity.boot_id,
+            changed_ns=boottime_ns(),
+            spec_sha256=hashlib.sha256(spec).hexdigest(),
+        )
+        self._journal.put(done)
+        self._ports.step("committed")
+        return done
+
+    def _undo(self, uid: str, before: Entry | None) -> None:
+        """Give back what a failed prepare took; an entry of before stays as it was."""
+        if before is None or not before.holds:
+            self._store.remove(uid)
+        if before is None:
+            self._journal.forget(uid)
+        else:
+            self._journal.put(before)
+
+    def _verify(self, entry: Entry) -> Entry:
+        """Check a finished claim against the hardware; write its spec again if it was lost or is stale."""
+        spec = self._specs.spec(entry.devices, self._specs.identities(gpus_held(entry.devices)))
+        digest = hashlib.sha256(spec).hexdigest()
+        if digest == entry.spec_sha256 and self._store.read(entry.uid) == spec:
+            return entry
+        return self._commit(entry, spec)
+
+    def _is_finished(self, entry: Entry) -> bool:
+        """Whether the claim was prepared in this boot; before, nothing is left of it but the record."""
+        return entry.state == "prepared" and entry.boot_id == self._identity.boot_id and not entry.rebuilt
+
+    def _refuse_late(self, entry: Entry | None, call: Call) -> None:
+        """Stop a call that began before the claim was unprepared: its pod is gone."""
+        buried = entry is not None and not entry.holds and entry.boot_id == self._identity.boot_id
+        if entry is not None and buried and call.started_ns < entry.changed_ns:
+            raise ClaimRefused(
+                f"claim {entry.uid} was unprepared while this call was waiting",
+                "nothing has to be done: the kubelet asks again if it needs the claim",
+            )
+        if not call.is_active():
+            raise ClaimRefused(
+                "the kubelet gave this call up before anything was done", "nothing: the kubelet asks again"
+            )
+
+    def _answer(self, held: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
+        return answer(held, {device.cdi_device: cdi_qualified_name(device.cdi_device) for device in held})
+
+
+def _claim_key(uid: str) -> str:
+    return f"claim {uid}"
+
+
+def _gpu_key(pci: str) -> str:
+    return f"GPU {pci}"
