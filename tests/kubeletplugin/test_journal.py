@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -146,10 +147,8 @@ def test_no_damaged_byte_goes_unnoticed(written: Entry, data: st.DataObject) -> 
     at = data.draw(st.integers(0, len(good) - 1))
     damaged = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
 
-    try:
+    with contextlib.suppress(MalformedEntry):
         assert decode(damaged) == written, "only what the checksum does not cover may differ"
-    except MalformedEntry:
-        pass
 
 
 def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:

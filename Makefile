@@ -1,0 +1,57 @@
+# Every target works as the first command on a fresh clone; the virtual environment is made on demand.
+PYTHON ?= python3
+KUBERNETES ?= 1.37
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+
+.PHONY: help demo test check cluster-test bench proto lock format clean
+.DEFAULT_GOAL := help
+
+help: ## Say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml requirements.lock
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --clear --python $(PYTHON) $(VENV) && \
+		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
+		uv pip install --quiet --python $(BIN)/python --no-deps --editable .; \
+	else \
+		$(PYTHON) -m venv --clear $(VENV) && \
+		$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock && \
+		$(BIN)/python -m pip install --quiet --no-deps --editable .; \
+	fi
+	@touch $@
+
+demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
+	@$(BIN)/gpuctl demo
+
+test: $(STAMP) ## Run the tests that need nothing but Python
+	$(BIN)/pytest --ignore=tests/cluster -q
+
+check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m proto.generate --check
+	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py
+
+cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
+	$(BIN)/pytest tests/cluster -q --kubernetes $(KUBERNETES)
+
+bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (root)
+	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
+
+proto: $(STAMP) ## Generate the stubs of proto/ anew
+	$(BIN)/python -m proto.generate
+
+format: $(STAMP) ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: ## Write requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o requirements.lock
+
+clean: ## Remove what was built
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -1,0 +1,141 @@
+"""The node configuration: which of a node's GPUs are offered, as rules that an admin writes in YAML.
+
+    version: v1
+    rules:
+      - when: gpu.pciBusID == "0000:8a:00.0"
+        offer: hidden
+
+``when`` is a CEL expression over ``gpu``; a rule without it matches every GPU. The first rule that
+matches decides; a GPU that no rule matches is offered whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from driver.cel import compile_predicate, holds
+from driver.errors import ConfigError
+from driver.model import Gpu
+
+Offer = Literal["whole", "hidden"]
+_OFFERS: tuple[Offer, ...] = ("whole", "hidden")
+_EXPLAINED = "see docs/node-configuration.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is offered of the GPUs for which ``when`` holds; None holds for all."""
+
+    when: str | None
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """The rules in the order in which they are tried."""
+
+    rules: tuple[Rule, ...] = ()
+
+    def offer_of(self, gpu: Gpu) -> Offer:
+        """What is offered of this GPU.
+
+        Raises ConfigError when a rule that decides cannot be evaluated for it.
+        """
+        values = selectable(gpu)
+        for rule in self.rules:
+            if rule.when is None or holds(rule.when, "gpu", values):
+                return rule.offer
+        return "whole"
+
+
+def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
+    """What a rule can ask of a GPU; what is not known of it is absent."""
+    values: dict[str, bool | int | str | None] = {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "minor": gpu.minor,
+        "pciBusID": str(gpu.pci),
+        "productName": gpu.product_name,
+        "brand": gpu.brand,
+        "architecture": gpu.architecture,
+        "memoryBytes": gpu.memory_bytes,
+        "numaNode": gpu.numa_node,
+        "pcieRoot": gpu.pcie_root,
+        "migCapable": gpu.mig_capable,
+        "migEnabled": gpu.mig_enabled,
+        "virtualization": gpu.virtualization,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Plain YAML in which a key may stand only once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {twice[0]} stands more than once", node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
+
+def load_config(path: Path) -> NodeConfig:
+    """Read and check a node configuration.
+
+    Raises ConfigError with every error in it, each with the path of its field.
+    """
+    try:
+        document = yaml.load(path.read_bytes(), _StrictLoader)  # noqa: S506 - a SafeLoader, only stricter
+    except OSError as error:
+        raise ConfigError(
+            f"the node configuration {path} cannot be read: {error.strerror}", "check --config"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the node configuration {path} is no YAML: {error}", _EXPLAINED) from error
+    errors: list[str] = []
+    rules = _document(document, errors)
+    if errors:
+        raise ConfigError(f"the node configuration {path} is wrong: " + "; ".join(errors), _EXPLAINED)
+    return NodeConfig(rules)
+
+
+def _document(document: Any, errors: list[str]) -> tuple[Rule, ...]:
+    if not isinstance(document, dict):
+        errors.append("the document must be a mapping with version and rules")
+        return ()
+    _unknown(document, {"version", "rules"}, "", errors)
+    if document.get("version") != "v1":
+        errors.append("version: must be v1")
+    rules = document.get("rules", [])
+    if not isinstance(rules, list):
+        errors.append("rules: must be a list")
+        return ()
+    return tuple(_rule(rule, f"rules[{index}]", errors) for index, rule in enumerate(rules))
+
+
+def _rule(rule: Any, path: str, errors: list[str]) -> Rule:
+    if not isinstance(rule, dict):
+        errors.append(f"{path}: must be a mapping with offer and, perhaps, when")
+        return Rule(None, "hidden")
+    _unknown(rule, {"when", "offer"}, f"{path}.", errors)
+    when, offer = rule.get("when"), rule.get("offer")
+    if when is not None:
+        try:
+            if not isinstance(when, str):
+                raise ConfigError("must be a CEL expression in quotes")
+            compile_predicate(when)
+        except ConfigError as error:
+            errors.append(f"{path}.when: {error.what}")
+    if offer not in _OFFERS:
+        errors.append(f"{path}.offer: must be one of {', '.join(_OFFERS)}")
+    return Rule(when, offer if offer in _OFFERS else "hidden")
+
+
+def _unknown(mapping: dict[Any, Any], known: set[str], path: str, errors: list[str]) -> None:
+    errors.extend(f"{path}{key}: unknown field" for key in mapping if key not in known)

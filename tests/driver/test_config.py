@@ -1,0 +1,96 @@
+"""The node configuration decides what is offered, and is refused with every error that is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.config import NodeConfig, Rule, load_config
+from driver.errors import ConfigError
+from driver.model import Gpu, PciAddress
+
+A100 = Gpu(PciAddress.parse("0000:07:00.0"), "GPU-a", 0, 0, product_name="NVIDIA A100-SXM4-40GB", numa_node=3)
+T4 = Gpu(PciAddress.parse("0000:3b:00.0"), "GPU-t", 1, 1, product_name="Tesla T4")
+
+
+def load(folder: Path, text: str) -> NodeConfig:
+    (folder / "node.yaml").write_text(text)
+    return load_config(folder / "node.yaml")
+
+
+def test_the_first_rule_that_matches_decides_and_the_rest_is_whole(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        """
+        version: v1
+        rules:
+          - when: gpu.productName.startsWith("NVIDIA A100") && gpu.numaNode == 3
+            offer: whole
+          - when: gpu.productName.startsWith("NVIDIA")
+            offer: hidden
+        """,
+    )
+
+    assert config.offer_of(A100) == "whole"
+    assert config.offer_of(T4) == "whole"
+    assert NodeConfig(config.rules[1:]).offer_of(A100) == "hidden"
+
+
+def test_a_rule_without_a_condition_matches_every_gpu(tmp_path: Path) -> None:
+    assert load(tmp_path, "{version: v1, rules: [{offer: hidden}]}").rules == (Rule(None, "hidden"),)
+
+
+def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(
+            tmp_path,
+            "{version: v2, colour: 1, rules: "
+            "[{when: '1 +', offer: whole}, {offer: half, mig: off}, 7, {when: 3}]}",
+        )
+
+    for part in (
+        "version: must be v1",
+        "colour: unknown field",
+        "rules[0].when: the CEL expression '1 +' cannot be parsed",
+        "rules[1].mig: unknown field",
+        "rules[1].offer: must be one of whole, hidden",
+        "rules[2]: must be a mapping",
+        "rules[3].when: must be a CEL expression in quotes",
+    ):
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "must be a mapping"),
+        ("{version: v1, version: v1}", "the key version stands more than once"),
+        ("{version: v1, rules: {}}", "rules: must be a list"),
+        ("a: [", "is no YAML"),
+    ],
+)
+def test_other_documents_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"node\.yaml cannot be read: No such file.*check --config"):
+        load_config(tmp_path / "node.yaml")
+
+
+@pytest.mark.parametrize(
+    ("when", "message"),
+    [("gpu.numaNode == 1", "cannot be evaluated"), ("gpu.index", "must give true or false")],
+)
+def test_a_rule_that_cannot_be_judged_is_an_error_not_a_guess(when: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        NodeConfig((Rule(when, "hidden"),)).offer_of(T4)
+
+
+def test_what_is_unknown_can_be_asked_for() -> None:
+    rule = Rule("has(gpu.numaNode) && gpu.numaNode == 3", "hidden")
+
+    assert NodeConfig((rule,)).offer_of(T4) == "whole"
+    assert NodeConfig((rule,)).offer_of(A100) == "hidden"
