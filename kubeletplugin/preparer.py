@@ -112,7 +112,7 @@ class Preparer:
             self._journal.wait_for_release(delay)
             delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
 
-    def unprepare(self, claim: ClaimRef) -> None:
+    def unprepare(self, claim: ClaimRef, call: Call) -> None:  # noqa: ARG002 - no unprepare is given up
         """Take the claim's devices back. A claim that was never prepared is fine.
 
         Needs neither the API nor NVML. Raises StorageError when the journal cannot be written at all.

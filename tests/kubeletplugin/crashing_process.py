@@ -1,0 +1,75 @@
+"""Prepares or unprepares one claim on a fake node's disk, and ends before its n-th change of that disk."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from driver.inventory import Discovery
+from driver.names import DRIVER_NAME, gpu_device_name
+from driver.nvml.deadline import Guard
+from driver.nvml.fake_machine import FakeMachine
+from kubeletplugin.cdi import HostPaths
+from kubeletplugin.cdi_store import CdiStore
+from kubeletplugin.claim_call import Call, ClaimRef
+from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.gpu_spec import GpuSpecs
+from kubeletplugin.journal import Journal
+from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.preparer import Identity, Ports, Preparer, boottime_ns
+from tests.kubeletplugin.fake_node import POOL
+
+ENDED = 70
+
+
+def main(folder: Path, operation: str, uid: str, end_before: int) -> None:
+    """Wire the plugin as tests/kubeletplugin/fake_node.py does, then count the changes of the disk."""
+    machine = FakeMachine.open("a30-quad")
+    device = gpu_device_name(min(machine.state.gpus))
+    result = {"request": "gpu-0", "driver": DRIVER_NAME, "pool": POOL, "device": device}
+    claim = {
+        "metadata": {"namespace": "team", "name": "train", "uid": uid},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    driver = folder / "driver"
+    discovery = Discovery(machine.nvml(), folder / "sys", Guard(5.0))
+    preparer = Preparer(
+        Identity(DRIVER_NAME, POOL, "boot-1"),
+        Journal(folder / "journal", Peers(folder / "peers").may_have_written),
+        KeyedLocks(folder / "locks"),
+        GpuSpecs(discovery, folder / "sys", DriverRoot(driver), HostPaths(driver, driver)),
+        CdiStore(folder / "cdi"),
+        Ports(lambda *_: claim, lambda _: None, lambda *_: None, lambda _: None),
+    )
+    _end_before(end_before, (str(folder / "journal"), str(folder / "cdi")))
+    ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
+    if operation == "prepare":
+        preparer.prepare(ref, call)
+    else:
+        preparer.unprepare(ref, call)
+    os._exit(0)
+
+
+def _end_before(count: int, folders: tuple[str, ...]) -> None:
+    left = count
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        nonlocal left
+        writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
+        if not (writes or event in ("os.rename", "os.remove")):
+            return
+        if isinstance(args[0], int) or not os.fspath(args[0]).startswith(folders):
+            return
+        left -= 1
+        if left == 0:
+            os._exit(ENDED)
+
+    sys.addaudithook(audit)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))

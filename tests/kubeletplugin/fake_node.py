@@ -1,0 +1,165 @@
+"""A node of fake GPUs with the plugin's parts wired as the process wires them, without gRPC and API server.
+
+The folder outlives ``restart``, as the disk outlives the process. A crash is an exception that no
+handler of the product catches, raised after a step that the test names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from driver.errors import ClaimRefused, DriverError
+from driver.inventory import Discovery
+from driver.model import PciAddress
+from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, pool_name
+from driver.nvml.deadline import Guard
+from driver.nvml.driver_root import build_driver_root, build_sysfs
+from driver.nvml.fake_machine import FakeMachine
+from kubeletplugin.cdi import HostPaths
+from kubeletplugin.cdi_store import CdiStore
+from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.gpu_spec import GpuSpecs
+from kubeletplugin.journal import Journal
+from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.preparer import Identity, Ports, Preparer, boottime_ns
+from kubeletplugin.reconciler import Reconciler
+from kubeletplugin.recovery import Recovered, recover
+
+NODE = "node-a"
+POOL = pool_name(NODE)
+STEPS_OF_PREPARE = ("begun", "spec written", "committed")
+STEPS_OF_UNPREPARE = ("spec removed", "released")
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class FakeNode:
+    """The machine, the API's claims, what containers use, and the plugin that runs right now."""
+
+    def __init__(self, folder: Path, machine: str = "a30-quad") -> None:
+        self.folder = folder
+        self.machine = FakeMachine.open(machine)
+        self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
+        self.cdi = folder / "cdi"
+        self.driver_root = build_driver_root(folder / "driver", self.machine)
+        self.sysfs = build_sysfs(folder, self.machine)
+        self.cdi.mkdir()
+        self.api: dict[tuple[str, str], dict[str, Any]] = {}
+        self.api_failures: list[DriverError] = []
+        self.before_get: Callable[[], None] = lambda: None
+        self.published: dict[str, str] = {}
+        self.in_use: set[str] = set()
+        self.complaints: list[str] = []
+        self.boot_id = "boot-1"
+        self.crash_after: str | None = None
+        self.steps: list[str] = []
+        self.patience_seconds = 0.0
+        self._peers: Peers | None = None
+        self._guard: Guard | None = None
+        self.recovered = self.restart()
+
+    def restart(self) -> Recovered:
+        """End the plugin, if one runs, and start it anew on the same disk."""
+        self.stop()
+        self._guard = Guard(5.0)
+        self._peers = Peers(self.folder / "peers")
+        identity = Identity(DRIVER_NAME, POOL, self.boot_id)
+        self.discovery = Discovery(self.machine.nvml(), self.sysfs, self._guard)
+        self.journal = Journal(self.folder / "journal", self._peers.may_have_written)
+        self.store = CdiStore(self.cdi)
+        specs = GpuSpecs(
+            self.discovery,
+            self.sysfs,
+            DriverRoot(self.driver_root),
+            HostPaths(self.driver_root, self.driver_root),
+        )
+        self.preparer = Preparer(
+            identity,
+            self.journal,
+            KeyedLocks(self.folder / "locks"),
+            specs,
+            self.store,
+            Ports(self._get_claim, self.published.get, self._complain, self._step),
+            self.patience_seconds,
+        )
+        self.reconciler = Reconciler(
+            identity, self.journal, self.preparer, self._get_claim, lambda: frozenset(self.in_use)
+        )
+        return recover(self.journal, self.store, identity)
+
+    def stop(self) -> None:
+        """End the plugin."""
+        if self._peers is not None:
+            self._peers.close()
+            self._peers = None
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+
+    def reboot(self) -> None:
+        """Restart the machine: another boot id, and an empty CDI folder, which is on tmpfs."""
+        self.boot_id = f"boot-{uuid.uuid4()}"
+        shutil.rmtree(self.cdi)
+        self.cdi.mkdir()
+        self.in_use.clear()
+        self.restart()
+
+    def claim(self, name: str, *gpus: int, uid: str = "", admin: bool = False, **extra: Any) -> ClaimRef:
+        """Put an allocated claim with these GPUs (by position on the bus) into the API."""
+        ref = ClaimRef("team", name, uid or str(uuid.uuid4()))
+        results = [
+            {
+                "request": f"gpu-{position}",
+                "driver": DRIVER_NAME,
+                "pool": POOL,
+                "device": gpu_device_name(self.gpus[gpu]),
+                **({"adminAccess": True} if admin else {}),
+            }
+            for position, gpu in enumerate(gpus)
+        ]
+        self.api[ref.namespace, ref.name] = {
+            "metadata": {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid},
+            "status": {"allocation": {"devices": {"results": results, **extra}}},
+        }
+        return ref
+
+    def call(self, started_ns: int | None = None, *, active: bool = True) -> Call:
+        """A call of the kubelet that came in now, or then."""
+        return Call(started_ns or boottime_ns(), lambda: active, lambda: 45.0)
+
+    def prepare(self, ref: ClaimRef, call: Call | None = None) -> tuple[PreparedDevice, ...]:
+        """What the kubelet does."""
+        return self.preparer.prepare(ref, call or self.call())
+
+    def unprepare(self, ref: ClaimRef) -> None:
+        """What the kubelet does when the claim's last pod has ended."""
+        self.preparer.unprepare(ref, self.call())
+
+    def spec_path(self, ref: ClaimRef) -> Path:
+        """Where the claim's CDI spec lies."""
+        return self.cdi / cdi_spec_file_name(ref.uid)
+
+    def _get_claim(self, namespace: str, name: str) -> dict[str, Any]:
+        self.before_get()
+        if self.api_failures:
+            raise self.api_failures.pop(0)
+        try:
+            return self.api[namespace, name]
+        except KeyError:
+            raise ClaimRefused(f"claim {namespace}/{name} does not exist", "create it") from None
+
+    def _complain(self, claim: ClaimRef, error: DriverError) -> None:
+        self.complaints.append(f"{claim}: {error}")
+
+    def _step(self, name: str) -> None:
+        self.steps.append(name)
+        if name == self.crash_after:
+            self.crash_after = None
+            raise Crash(name)
