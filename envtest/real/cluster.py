@@ -1,0 +1,170 @@
+"""A running cluster as an object: attaching to it, using its parts, ending it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from envtest.real import containers, control_plane, description, nodes, paths, tokens
+from envtest.real.api import ApiClient, Object
+from envtest.real.description import Description
+from envtest.real.errors import ClusterError
+from envtest.real.processes import Process, Processes
+
+EXEC_SECONDS = 30.0
+DRIVER_NAMESPACE = "gpu-dra"
+
+
+class RealCluster:
+    """A control plane and its nodes. Close it, or use it in a ``with`` statement.
+
+    ``api`` is a client as administrator and ``server`` its URL; ``nodes`` are the folders and
+    sockets of the nodes, node-0 first; ``processes`` starts and stops processes in the cluster's
+    namespaces: a driver that is started there sees the mounts and process ids that the kubelet
+    sees, and ends with the cluster.
+    """
+
+    def __init__(self, described: Description, processes: Processes) -> None:
+        """Wait for the API server of a cluster whose processes are started."""
+        self._described = described
+        self._closed = False
+        self.processes = processes
+        self.kubernetes = described.assets.kubernetes
+        self.folder = described.layout.folder
+        self.server = described.server
+        self.nodes = described.nodes
+        self.api = control_plane.wait_api_server(processes, described)
+
+    @classmethod
+    def attach(cls, folder: Path) -> Self:
+        """The cluster that another process started in a folder.
+
+        Raises:
+            ClusterError: none runs there.
+        """
+        described = description.load(folder)
+        return cls(described, Processes(described.layout, None))
+
+    def __enter__(self) -> Self:
+        """The cluster itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the cluster."""
+        self.close()
+
+    def close(self) -> None:
+        """End all processes and remove mounts, control groups and files (logs stay if not owned).
+
+        A closed cluster may be closed again.
+
+        Raises:
+            ClusterError: something could not be removed.
+        """
+        if not self._closed:
+            self._closed = True
+            self.processes.shutdown()
+
+    @property
+    def admin(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.kubeconfig("admin")
+
+    def kubeconfig(self, user: str) -> Path:
+        """The kubeconfig of admin, controller-manager, scheduler, or a node by its name.
+
+        Raises:
+            ClusterError: there is no such user.
+        """
+        if user not in self._described.users:
+            known = ", ".join(self._described.users)
+            raise ClusterError(f"the cluster has no user {user}: choose one of {known}")
+        return self._described.layout.kubeconfig(user)
+
+    def api_as(self, token: str) -> ApiClient:
+        """A client of the API server that shows this token."""
+        return ApiClient(self.server, self._described.layout.authority, token)
+
+    def mint_token(self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE) -> str:
+        """A token of an existing service account as its pod on a node has it; see ``tokens``."""
+        return tokens.mint_token(self.api, service_account, namespace, node)
+
+    def service_account_kubeconfig(
+        self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE
+    ) -> Path:
+        """A kubeconfig with a fresh ``mint_token``; each call writes the same file again."""
+        token = self.mint_token(service_account, node, namespace)
+        name = f"{namespace}.{service_account}.{node}"
+        control_plane.write_kubeconfig(self._described, name, token)
+        return self._described.layout.kubeconfig(name)
+
+    def exec(
+        self,
+        pod: str,
+        command: Sequence[str],
+        namespace: str = "default",
+        container: str | None = None,
+        timeout_seconds: float = EXEC_SECONDS,
+    ) -> str:
+        """Run a command in a running container (the first unless named) and return its stdout.
+
+        Raises:
+            CommandFailed: the command ended with an error, or could not be started.
+            ClusterError: the container does not run, or the command did not end in time.
+        """
+        found = self.api.get(paths.pod(pod, namespace))
+        identity = containers.container_id(found, container)
+        node = next(node for node in self.nodes if node.name == found["spec"]["nodeName"])
+        ctr = self._described.assets.binary("ctr")
+        return containers.run_in_container(ctr, node, identity, command, timeout_seconds)
+
+    def kubelet(self, node: int) -> Process:
+        """The kubelet of a node, to be stopped, killed or read."""
+        return self.processes.named(nodes.kubelet_name(self.nodes[node]))
+
+    def start_kubelet(self, node: int) -> None:
+        """Start a stopped kubelet and wait until it serves and its node is Ready."""
+        nodes.start_kubelet(self.processes, self._described, self.nodes[node])
+        nodes.wait_kubelet(self.processes, self.api, self.nodes[node])
+
+    def restart_kubelet(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
+        """End a kubelet with a signal (SIGKILL for a crash) and start it again.
+
+        The kubelet deletes the ResourceSlices of its node at every start.
+        """
+        kubelet = self.kubelet(node)
+        kubelet.send(stop_signal)
+        kubelet.wait()
+        self.start_kubelet(node)
+
+    def stop_api_server(self) -> None:
+        """Kill the API server: connections break, and nobody answers at its port any more."""
+        self.processes.named(control_plane.API_SERVER).kill()
+
+    def start_api_server(self) -> None:
+        """Start the stopped API server at the same port with the same objects; wait until ready."""
+        control_plane.start_api_server(self.processes, self._described)
+        control_plane.wait_api_server(self.processes, self._described)
+
+    def log(self, process: str) -> str:
+        """The log of a process: etcd, kube-apiserver, kubelet-node-0, containerd-node-0, ..."""
+        return self.processes.log(process)
+
+    def audit_events(self) -> list[Object]:
+        """What the API server noted of every request so far (audit.k8s.io/v1 Event).
+
+        Raises:
+            ClusterError: the cluster was started without audit.
+        """
+        if not self._described.audit:
+            raise ClusterError("the API server notes nothing: start the cluster with audit=True")
+        return [json.loads(line) for line in self.processes.log("audit").splitlines()]

@@ -1,0 +1,60 @@
+"""Runs commands inside containers of a cluster, through the containerd of their node."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from envtest.real.api import Object
+from envtest.real.errors import ClusterError, CommandFailed
+from envtest.real.layout import NodeLayout
+
+# containerd's namespace for what the kubelet runs.
+NAMESPACE = "k8s.io"
+
+
+def container_id(pod: Object, container: str | None) -> str:
+    """The runtime's id of a container; of the first one when none is named.
+
+    Raises:
+        ClusterError: there is no such container, or it was never started.
+    """
+    named = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    name = container or pod["spec"]["containers"][0]["name"]
+    status = pod.get("status", {})
+    for entry in [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]:
+        if entry["name"] == name and entry.get("containerID"):
+            return str(entry["containerID"]).removeprefix("containerd://")
+    raise ClusterError(f"container {name} of pod {named} is not started: wait until it runs")
+
+
+def run_in_container(
+    ctr: Path, node: NodeLayout, container: str, command: Sequence[str], timeout_seconds: float
+) -> str:
+    """Run a command in a running container, by the container's id, and return its stdout.
+
+    Raises:
+        CommandFailed: the command ended with an error, or could not be started.
+        ClusterError: it did not end in time.
+    """
+    fifos = node.folder / "fifos"
+    fifos.mkdir(exist_ok=True)
+    client = [str(ctr), "--address", str(node.containerd_socket), "--namespace", NAMESPACE]
+    task = ["tasks", "exec", "--fifo-dir", str(fifos), "--exec-id", uuid.uuid4().hex, container]
+    what = f"{' '.join(command)} in container {container[:12]} on {node.name}"
+    try:
+        done = subprocess.run(
+            [*client, *task, *command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ClusterError(f"{what} did not end within {timeout_seconds:g} s") from error
+    if done.returncode != 0:
+        raise CommandFailed(what, done.returncode, done.stdout, done.stderr)
+    return done.stdout

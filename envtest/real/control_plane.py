@@ -1,0 +1,116 @@
+"""Brings up etcd, the API server, the controller manager and the scheduler of a cluster."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import subprocess
+
+from envtest.real import commands, render
+from envtest.real.api import ApiClient
+from envtest.real.description import Description
+from envtest.real.errors import ApiRefused, ClusterError
+from envtest.real.layout import ClusterLayout
+from envtest.real.processes import Processes
+from envtest.real.readiness import wait_until
+from envtest.real.render import User
+
+ETCD = "etcd"
+API_SERVER = "kube-apiserver"
+CONTROLLER_MANAGER = "kube-controller-manager"
+SCHEDULER = "kube-scheduler"
+# The API server accepts connections long before it answers on them.
+PROBE_SECONDS = 1.0
+
+
+def make_users(node_count: int) -> dict[str, User]:
+    """The users of a cluster by the names of their kubeconfigs, each with a fresh token."""
+
+    def user(name: str, group: str = "") -> User:
+        return User(name, secrets.token_hex(16), group)
+
+    return {
+        "admin": user("admin", "system:masters"),
+        "controller-manager": user("system:kube-controller-manager"),
+        "scheduler": user("system:kube-scheduler"),
+        **{f"node-{i}": user(f"system:node:node-{i}", "system:nodes") for i in range(node_count)},
+    }
+
+
+def write_files(description: Description) -> None:
+    """Write what the control plane reads: keys, kubeconfigs and configuration."""
+    layout = description.layout
+    for name, user in description.users.items():
+        write_kubeconfig(description, name, user.token)
+    (layout.folder / "audit-policy.json").write_text(render.audit_policy())
+    scheduler = render.scheduler_configuration(layout.kubeconfig("scheduler"))
+    (layout.folder / "scheduler.json").write_text(scheduler)
+    # The SEC1 form, the only one of an elliptic curve's key that the API server reads.
+    key = ["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "service-accounts.key"]
+    run_openssl(key, layout)
+    # A kubelet takes this one certificate, which is its own authority, for the API server's.
+    curve = ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    certificate = ["req", "-x509", "-newkey", "ec", *curve, "-nodes", "-days", "3650"]
+    files = ["-keyout", "kubelet-client.key", "-out", "kubelet-client.crt"]
+    use = ["-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth"]
+    run_openssl([*certificate, *files, *use], layout)
+
+
+def write_kubeconfig(description: Description, name: str, token: str) -> None:
+    """Write the kubeconfig of that name, which only root can read."""
+    path = description.layout.kubeconfig(name)
+    path.touch(mode=0o600)
+    path.write_text(render.kubeconfig(description.server, description.layout.authority, token))
+
+
+def run_openssl(arguments: list[str], layout: ClusterLayout) -> None:
+    """Run openssl in the cluster's folder.
+
+    Raises:
+        ClusterError: it failed.
+    """
+    done = subprocess.run(
+        ["openssl", *arguments], cwd=layout.folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"openssl {arguments[0]} failed: {done.stderr.strip()}")
+
+
+def start_etcd(processes: Processes, description: Description) -> None:
+    """Start etcd."""
+    arguments = commands.etcd(description.layout, description.slot)
+    processes.start(ETCD, [description.assets.binary(ETCD), *arguments])
+
+
+def start_api_server(processes: Processes, description: Description) -> None:
+    """Start the API server; it waits for etcd by itself."""
+    arguments = commands.kube_apiserver(description.layout, description.slot, audit=description.audit)
+    processes.start(API_SERVER, [description.assets.binary(API_SERVER), *arguments])
+
+
+def wait_api_server(processes: Processes, description: Description) -> ApiClient:
+    """Wait until the API server says that it is ready; returns an administrator's client.
+
+    Raises:
+        NotReady: it ended, or did not become ready in time.
+    """
+    authority = description.layout.authority
+
+    def client() -> ApiClient | None:
+        if not authority.exists():
+            return None
+        try:
+            api = ApiClient(description.server, authority, description.users["admin"].token)
+            return api if api.text("/readyz", PROBE_SECONDS) == "ok" else None
+        except (ApiRefused, ssl.SSLError):
+            return None  # it writes its certificate, it starts, or it is not ready yet
+
+    return wait_until((API_SERVER, ETCD), processes, client)
+
+
+def start_controllers(processes: Processes, description: Description) -> None:
+    """Start the controller manager and the scheduler; the API server must be ready."""
+    manager = commands.kube_controller_manager(description.layout, description.slot)
+    processes.start(CONTROLLER_MANAGER, [description.assets.binary(CONTROLLER_MANAGER), *manager])
+    scheduler = commands.kube_scheduler(description.layout, description.slot)
+    processes.start(SCHEDULER, [description.assets.binary(SCHEDULER), *scheduler])

@@ -1,0 +1,85 @@
+"""Runs the driver on a node of a real cluster: its two processes, over a fake machine, with their own rights.
+
+The NVIDIA driver's files and device nodes are fakes that containers can really be started with.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from driver.names import DRIVER_NAME, service_socket_name
+from driver.nvml.driver_root import build_driver_root, build_sysfs
+from driver.nvml.fake_machine import FakeMachine
+from envtest.real.cluster import RealCluster
+from envtest.real.layout import NodeLayout
+from envtest.real.processes import PACKAGE_ROOT, Process
+
+MANIFESTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml", "deviceclasses/gpu.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverNode:
+    """One node with a fake machine in it; ``machine`` changes the hardware while the driver runs."""
+
+    cluster: RealCluster
+    node: NodeLayout
+    machine: FakeMachine
+    folder: Path
+
+    @classmethod
+    def install(cls, cluster: RealCluster, index: int = 0, machine: str = "hgx-h100") -> DriverNode:
+        """Put a machine into a node, and the driver's rights, policy and class into the cluster.
+
+        Nothing is started yet.
+        """
+        for manifest in MANIFESTS:
+            cluster.api.apply(PACKAGE_ROOT / manifest)
+        node = cluster.nodes[index]
+        folder = node.folder / "gpus"
+        folder.mkdir()
+        fake = FakeMachine.open(f"{machine}@{folder / 'state.json'}")
+        build_driver_root(folder / "driver", fake)
+        build_sysfs(folder, fake)
+        return cls(cluster, node, fake, folder)
+
+    @property
+    def data_dir(self) -> Path:
+        """The plugin's own folder."""
+        return self.node.plugins_dir / DRIVER_NAME
+
+    @property
+    def journal_dir(self) -> Path:
+        """Where the plugin keeps an entry for each claim."""
+        return self.data_dir / "journal"
+
+    @property
+    def plugin_socket(self) -> Path:
+        """Where the kubelet calls the plugin."""
+        return self.data_dir / service_socket_name()
+
+    def start_plugin(self, *flags: str) -> Process:
+        """Start the kubelet plugin; a second start follows the end of the first."""
+        folders = (
+            *("--plugins-dir", str(self.node.plugins_dir), "--registry-dir", str(self.node.registry_dir)),
+            *("--cdi-dir", str(self.node.cdi_dir)),
+        )
+        return self._start("kubeletplugin", "gpu-dra-kubeletplugin", *folders, *flags)
+
+    def start_controller(self, *flags: str) -> Process:
+        """Start the controller; a second start follows the end of the first."""
+        return self._start(
+            "controller", "gpu-dra-controller", "--plugin-data-dir", str(self.data_dir), *flags
+        )
+
+    def _start(self, package: str, account: str, *flags: str) -> Process:
+        name = self.node.name
+        common = (
+            *("--node-name", name),
+            *("--kubeconfig", str(self.cluster.service_account_kubeconfig(account, name))),
+            *("--nvml", f"fake:{self.machine.spec.name}@{self.folder / 'state.json'}"),
+            *("--driver-root", str(self.folder / "driver"), "--sysfs-root", str(self.folder / "sys")),
+        )
+        command = (sys.executable, "-m", package, *common, *flags)
+        return self.cluster.processes.start(f"{package}-{name}", command, {"PYTHONPATH": str(PACKAGE_ROOT)})

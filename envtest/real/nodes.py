@@ -1,0 +1,99 @@
+"""Brings up a node of a cluster: containerd with the test image, and the kubelet."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+from pathlib import Path
+
+from envtest.real import cgroups, commands, paths, render
+from envtest.real.api import ApiClient, Object
+from envtest.real.containers import NAMESPACE
+from envtest.real.description import Description
+from envtest.real.errors import ApiRefused
+from envtest.real.layout import NodeLayout
+from envtest.real.processes import Processes
+from envtest.real.readiness import wait_until
+
+
+def containerd_name(node: NodeLayout) -> str:
+    """The name of a node's containerd among the cluster's processes."""
+    return f"containerd-{node.name}"
+
+
+def kubelet_name(node: NodeLayout) -> str:
+    """The name of a node's kubelet among the cluster's processes."""
+    return f"kubelet-{node.name}"
+
+
+def write_files(description: Description, index: int) -> None:
+    """Make the folders, configuration and control groups of the node with this index."""
+    node, slot = description.layout.node(index), description.slot
+    for folder in (node.plugins_dir, node.registry_dir, node.cdi_dir, node.cni_dir):
+        folder.mkdir(parents=True)
+    cni = render.cni_configuration(node, index, slot)
+    (node.cni_dir / "10-pods.conflist").write_text(cni)
+    containerd = render.containerd_configuration(node, description.assets.folder)
+    (node.folder / "containerd.toml").write_text(containerd)
+    authority = description.layout.folder / "kubelet-client.crt"
+    kubelet = render.kubelet_configuration(node, index, slot, authority)
+    (node.folder / "kubelet.json").write_text(kubelet)
+    cgroups.make(slot.cgroup(index))
+
+
+def start_containerd(processes: Processes, description: Description, node: NodeLayout) -> None:
+    """Start the containerd of a node."""
+    binary = description.assets.binary("containerd")
+    command = [str(binary), *commands.containerd(node)]
+    processes.start(containerd_name(node), command)
+
+
+def import_image(processes: Processes, description: Description, node: NodeLayout, archive: Path) -> None:
+    """Load an image archive into a node's containerd, once that answers.
+
+    Raises:
+        NotReady: containerd ended or did not take it in time.
+    """
+    ctr = [str(description.assets.binary("ctr")), "--address", str(node.containerd_socket)]
+    command = [*ctr, "--namespace", NAMESPACE, "images", "import", str(archive)]
+
+    def imported() -> bool | None:
+        if not node.containerd_socket.exists():
+            return None
+        done = subprocess.run(command, capture_output=True, check=False)
+        return True if done.returncode == 0 else None
+
+    wait_until([containerd_name(node)], processes, imported)
+
+
+def start_kubelet(processes: Processes, description: Description, node: NodeLayout) -> None:
+    """Start the kubelet of a node."""
+    arguments = commands.kubelet(description.layout, node)
+    processes.start(kubelet_name(node), [description.assets.binary("kubelet"), *arguments])
+
+
+def wait_kubelet(processes: Processes, api: ApiClient, node: NodeLayout) -> None:
+    """Wait until a kubelet serves and its node is Ready.
+
+    Raises:
+        NotReady: it ended, or did not get there in time.
+    """
+
+    def ready() -> bool | None:
+        try:
+            if api.text(f"{paths.node(node.name)}/proxy/healthz") != "ok":
+                return None
+            return True if is_ready(api.get(paths.node(node.name))) else None
+        except ApiRefused as error:
+            # No node yet, or nobody at the kubelet's port yet.
+            if error.status in (http.client.NOT_FOUND, *range(500, 600)):
+                return None
+            raise
+
+    wait_until([kubelet_name(node), containerd_name(node)], processes, ready)
+
+
+def is_ready(node: Object) -> bool:
+    """Whether a Node object says that it takes pods."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)

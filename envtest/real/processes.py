@@ -1,0 +1,239 @@
+"""Starts and stops processes of a cluster by asking its supervisor, from any process of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envtest.real.errors import ClusterError, NotReady, SupervisorGone
+from envtest.real.layout import ClusterLayout
+from envtest.real.slots import Slot
+from envtest.real.supervisor import READY_LINE
+
+PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+STOP_SECONDS = 20.0
+SHUTDOWN_SECONDS = 60.0
+LOG_TAIL_LINES = 15
+LOG_TAIL_COLUMNS = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of the cluster, by its name; the name also names its log."""
+
+    name: str
+    processes: Processes
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self.processes.returncode(self.name)
+
+    @property
+    def host_pid(self) -> int:
+        """Its process id as this machine sees it, outside of the cluster's namespace.
+
+        Raises:
+            ClusterError: it ended.
+        """
+        return self.processes.host_pid(self.name)
+
+    @property
+    def log(self) -> str:
+        """All that it wrote to stdout and stderr since the cluster started, restarts included."""
+        return self.processes.log(self.name)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens if it ended already."""
+        self.processes.ask("signal", name=self.name, signal=int(number))
+
+    def wait(self, timeout_seconds: float = STOP_SECONDS) -> int:
+        """Wait for its end and return its exit status.
+
+        Raises:
+            ClusterError: it still runs after that time.
+        """
+        answer = self.processes.ask("wait", name=self.name, timeout_seconds=timeout_seconds)
+        if answer["returncode"] is None:
+            raise ClusterError(f"{self.name} still runs after {timeout_seconds:g} s")
+        return int(answer["returncode"])
+
+    def stop(self, timeout_seconds: float = STOP_SECONDS) -> int:
+        """Ask it to end (SIGTERM), wait for that, and return its exit status.
+
+        Raises:
+            ClusterError: it still runs after that time.
+        """
+        self.send(signal.SIGTERM)
+        return self.wait(timeout_seconds)
+
+    def kill(self) -> None:
+        """Kill it (SIGKILL) and wait until it is gone."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+
+class Processes:
+    """All processes of one cluster. They share its PID and mount namespace, and end with it."""
+
+    def __init__(self, layout: ClusterLayout, unshare: subprocess.Popen[bytes] | None) -> None:
+        self._layout = layout
+        self._unshare = unshare
+
+    def start(
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start a process; ``environment`` is added to this cluster's own.
+
+        Raises:
+            ClusterError: the program cannot be executed, or a process of this name runs.
+        """
+        arguments = [str(argument) for argument in command]
+        self.ask("start", name=name, command=arguments, environment=dict(environment or {}))
+        return Process(name, self)
+
+    def named(self, name: str) -> Process:
+        """A process that was started before."""
+        return Process(name, self)
+
+    def returncode(self, name: str) -> int | None:
+        """The exit status of a process, None while it runs."""
+        state = self.ask("states")["processes"][name]
+        return None if state["returncode"] is None else int(state["returncode"])
+
+    def names(self) -> list[str]:
+        """The names of all processes that ever wrote a log, ended ones included."""
+        return sorted(path.stem for path in self._layout.logs.glob("*.log"))
+
+    def log(self, name: str) -> str:
+        """What a process wrote so far; empty if it never started."""
+        path = self._layout.log(name)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def log_tail(self, name: str) -> str:
+        """The last lines that a process wrote, long ones cut."""
+        lines = self.log(name).splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join(line[:LOG_TAIL_COLUMNS] for line in lines)
+
+    def check_running(self, name: str) -> None:
+        """Return if a process runs.
+
+        Raises:
+            NotReady: it ended; the message has the end of its log.
+        """
+        returncode = self.returncode(name)
+        if returncode is not None:
+            raise NotReady(f"{name} ended with status {returncode}:\n{self.log_tail(name)}")
+
+    def host_pid(self, name: str) -> int:
+        """The process id of a running process in this machine's namespace."""
+        states = self.ask("states")
+        pid = states["processes"][name]["pid"]
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and _is_known_as(entry, pid, states["namespace"]):
+                return int(entry.name)
+        raise ClusterError(f"{name} (process {pid} of its namespace) is gone")
+
+    def shutdown(self) -> None:
+        """End all processes and remove what the cluster left.
+
+        Raises:
+            ClusterError: something could not be removed.
+            SupervisorGone: there is no supervisor.
+        """
+        try:
+            self.ask("shutdown", timeout_seconds=SHUTDOWN_SECONDS)
+        finally:
+            if self._unshare is not None:
+                self._unshare.wait(SHUTDOWN_SECONDS)
+
+    def ask(self, operation: str, **request: Any) -> dict[str, Any]:
+        """Send a request to the supervisor and return its answer.
+
+        Raises:
+            ClusterError: it was refused.
+            SupervisorGone: there is nobody to ask.
+        """
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(request.get("timeout_seconds", 0) + STOP_SECONDS)
+            try:
+                connection.connect(str(self._layout.supervisor_socket))
+                connection.sendall(json.dumps({"op": operation, **request}).encode() + b"\n")
+                with connection.makefile("rb") as lines:
+                    line = lines.readline()
+            except OSError as error:
+                raise SupervisorGone(
+                    f"the supervisor of the cluster in {self._layout.folder} does not answer "
+                    f"({error}): the cluster is gone"
+                ) from error
+        answer: dict[str, Any] = json.loads(line or b'{"error": "the supervisor ended"}')
+        if "error" in answer:
+            raise ClusterError(str(answer["error"]))
+        return answer
+
+
+def launch(layout: ClusterLayout, slot: Slot, slot_lock: int, binaries: Path, *, owned: bool) -> Processes:
+    """Start the supervisor of a cluster in namespaces of its own.
+
+    Args:
+        layout: the cluster's existing folder.
+        slot: what the cluster may use.
+        slot_lock: the descriptor with the slot's lock, which the supervisor then holds too.
+        binaries: goes first on the PATH of all processes.
+        owned: end the cluster when this process ends, and remove its logs too.
+
+    Raises:
+        NotReady: the supervisor did not come up; the message has what it wrote.
+    """
+    layout.logs.mkdir(exist_ok=True)
+    owner = os.pidfd_open(os.getpid()) if owned else None
+    descriptors = [slot_lock] if owner is None else [slot_lock, owner]
+    arguments = ["--folder", str(layout.folder), "--slot", str(slot.index)]
+    arguments += ["--slot-lock", str(slot_lock)]
+    arguments += ["--keep-logs"] if owner is None else ["--owner", str(owner)]
+    namespaces = ["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
+    python = [sys.executable, "-m", "envtest.real.supervisor"]
+    path = f"{binaries}:{os.environ.get('PATH', os.defpath)}"
+    python_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
+    try:
+        with layout.log("supervisor").open("wb") as log:
+            unshare = subprocess.Popen(
+                ["unshare", *namespaces, "--propagation", "slave", *python, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PATH": path, "PYTHONPATH": python_path},
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
+    finally:
+        if owner is not None:
+            os.close(owner)
+    assert unshare.stdout is not None
+    with unshare.stdout as output:
+        first_line = output.readline()
+    if first_line != READY_LINE:
+        unshare.wait()
+        wrote = layout.log("supervisor").read_text(errors="replace")
+        raise NotReady(f"the supervisor of the cluster in {layout.folder} ended:\n{wrote}")
+    return Processes(layout, unshare)
+
+
+def _is_known_as(entry: Path, pid: int, namespace: str) -> bool:
+    """Whether a process of this machine has the given id inside the given PID namespace."""
+    try:
+        if str((entry / "ns" / "pid").readlink()) != namespace:
+            return False
+        status = (entry / "status").read_text()
+    except (FileNotFoundError, PermissionError, ProcessLookupError):
+        return False  # it ended meanwhile, or not even root may look at it
+    known_as = next(line for line in status.splitlines() if line.startswith("NSpid:"))
+    return int(known_as.split()[-1]) == pid

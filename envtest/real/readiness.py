@@ -1,0 +1,35 @@
+"""Waits for components that cannot tell when they are ready: asks them again in short intervals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from envtest.real.errors import NotReady
+from envtest.real.processes import Processes
+
+READY_SECONDS = 90.0
+POLL_SECONDS = 0.05
+
+T = TypeVar("T")
+
+
+def wait_until(needed: Sequence[str], processes: Processes, attempt: Callable[[], T | None]) -> T:
+    """Try again and again until an attempt gives something, and return that.
+
+    ``needed`` are the names of the processes without which it never will, the one in question first.
+
+    Raises:
+        NotReady: one of them ended, or nothing came of it in time.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        result = attempt()
+        if result is not None:
+            return result
+        for name in needed:
+            processes.check_running(name)
+        time.sleep(POLL_SECONDS)
+    tail = processes.log_tail(needed[0])
+    raise NotReady(f"{needed[0]} is not ready after {READY_SECONDS:g} s:\n{tail}")

@@ -1,0 +1,112 @@
+"""Starts a cluster from nothing, and leaves nothing when that fails."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from envtest.real import build, control_plane, description, nodes, paths
+from envtest.real.assets import find_assets
+from envtest.real.cleaning import remove_files
+from envtest.real.cluster import RealCluster
+from envtest.real.description import Description
+from envtest.real.errors import ClusterError
+from envtest.real.image import busybox_image
+from envtest.real.layout import MAX_NODES, ClusterLayout, state_folder
+from envtest.real.prerequisites import check_machine
+from envtest.real.processes import Processes, launch
+from envtest.real.slots import take_slot
+from envtest.real.watching import wait_for
+
+# Short, so that sockets of a driver with a pod's UID in their names fit below it.
+FOLDER_PREFIX = "k"
+
+
+def start_cluster(
+    node_count: int = 1,
+    kubernetes: str = build.DEFAULT_KUBERNETES,
+    folder: Path | None = None,
+    *,
+    owned: bool = True,
+    audit: bool = False,
+) -> RealCluster:
+    """Start a cluster and return it when all its nodes are Ready, after about six seconds.
+
+    Args:
+        node_count: from 1 to 4.
+        kubernetes: a minor version of ``build.VERSIONS``; if its binaries are nowhere, they are
+            built first, which takes minutes.
+        folder: an empty or new folder with a short path; a temporary one unless given.
+        owned: end the cluster with this process, however that ends, and remove the folder.
+            Otherwise it runs until it is closed, and its logs stay.
+        audit: have the API server note every request, for ``RealCluster.audit_events``.
+
+    Raises:
+        MissingPrerequisite: this machine lacks something.
+        BuildFailed: the binaries could not be built.
+        NotReady: a component did not come up.
+        ClusterError: the folder is in use or its path too long, or no slot is free.
+    """
+    if not 1 <= node_count <= MAX_NODES:
+        raise ClusterError(f"a cluster has 1 to {MAX_NODES} nodes, not {node_count}")
+    check_machine()
+    assets = find_assets(kubernetes)
+    layout = make_folder(folder)
+    slot, slot_lock = take_slot()
+    try:
+        processes = launch(layout, slot, slot_lock, assets.folder, owned=owned)
+    except BaseException:
+        remove_files(layout, keep_logs=not owned)
+        raise
+    finally:
+        os.close(slot_lock)
+    try:
+        users = control_plane.make_users(node_count)
+        described = Description(layout, slot, assets, users, node_count, audit)
+        return bring_up(described, processes)
+    except BaseException:
+        processes.shutdown()
+        raise
+
+
+def make_folder(folder: Path | None) -> ClusterLayout:
+    """Make the state folder of a new cluster, which only root can enter.
+
+    Raises:
+        ClusterError: there is something else in it, or its path is too long.
+    """
+    if folder is None:
+        return state_folder(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)))
+    layout = state_folder(folder)
+    layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    others = sorted(path.name for path in layout.folder.iterdir() if path != layout.logs)
+    if others:
+        raise ClusterError(
+            f"the folder {layout.folder} is in use (it holds {', '.join(others[:3])}): stop the "
+            f"cluster in it, or choose an empty folder"
+        )
+    return layout
+
+
+def bring_up(described: Description, processes: Processes) -> RealCluster:
+    """Start all components, those that can at the same time, and wait for the nodes."""
+    description.save(described)
+    control_plane.write_files(described)
+    control_plane.start_etcd(processes, described)
+    control_plane.start_api_server(processes, described)
+    for index, node in enumerate(described.nodes):
+        nodes.write_files(described, index)
+        nodes.start_containerd(processes, described, node)
+    archive = described.layout.folder / "busybox.tar"
+    archive.write_bytes(busybox_image())
+    for node in described.nodes:
+        nodes.import_image(processes, described, node, archive)
+    cluster = RealCluster(described, processes)
+    control_plane.start_controllers(processes, described)
+    for node in described.nodes:
+        nodes.start_kubelet(processes, described, node)
+    for node in described.nodes:
+        nodes.wait_kubelet(processes, cluster.api, node)
+    wait_for(cluster.api, paths.service_account("default"), lambda _: True)
+    return cluster

@@ -1,0 +1,242 @@
+"""The process that owns all processes of a cluster and leaves nothing behind when it ends.
+
+It is the first process of the cluster's PID namespace: orphans become its children, and when it
+ends the kernel kills the rest. It ends on request, on SIGTERM, or when its owner's process ends.
+Requests come through a unix socket, one JSON line each, answered by one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from envtest.real import cgroups, cleaning, isolation
+from envtest.real.errors import ClusterError
+from envtest.real.layout import ClusterLayout
+from envtest.real.slots import Slot
+
+READY_LINE = b"ready\n"
+KILL_SECONDS = 10.0
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Child:
+    """A process that was asked for; ``returncode`` is negative for a signal, None while it runs."""
+
+    pid: int
+    returncode: int | None = None
+
+
+class Supervisor:
+    """Starts and stops processes by name, and reaps whatever ends below it.
+
+    ``child_ended`` is a descriptor that becomes readable when a child ends, ``ends`` are those that
+    do when it is time to end.
+    """
+
+    def __init__(self, layout: ClusterLayout, child_ended: int, ends: Sequence[int]) -> None:
+        self._layout = layout
+        self._children: dict[str, Child] = {}
+        self.child_ended = child_ended
+        self.ends = frozenset(ends)
+
+    def answer(self, request: Request) -> Answer:
+        """Do what a request asks for; ``error`` in the answer says why it was not done."""
+        operations: dict[str, Callable[[Request], Answer]] = {
+            "start": self._start,
+            "signal": self._signal,
+            "wait": self._wait,
+            "states": self._states,
+        }
+        operation = operations.get(request["op"])
+        if operation is None:
+            return {"error": f"unknown operation {request['op']}"}
+        try:
+            return operation(request)
+        except (OSError, KeyError) as error:
+            return {"error": f"{request['op']} {request.get('name', '')}: {error!r}"}
+
+    def reap(self) -> None:
+        """Note which children ended; also collect orphans that nobody asked for."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for child in self._children.values():
+                if child.pid == pid:
+                    child.returncode = os.waitstatus_to_exitcode(status)
+
+    def kill_all(self) -> None:
+        """Kill every process of the namespace but this one, and wait until they are gone."""
+        deadline = time.monotonic() + KILL_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+            self._await_child(0.05)
+            self.reap()
+
+    def _start(self, request: Request) -> Answer:
+        name, command = request["name"], request["command"]
+        known = self._children.get(name)
+        if known is not None and known.returncode is None:
+            return {"error": f"{name} runs already, as process {known.pid}"}
+        log = os.fspath(self._layout.log(name))
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        pid = os.posix_spawnp(
+            command[0],
+            command,
+            {**os.environ, **request["environment"]},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, append, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=[],
+        )
+        self._children[name] = Child(pid)
+        return {"pid": pid}
+
+    def _signal(self, request: Request) -> Answer:
+        child = self._children[request["name"]]
+        if child.returncode is None:
+            os.kill(child.pid, request["signal"])
+        return {}
+
+    def _wait(self, request: Request) -> Answer:
+        """Wait for the end of a process; returncode is None if it still runs when the wait ends."""
+        child = self._children[request["name"]]
+        deadline = time.monotonic() + request["timeout_seconds"]
+        while child.returncode is None:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or self.ends & self._await_child(remaining):
+                break
+            self.reap()
+        return {"returncode": child.returncode}
+
+    def _states(self, _request: Request) -> Answer:
+        self.reap()
+        children = {
+            name: {"pid": child.pid, "returncode": child.returncode} for name, child in self._children.items()
+        }
+        return {"processes": children, "namespace": str(Path("/proc/self/ns/pid").readlink())}
+
+    def _await_child(self, timeout_seconds: float) -> set[int]:
+        """Wait until a child ended or it is time to end; returns the descriptors that say so."""
+        with selectors.DefaultSelector() as selector:
+            for source in (self.child_ended, *self.ends):
+                selector.register(source, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(timeout_seconds)}
+        if self.child_ended in ready:
+            os.read(self.child_ended, 4096)
+        return ready
+
+
+def receive(connection: socket.socket) -> Request:
+    """Read one request; {} when the other end closed without one."""
+    with connection.makefile("rb") as lines:
+        line = lines.readline()
+    return dict(json.loads(line)) if line else {}
+
+
+def send(connection: socket.socket, message: Answer) -> None:
+    """Write one answer; the asker may be gone by now, which changes nothing."""
+    try:
+        connection.sendall(json.dumps(message).encode() + b"\n")
+    except OSError as error:
+        sys.stderr.write(f"nobody took the answer {message}: {error}\n")
+
+
+def serve(supervisor: Supervisor, listener: socket.socket) -> socket.socket | None:
+    """Answer requests until it is time to end; returns the connection that asked for it, if one did."""
+    with selectors.DefaultSelector() as selector:
+        for source in (listener.fileno(), supervisor.child_ended, *supervisor.ends):
+            selector.register(source, selectors.EVENT_READ)
+        while True:
+            ready = {key.fd for key, _ in selector.select()}
+            if supervisor.ends & ready:
+                return None
+            if supervisor.child_ended in ready:
+                os.read(supervisor.child_ended, 4096)
+                supervisor.reap()
+            if listener.fileno() in ready:
+                connection, _ = listener.accept()
+                request = receive(connection)
+                if request.get("op") == "shutdown":
+                    return connection
+                with connection:
+                    if request:
+                        send(connection, supervisor.answer(request))
+
+
+def wake_on(*signals: signal.Signals) -> int:
+    """A descriptor that becomes readable when one of the signals arrives."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def wake(_number: int, _frame: object) -> None:
+        try:
+            os.write(writer, b"x")
+        except BlockingIOError:
+            return  # the pipe is full of wake-ups already
+
+    for number in signals:
+        signal.signal(number, wake)
+    return reader
+
+
+@click.command()
+@click.option("--folder", type=click.Path(path_type=Path), required=True)
+@click.option("--slot", "slot_index", type=int, required=True)
+@click.option("--slot-lock", type=int, required=True, help="Descriptor that holds the slot's lock.")
+@click.option("--owner", type=int, help="Descriptor (pidfd) of the process to end with.")
+@click.option("--keep-logs", is_flag=True)
+def main(folder: Path, slot_index: int, slot_lock: int, owner: int | None, *, keep_logs: bool) -> None:
+    """Own the processes of the cluster in FOLDER until its end."""
+    layout, slot = ClusterLayout(folder), Slot(slot_index)
+    inherited = [slot_lock] if owner is None else [slot_lock, owner]
+    for descriptor in inherited:
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - it takes no keywords
+    child_ended = wake_on(signal.SIGCHLD)
+    ends = [wake_on(signal.SIGTERM, signal.SIGINT)] + ([] if owner is None else [owner])
+    cgroups.remove(slot.cgroup_prefix)
+    isolation.arrange(layout)
+    supervisor = Supervisor(layout, child_ended, ends)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(layout.supervisor_socket))
+        listener.listen()
+        os.write(1, READY_LINE)
+        os.dup2(2, 1)
+        asker = serve(supervisor, listener)
+    supervisor.kill_all()
+    answer: Answer = {}
+    try:
+        cleaning.clean(layout, slot, keep_logs=keep_logs)
+    except (ClusterError, OSError) as error:
+        answer = {"error": f"cleaning up after the cluster: {error}"}
+    if asker is not None:
+        with asker:
+            send(asker, answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""The real cluster keeps its promises: nodes and pods run, parts restart, nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envtest.real import cgroups, description, paths
+from envtest.real.api import ApiClient
+from envtest.real.assets import ASSETS_VARIABLE, find_assets
+from envtest.real.cluster import RealCluster
+from envtest.real.errors import ApiRefused, ApiUnreachable, ClusterError, CommandFailed, NotReady
+from envtest.real.nodes import is_ready
+from envtest.real.processes import PACKAGE_ROOT
+from envtest.real.startup import start_cluster as start_cluster_in
+from envtest.real.watching import wait_gone
+from tests.cluster.objects import run_pod, sleeper, slice_of
+
+SLICES = paths.resource_slice()
+CLEANING_SECONDS = 30.0
+# Starts a cluster with a running pod, says where, and waits to be killed.
+HOLDER = """
+from envtest.real import paths
+from envtest.real.startup import start_cluster
+from envtest.real.watching import wait_for
+import json, sys
+cluster = start_cluster(kubernetes=sys.argv[1])
+cluster.api.create(json.loads(sys.argv[2]))
+wait_for(cluster.api, paths.pod("sleeper"), lambda pod: pod["status"].get("phase") == "Running")
+print(cluster.folder, flush=True)
+sys.stdin.read()
+"""
+
+
+def processes_naming(folder: str) -> list[int]:
+    """The processes of this machine that have a folder in their command lines."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended meanwhile
+            if folder.encode() in command and int(entry.name) != os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+def network_links() -> set[str]:
+    """The names of this machine's network interfaces."""
+    return {path.name for path in Path("/sys/class/net").iterdir()}
+
+
+def eventually(condition: Callable[[], bool], seconds: float = CLEANING_SECONDS) -> bool:
+    """Whether something that the kernel does by itself, telling nobody, happens in time."""
+    deadline = time.monotonic() + seconds
+    interval = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        interval.wait(0.02)
+    return True
+
+
+def test_node_is_ready_and_runs_the_version_that_was_asked_for(
+    real_cluster: RealCluster, kubernetes: str
+) -> None:
+    """The node is Ready, and its kubelet and the API server report the minor version."""
+    node = real_cluster.api.get(paths.node("node-0"))
+
+    assert is_ready(node)
+    assert node["status"]["nodeInfo"]["kubeletVersion"].startswith(f"v{kubernetes}.")
+    assert real_cluster.api.get("/version")["gitVersion"].startswith(f"v{kubernetes}.")
+
+
+def test_pod_runs_and_takes_commands(real_cluster: RealCluster, namespace: str) -> None:
+    """exec returns stdout, and says how a command failed; the pod's log can be read."""
+    pod = sleeper()
+    pod["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", "echo started; sleep 1000"]
+    run_pod(real_cluster, namespace, pod)
+
+    assert real_cluster.exec("sleeper", ["/bin/echo", "a b"], namespace) == "a b\n"
+    with pytest.raises(CommandFailed, match="no such thing") as caught:
+        real_cluster.exec("sleeper", ["sh", "-c", "echo no such thing >&2; exit 3"], namespace)
+    assert caught.value.returncode == 3
+    assert real_cluster.api.text(f"{paths.pod('sleeper', namespace)}/log") == "started\n"
+
+
+def test_command_in_a_container_that_does_not_run_is_refused(
+    real_cluster: RealCluster, namespace: str
+) -> None:
+    """exec says that the container is not started, and names the pod."""
+    real_cluster.api.create(sleeper("unplaced", nodeSelector={"no": "where"}), namespace)
+
+    with pytest.raises(ClusterError, match=f"{namespace}/unplaced is not started"):
+        real_cluster.exec("unplaced", ["true"], namespace)
+
+
+@pytest.mark.parametrize("stop_signal", [signal.SIGTERM, signal.SIGKILL])
+def test_kubelet_restart_keeps_pods_and_wipes_slices(
+    real_cluster: RealCluster, namespace: str, stop_signal: signal.Signals
+) -> None:
+    """A kubelet that comes back has a new process, its pods still run, and it deleted the slices."""
+    run_pod(real_cluster, namespace, sleeper())
+    real_cluster.api.apply(slice_of("node-0"))
+    before = real_cluster.kubelet(0).host_pid
+
+    real_cluster.restart_kubelet(0, stop_signal)
+
+    assert real_cluster.kubelet(0).host_pid != before
+    wait_gone(real_cluster.api, paths.resource_slice("node-0-gpu"))
+    assert real_cluster.exec("sleeper", ["echo", "alive"], namespace) == "alive\n"
+
+
+def test_api_server_comes_back_with_its_objects(real_cluster: RealCluster, namespace: str) -> None:
+    """While it is stopped nobody answers; then the same client finds the same objects."""
+    before = real_cluster.api.create(sleeper("bystander", nodeSelector={"no": "where"}), namespace)
+    path = paths.pod("bystander", namespace)
+
+    real_cluster.stop_api_server()
+    with pytest.raises(ApiUnreachable):
+        real_cluster.api.get(path)
+    real_cluster.start_api_server()
+
+    assert real_cluster.api.get(path)["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def test_two_clusters_at_once_do_not_meet(
+    real_cluster: RealCluster,
+    namespace: str,
+    start_cluster: Callable[[int], RealCluster],
+) -> None:
+    """A second cluster of two nodes runs pods with addresses of their own, and goes away alone."""
+    run_pod(real_cluster, namespace, sleeper())
+    other = start_cluster(2)
+    for node in ("node-0", "node-1"):
+        run_pod(other, "default", sleeper(f"on-{node}", nodeName=node))
+
+    pods = [
+        real_cluster.api.get(paths.pod("sleeper", namespace)),
+        *other.api.list_objects(paths.pod()),
+    ]
+    assert len({pod["status"]["podIP"] for pod in pods}) == 3
+    assert len(real_cluster.api.list_objects(paths.node())) == 1
+    other.close()
+    assert not other.folder.exists()
+    assert real_cluster.exec("sleeper", ["echo", "alive"], namespace) == "alive\n"
+
+
+def test_driver_may_write_slices_of_its_own_node_only(installed_cluster: RealCluster) -> None:
+    """A minted token creates, changes and deletes the node's slices, and no others."""
+    cluster = installed_cluster
+    controller = cluster.api_as(cluster.mint_token("gpu-dra-controller", "node-0"))
+    own = controller.create(slice_of("node-0"))
+    foreign = cluster.api.create(slice_of("elsewhere"))
+    own_path, foreign_path = (paths.resource_slice(o["metadata"]["name"]) for o in (own, foreign))
+
+    own["spec"]["pool"]["generation"] = 2
+    assert controller.replace(own_path, own)["spec"]["pool"]["generation"] == 2
+    refuse(controller, "POST", SLICES, slice_of("another"))
+    refuse(controller, "POST", SLICES, slice_of(None))
+    foreign["spec"]["pool"]["generation"] = 2
+    refuse(controller, "PUT", foreign_path, foreign)
+    refuse(controller, "DELETE", foreign_path, {})
+    controller.delete(own_path)
+
+    assert cluster.api.find(own_path) is None
+    cluster.api.delete(foreign_path)
+
+
+def refuse(api: ApiClient, method: str, path: str, body: dict[str, Any]) -> None:
+    """Assert that the policy refuses a request, and says why."""
+    with pytest.raises(ApiRefused, match="the driver on node node-0 may") as caught:
+        api.request(method, path, body)
+    assert caught.value.status == 403
+
+
+def test_token_without_a_node_may_not_write_slices(installed_cluster: RealCluster) -> None:
+    """A service account's token that is bound to no pod names no node, and is refused."""
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    account = paths.service_account("gpu-dra-controller", "gpu-dra")
+    token = installed_cluster.api.request("POST", f"{account}/token", request)["status"]["token"]
+
+    with pytest.raises(ApiRefused, match="names no node"):
+        installed_cluster.api_as(token).create(slice_of("node-0"))
+
+
+def test_plugin_kubeconfig_has_the_plugins_rights_only(installed_cluster: RealCluster) -> None:
+    """The kubelet plugin reads slices and claims, but writes no slices and reads no pods."""
+    path = installed_cluster.service_account_kubeconfig("gpu-dra-kubeletplugin", "node-0")
+    token = json.loads(path.read_text())["users"][0]["user"]["token"]
+    plugin = installed_cluster.api_as(token)
+
+    assert plugin.list_objects(SLICES) == installed_cluster.api.list_objects(SLICES)
+    assert plugin.find(paths.resource_claim("nonesuch")) is None
+    for method, forbidden, body in (
+        ("POST", SLICES, slice_of("node-0")),
+        ("GET", paths.pod(), None),
+        ("GET", paths.resource_claim(), None),
+    ):
+        with pytest.raises(ApiRefused) as caught:
+            plugin.request(method, forbidden, body)
+        assert caught.value.status == 403
+
+
+def test_audit_tells_who_wrote_what(real_cluster: RealCluster) -> None:
+    """Every answered request is an audit event with its user, verb and object."""
+    real_cluster.api.apply(slice_of("audited"))
+    real_cluster.api.delete(paths.resource_slice("audited-gpu"))
+
+    verbs = [
+        event["verb"]
+        for event in real_cluster.audit_events()
+        if event.get("objectRef", {}).get("name") == "audited-gpu" and event["user"]["username"] == "admin"
+    ]
+    assert verbs == ["patch", "delete"]
+
+
+def test_process_of_the_cluster_can_be_stopped_killed_and_started_again(
+    real_cluster: RealCluster,
+) -> None:
+    """A process by name: its status, its log over restarts, and no second one of the same name."""
+    script = "echo up; trap 'exit 7' TERM; while :; do sleep 0.01; done"
+    first = real_cluster.processes.start("stand-in", ["sh", "-c", script])
+    assert eventually(lambda: first.log == "up\n")
+    assert first.returncode is None
+    with pytest.raises(ClusterError, match="stand-in runs already"):
+        real_cluster.processes.start("stand-in", ["true"])
+
+    assert first.stop() == 7
+    again = real_cluster.processes.start("stand-in", ["sh", "-c", "echo $MARK"], {"MARK": "again"})
+    assert again.wait() == 0
+    assert again.log == "up\nagain\n"
+
+
+def test_nothing_is_left_after_the_owner_is_killed(kubernetes: str) -> None:
+    """After kill -9 of the owner: no process, mount, socket, file, control group or interface."""
+    links = network_links()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, kubernetes, json.dumps(sleeper())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PACKAGE_ROOT,
+    )
+    with holder:
+        assert holder.stdout is not None
+        folder = holder.stdout.readline().strip()
+        described = description.load(Path(folder))
+        prefix = described.slot.cgroup_prefix
+        handles = [os.pidfd_open(pid) for pid in processes_naming(folder)]
+        assert len(handles) > 8, "the cluster's processes are found by its folder"
+        assert f" {folder}" in Path(f"/proc/{processes_naming(folder)[-1]}/mounts").read_text()
+        holder.kill()
+
+    for handle in handles:
+        assert select.select([handle], [], [], CLEANING_SECONDS)[0], "a process lives on"
+        os.close(handle)
+    assert processes_naming(folder) == []
+    assert folder not in Path("/proc/mounts").read_text()
+    assert not Path(folder).exists()
+    assert [p for h in cgroups.hierarchies() for p in h.glob(f"{prefix}*")] == []
+    assert eventually(lambda: network_links() <= links)
+
+
+def test_failed_start_names_the_component_and_leaves_nothing(
+    kubernetes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster whose etcd cannot run says so with the end of its log, and removes its folder."""
+    for binary in find_assets(kubernetes).folder.iterdir():
+        (tmp_path / binary.name).symlink_to(binary.resolve())
+    etcd = tmp_path / "etcd"
+    etcd.unlink()
+    etcd.write_text("#!/bin/sh\necho the disk is full >&2\nexit 3\n")
+    etcd.chmod(0o755)
+    monkeypatch.setenv(ASSETS_VARIABLE, str(tmp_path))
+    folder = Path(tempfile.mkdtemp(prefix="k"))
+
+    with pytest.raises(NotReady, match="etcd ended with status 3:\nthe disk is full"):
+        start_cluster_in(kubernetes=kubernetes, folder=folder)
+
+    assert not folder.exists()
+    assert processes_naming(str(folder)) == []
