@@ -1,0 +1,321 @@
+"""What the driver asks of NVML: two protocols over plain values, and the errors that a call can end in.
+
+The real binding and the fake implement them and pass the same contract tests. Nothing here knows
+pynvml: handles are objects, enums are words, memory is in bytes, addresses are PciAddress.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from driver.errors import NvmlError
+
+if TYPE_CHECKING:
+    from driver.model import PciAddress
+
+
+class Code(IntEnum):
+    """The return codes of nvml.h that mean something to this driver; others stay plain numbers."""
+
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    LIB_RM_VERSION_MISMATCH = 18
+    IN_USE = 19
+    INSUFFICIENT_RESOURCES = 23
+    GPU_NOT_FOUND = 28
+    UNKNOWN = 999
+
+
+class NvmlCallFailed(NvmlError):
+    """An NVML call ended with a return code other than success.
+
+    ``call`` is the C function, ``code`` its return code, ``subject`` the GPU or ``""`` for the node.
+    """
+
+    default_way_out: ClassVar[str] = "look for NVIDIA messages in the kernel log (dmesg | grep -i nvrm)"
+
+    def __init__(self, call: str, code: int, subject: str = "", way_out: str = "") -> None:
+        of = f" of {subject}" if subject else ""
+        super().__init__(
+            f"{call}{of} failed with {code_name(code)} ({code})", way_out or self.default_way_out
+        )
+        self.call = call
+        self.code = code
+        self.subject = subject
+
+
+class NotSupported(NvmlCallFailed):
+    """The GPU or the installed NVIDIA driver does not know what was asked; asking again cannot help."""
+
+    retryable = False
+    default_way_out = "treat the value as unknown"
+
+
+class GpuLost(NvmlCallFailed):
+    """The GPU fell off the bus or is not reachable (XID 79)."""
+
+    default_way_out = "restart the machine, or reset the GPU; its pods have to go first"
+
+
+class NotFound(NvmlCallFailed):
+    """NVML has no such GPU."""
+
+    default_way_out = "check that the GPU is bound to the nvidia kernel driver"
+
+
+class DriverNotLoaded(NvmlCallFailed):
+    """The NVML library or the NVIDIA kernel driver is not there (yet)."""
+
+    default_way_out = "install or load the NVIDIA driver; it is noticed without a restart"
+
+
+class SessionLost(NvmlCallFailed):
+    """NVML is not initialized, or no longer: initialize it and take fresh handles."""
+
+    default_way_out = "initialize NVML again"
+
+
+class NvmlTimeout(NvmlCallFailed):
+    """The call did not come back within its deadline and is still under way."""
+
+    default_way_out = "the GPU or its driver hangs; it is used again as soon as the call returns"
+
+    def __init__(self, call: str, subject: str, deadline_seconds: float) -> None:
+        super().__init__(call, Code.TIMEOUT, subject)
+        self.what = f"{call} of {subject} did not return within {deadline_seconds:g} s"
+
+
+_ERRORS: dict[int, type[NvmlCallFailed]] = {
+    Code.UNINITIALIZED: SessionLost,
+    Code.NOT_SUPPORTED: NotSupported,
+    Code.FUNCTION_NOT_FOUND: NotSupported,
+    Code.NOT_FOUND: NotFound,
+    Code.GPU_NOT_FOUND: NotFound,
+    Code.DRIVER_NOT_LOADED: DriverNotLoaded,
+    Code.LIBRARY_NOT_FOUND: DriverNotLoaded,
+    Code.GPU_IS_LOST: GpuLost,
+}
+_NAMES: dict[int, str] = {code.value: code.name for code in Code}
+_WAYS_OUT: dict[int, str] = {
+    Code.LIB_RM_VERSION_MISMATCH: "the NVIDIA libraries were changed under a loaded kernel driver: "
+    "reload the kernel modules or restart the machine, then restart this process",
+    Code.NO_PERMISSION: "run the container with access to the NVIDIA device nodes",
+    Code.IN_USE: "end the processes that use the GPU",
+    Code.RESET_REQUIRED: "reset the GPU (nvidia-smi --gpu-reset) when it is idle",
+}
+
+
+def code_name(code: int) -> str:
+    """The name that nvml.h gives the return code, without its prefix; ``ERROR`` where it is unknown."""
+    return _NAMES.get(code, "ERROR")
+
+
+def failure(call: str, code: int, subject: str = "") -> NvmlCallFailed:
+    """The error that an NVML return code stands for: the one place where codes become errors."""
+    return _ERRORS.get(code, NvmlCallFailed)(call, code, subject, _WAYS_OUT.get(code, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class NvLinkEnd:
+    """Where one active NVLink of a GPU leads: to a GPU (then ``remote`` says which) or elsewhere."""
+
+    kind: Literal["gpu", "switch", "other"]
+    remote: PciAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MigMode:
+    """Whether MIG is on, and whether it will be after the next reset."""
+
+    enabled: bool
+    pending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FabricInfo:
+    """A GPU's place in a multi-node NVLink fabric; ``cluster_uuid`` is all zero where there is none."""
+
+    state: Literal["not-supported", "not-started", "in-progress", "completed"]
+    cluster_uuid: str
+    clique: int
+
+
+Virtualization = Literal["none", "passthrough", "vgpu", "host-vgpu", "host-vsga"]
+AddressingMode = Literal["HMM", "ATS", "None"]
+TopologyLevel = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
+P2pStatus = Literal[
+    "ok", "chipset", "gpu", "topology", "disabled-by-regkey", "not-supported", "unknown"
+]  # fmt: skip
+
+
+class NvmlDevice(Protocol):
+    """One GPU's handle, good until the session that gave it ends; every call may raise NvmlError.
+
+    A value that the GPU cannot tell raises NotSupported; one that NVML calls unknown is None.
+    """
+
+    def uuid(self) -> str:
+        """``GPU-<uuid>`` (nvmlDeviceGetUUID)."""
+        ...
+
+    def minor(self) -> int:
+        """The N of /dev/nvidiaN (nvmlDeviceGetMinorNumber); it moves with resets and reboots."""
+        ...
+
+    def index(self) -> int:
+        """NVML's index, in the order of PCI addresses (nvmlDeviceGetIndex)."""
+        ...
+
+    def pci(self) -> PciAddress:
+        """Where the GPU sits (nvmlDeviceGetPciInfo_v3)."""
+        ...
+
+    def name(self) -> str:
+        """The product name, such as ``NVIDIA A100-SXM4-80GB`` (nvmlDeviceGetName)."""
+        ...
+
+    def brand(self) -> str | None:
+        """``Nvidia``, ``Tesla``, ``GeForce`` and so on (nvmlDeviceGetBrand)."""
+        ...
+
+    def architecture(self) -> str | None:
+        """``Ampere``, ``Ada Lovelace``, ``Hopper`` and so on (nvmlDeviceGetArchitecture)."""
+        ...
+
+    def compute_capability(self) -> tuple[int, int]:
+        """Major and minor (nvmlDeviceGetCudaComputeCapability)."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """All of the frame buffer (nvmlDeviceGetMemoryInfo)."""
+        ...
+
+    def addressing_mode(self) -> AddressingMode | None:
+        """How the GPU addresses system memory (nvmlDeviceGetAddressingMode)."""
+        ...
+
+    def numa_node(self) -> int:
+        """The NUMA node that the GPU is attached to (nvmlDeviceGetMemoryAffinity).
+
+        NotSupported where NVML names none or several. nvmlDeviceGetNumaNodeId is another thing: the
+        node that the GPU's own memory makes up.
+        """
+        ...
+
+    def nvlinks(self) -> tuple[NvLinkEnd, ...]:
+        """The far ends of all active links (nvmlDeviceGetNvLinkState and the two GetNvLinkRemote calls)."""
+        ...
+
+    def mig_mode(self) -> MigMode:
+        """MIG mode now and pending (nvmlDeviceGetMigMode); NotSupported: the GPU has no MIG."""
+        ...
+
+    def fabric(self) -> FabricInfo:
+        """The place in the NVLink fabric (nvmlDeviceGetGpuFabricInfoV)."""
+        ...
+
+    def virtualization(self) -> Virtualization | None:
+        """Seen from this machine (nvmlDeviceGetVirtualizationMode); ``vgpu`` means a vGPU guest."""
+        ...
+
+    def process_ids(self) -> tuple[int, ...]:
+        """Who computes or draws on the GPU, sorted (nvmlDeviceGet{Compute,Graphics}RunningProcesses_v3)."""
+        ...
+
+    def common_ancestor(self, other: PciAddress) -> TopologyLevel:
+        """How near another GPU is on the PCI tree (nvmlDeviceGetTopologyCommonAncestor)."""
+        ...
+
+    def p2p_read(self, other: PciAddress) -> P2pStatus:
+        """Whether the GPU can read another one's memory (nvmlDeviceGetP2PStatus, index READ)."""
+        ...
+
+
+class Nvml(Protocol):
+    """NVML on this node. All calls may raise NvmlError; before ``init`` they raise SessionLost."""
+
+    def init(self) -> None:
+        """Begin a session; DriverNotLoaded where there is no NVIDIA driver. One ``shutdown`` ends it."""
+        ...
+
+    def shutdown(self) -> None:
+        """End the session: all handles are void, and the kernel driver can be unloaded."""
+        ...
+
+    def driver_version(self) -> str:
+        """The NVIDIA driver, ``570.133.20`` (nvmlSystemGetDriverVersion)."""
+        ...
+
+    def cuda_driver_version(self) -> str:
+        """The newest CUDA that the driver serves, ``12.8`` (nvmlSystemGetCudaDriverVersion_v2)."""
+        ...
+
+    def device_count(self) -> int:
+        """How many GPUs NVML lists (nvmlDeviceGetCount_v2)."""
+        ...
+
+    def device_by_index(self, index: int) -> NvmlDevice:
+        """A handle (nvmlDeviceGetHandleByIndex_v2); GpuLost when the GPU has fallen off the bus."""
+        ...
+
+    def device_by_pci(self, pci: PciAddress) -> NvmlDevice:
+        """A handle (nvmlDeviceGetHandleByPciBusId_v2); NotFound when NVML lists no GPU there."""
+        ...
+
+
+NODE_CALLS: dict[str, str] = {
+    "init": "nvmlInitWithFlags",
+    "shutdown": "nvmlShutdown",
+    "driver_version": "nvmlSystemGetDriverVersion",
+    "cuda_driver_version": "nvmlSystemGetCudaDriverVersion_v2",
+    "device_count": "nvmlDeviceGetCount_v2",
+}
+"""The calls that belong to no GPU: method of Nvml -> C function."""
+
+GPU_CALLS: dict[str, str] = {
+    "device_by_index": "nvmlDeviceGetHandleByIndex_v2",
+    "device_by_pci": "nvmlDeviceGetHandleByPciBusId_v2",
+    "uuid": "nvmlDeviceGetUUID",
+    "minor": "nvmlDeviceGetMinorNumber",
+    "index": "nvmlDeviceGetIndex",
+    "pci": "nvmlDeviceGetPciInfo_v3",
+    "name": "nvmlDeviceGetName",
+    "brand": "nvmlDeviceGetBrand",
+    "architecture": "nvmlDeviceGetArchitecture",
+    "compute_capability": "nvmlDeviceGetCudaComputeCapability",
+    "memory_bytes": "nvmlDeviceGetMemoryInfo",
+    "addressing_mode": "nvmlDeviceGetAddressingMode",
+    "numa_node": "nvmlDeviceGetMemoryAffinity",
+    "nvlinks": "nvmlDeviceGetNvLinkState",
+    "mig_mode": "nvmlDeviceGetMigMode",
+    "fabric": "nvmlDeviceGetGpuFabricInfoV",
+    "virtualization": "nvmlDeviceGetVirtualizationMode",
+    "process_ids": "nvmlDeviceGetComputeRunningProcesses_v3",
+    "common_ancestor": "nvmlDeviceGetTopologyCommonAncestor",
+    "p2p_read": "nvmlDeviceGetP2PStatus",
+}
+"""The calls about one GPU: method of Nvml or NvmlDevice -> C function that errors name."""
+
+BRANDS: dict[int, str] = {
+    1: "Quadro", 2: "Tesla", 3: "NVS", 4: "Grid", 5: "GeForce", 6: "Titan", 7: "NvidiaVApps",
+    8: "NvidiaVPC", 9: "NvidiaVCS", 10: "NvidiaVWS", 11: "NvidiaCloudGaming", 12: "QuadroRTX",
+    13: "NvidiaRTX", 14: "Nvidia", 15: "GeForceRTX", 16: "TitanRTX",
+}  # fmt: skip
+"""nvmlBrandType_t -> the text that claims written for NVIDIA's own driver select on."""
+
+ARCHITECTURES: dict[int, str] = {
+    2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere",
+    8: "Ada Lovelace", 9: "Hopper", 10: "Blackwell", 13: "Rubin",
+}  # fmt: skip
+"""nvmlDeviceArchitecture_t -> the text that claims written for NVIDIA's own driver select on."""

@@ -1,0 +1,166 @@
+"""Runs NVML calls under a deadline, so that one that hangs never blocks whoever asked.
+
+A call into a wedged kernel driver cannot be interrupted, only left alone. Each GPU, and the node,
+has a lane: one daemon thread that does its calls in turn. A lane whose call is overdue refuses at
+once until that call has come back, so a lane never has more than one hung thread, and heals by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from driver.nvml.api import GPU_CALLS, NODE_CALLS, NvmlTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+DEADLINE_SECONDS = 5.0
+"""A healthy call takes microseconds, the first one on a GPU without persistence up to some seconds."""
+
+_C_FUNCTIONS = NODE_CALLS | GPU_CALLS
+
+
+class _Abandoned(BaseException):
+    """Ends a job that nobody waits for any longer; no ``except`` of the job may catch it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One job on its way through a lane; ``done`` is locked until it has ended."""
+
+    job: Callable[[Watch], object]
+    done: Lock = field(default_factory=Lock)
+    result: object = None
+    error: BaseException | None = None
+    abandoned: bool = False
+
+
+class Watch:
+    """What a job makes its calls through: each one gets the full deadline of its own."""
+
+    __slots__ = ("_lane", "_run")
+
+    def __init__(self, lane: _Lane, run: _Run) -> None:
+        self._lane = lane
+        self._run = run
+
+    def __call__(self, name: str, call: Callable[[], T]) -> T:
+        """Make the call; ``name`` is its method in driver.nvml.api and stands in a timeout's message."""
+        if self._run.abandoned:
+            raise _Abandoned
+        self._lane.begin(name)
+        return call()
+
+
+class _Lane:
+    """One thread, its queue, and the call that it is in."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.queue: SimpleQueue[_Run | None] = SimpleQueue()
+        self.call = ""
+        self.since = 0.0
+        self.busy = False
+        self.thread = Thread(target=self._work, name=f"nvml {key}", daemon=True)
+        self.thread.start()
+
+    def begin(self, call: str) -> None:
+        self.since = time.monotonic()
+        self.call = call
+        self.busy = True
+
+    def overdue_in(self, deadline_seconds: float) -> float:
+        """Seconds until the call under way is overdue; a full deadline while there is none."""
+        if not self.busy:
+            return deadline_seconds
+        return self.since + deadline_seconds - time.monotonic()
+
+    def _work(self) -> None:
+        while (run := self.queue.get()) is not None:
+            if not run.abandoned:
+                self.begin("")
+                try:
+                    run.result = run.job(Watch(self, run))
+                except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
+                    run.error = error
+                self.busy = False
+            run.done.release()
+            del run
+
+
+class Pending(Generic[T]):
+    """A job under way in a lane."""
+
+    def __init__(self, lane: _Lane, run: _Run, deadline_seconds: float) -> None:
+        self._lane = lane
+        self._run = run
+        self._deadline_seconds = deadline_seconds
+
+    def result(self) -> T:
+        """The job's result or its exception; NvmlTimeout once a call of the lane is overdue."""
+        while True:
+            left = self._lane.overdue_in(self._deadline_seconds)
+            if self._run.done.acquire(timeout=max(left, 0.0)):
+                break
+            if self._lane.overdue_in(self._deadline_seconds) <= 0:
+                self._run.abandoned = True
+                raise _timeout(self._lane, self._deadline_seconds)
+        if self._run.error is not None:
+            raise self._run.error
+        return self._run.result  # type: ignore[return-value]  # what Guard.start's job returned
+
+
+class Guard:
+    """The lanes of one process. Threads start with the first use of a lane and end with ``close``."""
+
+    def __init__(self, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self.deadline_seconds = deadline_seconds
+        self._lanes: dict[str, _Lane] = {}
+        self._lock = Lock()
+        self._closed = False
+
+    def start(self, key: str, job: Callable[[Watch], T]) -> Pending[T]:
+        """Put a job into the lane; raises NvmlTimeout at once while a call of that lane is overdue."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the guard is closed")
+            lane = self._lanes.get(key)
+            if lane is None:
+                lane = self._lanes[key] = _Lane(key)
+        if lane.overdue_in(self.deadline_seconds) <= 0:
+            raise _timeout(lane, self.deadline_seconds)
+        run = _Run(job)
+        run.done.acquire()
+        lane.queue.put(run)
+        return Pending(lane, run, self.deadline_seconds)
+
+    def run(self, key: str, job: Callable[[Watch], T]) -> T:
+        """Do a job in the lane and wait for it; raises what the job raises, or NvmlTimeout."""
+        return self.start(key, job).result()
+
+    def hung(self) -> tuple[str, ...]:
+        """The lanes whose call is overdue now, sorted."""
+        with self._lock:
+            lanes = list(self._lanes.values())
+        return tuple(sorted(lane.key for lane in lanes if lane.overdue_in(self.deadline_seconds) <= 0))
+
+    def close(self) -> None:
+        """Let every lane's thread end after the jobs it has; a hung one is left behind as a daemon."""
+        with self._lock:
+            self._closed = True
+            lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.queue.put(None)
+        for lane in lanes:
+            lane.thread.join(timeout=max(lane.overdue_in(self.deadline_seconds), 0.0))
+
+
+def _timeout(lane: _Lane, deadline_seconds: float) -> NvmlTimeout:
+    call = lane.call
+    return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), lane.key, deadline_seconds)

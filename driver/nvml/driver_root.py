@@ -1,0 +1,148 @@
+"""Builds what a fake machine's node would have: a driver root whose containers start, and its sysfs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from driver.model import PciAddress
+    from driver.nvml.fake_machine import FakeMachine
+    from driver.nvml.fake_spec import Slot
+
+LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
+CALL_LOG = "var/log/nvidia-calls.log"
+"""Below the driver root: one line for each run of a binary of it, its name and its arguments."""
+
+CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+LIBRARIES = {
+    "libcuda": "libcuda.so.1",
+    "libcudadebugger": "libcudadebugger.so.1",
+    "libnvcuvid": "libnvcuvid.so.1",
+    "libnvidia-cfg": "libnvidia-cfg.so.1",
+    "libnvidia-encode": "libnvidia-encode.so.1",
+    "libnvidia-gpucomp": "",
+    "libnvidia-ml": "libnvidia-ml.so.1",
+    "libnvidia-nvvm": "libnvidia-nvvm.so.4",
+    "libnvidia-opencl": "libnvidia-opencl.so.1",
+    "libnvidia-opticalflow": "libnvidia-opticalflow.so.1",
+    "libnvidia-ptxjitcompiler": "libnvidia-ptxjitcompiler.so.1",
+}
+"""Library -> its soname link; the file itself is ``<library>.so.<driver version>``."""
+
+STUBS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "nvidia-debugdump", "nvidia-persistenced")
+CDI_HOOK = "nvidia-cdi-hook"
+
+_NULL_DEVICE = os.makedev(1, 3)
+_DRM_FIRST_RENDER = 128
+_DRM_FIRST_CARD = 1  # card0 is the server's own graphics
+
+
+def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = False) -> Path:
+    """Build the driver root of the machine as it is now, below ``folder``; returns ``folder``.
+
+    Device nodes are real character devices (the null device) where this process may make them, else
+    links to /dev/null. Libraries are small files of the driver's version. nvidia-smi lists the GPUs
+    whose nodes it sees, so inside a container those of the container; every binary notes its calls
+    in CALL_LOG, where that can be reached. ``cdi_hook`` adds nvidia-cdi-hook.
+    """
+    for name in (*CONTROL_NODES, *(f"nvidia{gpu.minor}" for gpu in machine.state.gpus.values())):
+        _null_device(folder / "dev" / name)
+    for pci in machine.state.gpus:
+        for node in _drm_names(machine, pci):
+            _null_device(folder / "dev" / "dri" / node)
+    _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
+    (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
+    _script(folder, "nvidia-smi", _list_of_gpus(folder, machine))
+    for name in (*STUBS, CDI_HOOK) if cdi_hook else STUBS:
+        _script(folder, name)
+    firmware = folder / "lib" / "firmware" / "nvidia" / machine.state.driver_version
+    firmware.mkdir(parents=True, exist_ok=True)
+    (firmware / "gsp_ga10x.bin").write_bytes(b"not firmware\n")
+    return folder
+
+
+def build_sysfs(folder: Path, machine: FakeMachine) -> Path:
+    """Build the machine's PCI functions below ``folder/sys``; returns that, to be given as --sysfs-root."""
+    root = folder / "sys"
+    links = root / "bus" / "pci" / "devices"
+    links.mkdir(parents=True, exist_ok=True)
+    drivers = root / "bus" / "pci" / "drivers"
+    (drivers / "nvidia").mkdir(parents=True, exist_ok=True)
+    for slot in machine.spec.slots:
+        device = root / "devices" / slot.pcie_root / _bridge(slot) / str(slot.pci)
+        for node in _drm_names(machine, slot.pci):
+            (device / "drm" / node).mkdir(parents=True, exist_ok=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "device").write_text(f"0x{machine.spec.product.device_id:04x}\n")
+        (device / "class").write_text("0x030200\n")
+        (device / "numa_node").write_text(f"{-1 if slot.numa_node is None else slot.numa_node}\n")
+        _link(device / "driver", os.path.relpath(drivers / "nvidia", device))
+        _link(links / str(slot.pci), os.path.relpath(device, links))
+    return root
+
+
+def _bridge(slot: Slot) -> str:
+    """The root port above a GPU: each GPU has one of its own, which is enough for the rule of pcieRoot."""
+    root = slot.pcie_root.removeprefix("pci")
+    return f"{root}:{slot.minor % 32:02x}.0"
+
+
+def _drm_names(machine: FakeMachine, pci: PciAddress) -> tuple[str, str]:
+    """The DRM nodes of a slot: numbered by slot, so that they do not follow the minors of NVIDIA's nodes."""
+    number = sorted(machine.state.gpus).index(pci)
+    return f"card{_DRM_FIRST_CARD + number}", f"renderD{_DRM_FIRST_RENDER + number}"
+
+
+def _null_device(path: Path) -> None:
+    if path.is_char_device():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, _NULL_DEVICE)
+        path.chmod(0o666)  # mknod's mode is cut by the umask
+    except PermissionError:
+        path.symlink_to("/dev/null")
+
+
+def _libraries(folder: Path, version: str) -> None:
+    """The libraries of one version; those of another one are removed, as a driver upgrade does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("lib*.so*"):
+        old.unlink()
+    for library, soname in LIBRARIES.items():
+        file = folder / f"{library}.so.{version}"
+        file.write_bytes(b"not a library\n")
+        if soname:
+            _link(folder / soname, file.name)
+    _link(folder / "libcuda.so", "libcuda.so.1")
+
+
+def _link(path: Path, target: str) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _script(root: Path, name: str, body: str = "") -> None:
+    path = root / "usr" / "bin" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = shlex.quote(str((root / CALL_LOG).absolute()))
+    # Inside a container the log's folder is not there: then nothing is noted.
+    note = f'[ -d {shlex.quote(str((root / CALL_LOG).absolute().parent))} ] && echo "{name} $*" >>{log}'
+    path.write_text(f"#!/bin/sh\n{note}\n{body}exit 0\n")
+    path.chmod(0o755)
+
+
+def _list_of_gpus(root: Path, machine: FakeMachine) -> str:
+    """Shell lines that print one line for each GPU whose node exists, as ``nvidia-smi -L`` does."""
+    lines = []
+    for index, pci in enumerate(machine.state.listed()):
+        node = f"dev/nvidia{machine.state.gpus[pci].minor}"
+        seen = f"[ -e /{node} ] || [ -e {shlex.quote(str((root / node).absolute()))} ]"
+        text = f"GPU {index}: {machine.spec.product.name} (UUID: {machine.uuid(pci)})"
+        lines.append(f"if {seen}; then echo {shlex.quote(text)}; fi\n")
+    return "".join(lines)

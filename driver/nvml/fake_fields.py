@@ -1,0 +1,143 @@
+"""Takes typed fields out of a machine file's YAML and collects every error with its path."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
+
+from driver.model import PciAddress
+from driver.nvml.api import FabricInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+C = TypeVar("C", bound="str | None")
+
+_NOWHERE = PciAddress(0, 0, 0, 0)
+
+
+class Fields:
+    """One mapping of the file; all mappings of a file share one list of ``errors``.
+
+    A wrong field is noted there and read as an empty value, so that one look finds all of them.
+    """
+
+    def __init__(self, document: object, path: str = "", errors: list[str] | None = None) -> None:
+        self.errors: list[str] = [] if errors is None else errors
+        self._path = path
+        self._taken: set[str] = set()
+        self._fields: dict[object, object] = document if isinstance(document, dict) else {}
+        if not isinstance(document, dict):
+            self.errors.append(f"{path or 'the file'}: must be a mapping")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._fields
+
+    def refuse(self, key: str, demand: str) -> None:
+        """Note what the field should have been."""
+        self.errors.append(f"{self._at(key)}: {demand}")
+
+    def refuse_unknown(self) -> None:
+        """Note every field that nobody took: a misspelled one must not pass silently."""
+        for key in self._fields:
+            if key not in self._taken:
+                self.refuse(str(key), "is no known field")
+
+    def text(self, key: str, pattern: str = r".+") -> str:
+        """A required text that matches the whole pattern."""
+        value = self._take(key)
+        if isinstance(value, str) and re.fullmatch(pattern, value):
+            return value
+        self.refuse(key, f"must be a text like {pattern}, in quotes if it is a number")
+        return ""
+
+    def number(self, key: str, minimum: int, default: int | None = None) -> int:
+        """A whole number; required where there is no default."""
+        if key not in self and default is not None:
+            return default
+        value = self._take(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= minimum:
+            return value
+        self.refuse(key, f"must be a whole number from {minimum}")
+        return minimum
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self._take(key) if key in self else default
+        if not isinstance(value, bool):
+            self.refuse(key, "must be true or false")
+        return value is True
+
+    def choice(self, key: str, values: tuple[C, ...], default: C) -> C:
+        """One of the values."""
+        if key not in self:
+            return default
+        taken = self._take(key)
+        for value in values:
+            if value == taken:
+                return value
+        self.refuse(key, f"must be one of {', '.join(map(str, values))}")
+        return default
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; none by default."""
+        value = self._take(key) if key in self else []
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        self.refuse(key, "must be a list of texts")
+        return ()
+
+    def triples(self, key: str) -> list[tuple[int, int, int]]:
+        """A list of [number, number, number], none negative; none by default."""
+        value = self._take(key) if key in self else []
+        items = value if isinstance(value, list) else [value]
+        good = [
+            (item[0], item[1], item[2])
+            for item in items
+            if isinstance(item, list) and len(item) == 3 and all(type(n) is int and n >= 0 for n in item)
+        ]
+        if len(good) != len(items):
+            self.refuse(key, "must be a list of [GPU, GPU, number of links]")
+        return good
+
+    def address(self, key: str) -> PciAddress:
+        """A PCI address."""
+        try:
+            return PciAddress.parse(self.text(key))
+        except ValueError as error:
+            self.refuse(key, str(error))
+            return _NOWHERE
+
+    def fabric(self) -> FabricInfo:
+        """This mapping as the place in an NVLink fabric."""
+        cluster = self.text("cluster_uuid", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+        info = FabricInfo(
+            state=self.choice(
+                "state", ("not-supported", "not-started", "in-progress", "completed"), default="completed"
+            ),
+            cluster_uuid=str(UUID(cluster)) if cluster else "",
+            clique=self.number("clique", minimum=0),
+        )
+        self.refuse_unknown()
+        return info
+
+    def child(self, key: str) -> Fields:
+        """A required mapping below this one."""
+        return Fields(self._take(key), self._at(key), self.errors)
+
+    def items(self, key: str) -> Iterator[Fields]:
+        """A required list of mappings."""
+        value = self._take(key)
+        if not isinstance(value, list):
+            self.refuse(key, "must be a list")
+            return
+        for position, item in enumerate(value):
+            yield Fields(item, f"{self._at(key)}[{position}]", self.errors)
+
+    def _take(self, key: str) -> object:
+        self._taken.add(key)
+        return self._fields.get(key)
+
+    def _at(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key

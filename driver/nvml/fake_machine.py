@@ -1,0 +1,173 @@
+"""The controls of a fake machine: what a test or a demo does to it while others look at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.errors import ConfigError
+from driver.model import PciAddress
+from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
+from driver.nvml.fake import FakeNvml
+from driver.nvml.fake_spec import load_machine
+from driver.nvml.fake_state import ANY_CALL, Fault, FileStore, MachineState, MemoryStore, with_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from driver.nvml.fake_spec import MachineSpec
+    from driver.nvml.fake_state import StateStore
+
+PREFIX = "fake:"
+
+GpuSelector = int | str | PciAddress
+"""A GPU of a fake machine: its index, its UUID, or its PCI address."""
+
+
+class FakeMachine:
+    """A machine, its state, and the hands that change it; ``nvml`` looks at it as a process would."""
+
+    def __init__(self, spec: MachineSpec, store: StateStore) -> None:
+        self.spec = spec
+        self._store = store
+
+    @classmethod
+    def open(cls, text: str) -> FakeMachine:
+        """Open ``[fake:]MACHINE[@STATE]``: a shipped machine's name or a file, and a state file to share.
+
+        Without STATE the machine lives in the returned object alone. Raises ConfigError.
+        """
+        machine, _, state = text.removeprefix(PREFIX).partition("@")
+        spec = load_machine(machine)
+        if state:
+            return cls(spec, FileStore(Path(state), spec))
+        return cls(spec, MemoryStore(MachineState.fresh(spec)))
+
+    def nvml(self) -> FakeNvml:
+        """NVML as one process sees it."""
+        return FakeNvml(self.spec, self._store)
+
+    @property
+    def state(self) -> MachineState:
+        """Everything that can change, as it is now."""
+        return self._store.read()
+
+    def pci(self, gpu: GpuSelector) -> PciAddress:
+        """The address of a GPU of the machine; raises ConfigError when there is none."""
+        state = self.state
+        for index, pci in enumerate(state.listed()):
+            if gpu in (index, pci, str(pci), self.uuid(pci)):
+                return pci
+        for pci in state.gpus:
+            if gpu in (pci, str(pci)):
+                return pci
+        raise ConfigError(f"the machine {self.spec.name} has no GPU {gpu}", "name an index, UUID or address")
+
+    def uuid(self, gpu: PciAddress) -> str:
+        """The UUID of the board that sits at an address."""
+        return self.spec.board_uuid(gpu, self.state.gpus[gpu].board)
+
+    def fail(
+        self,
+        call: str = ANY_CALL,
+        gpu: GpuSelector | None = None,
+        code: int = Code.UNKNOWN,
+        times: int | None = None,
+    ) -> None:
+        """Make calls fail with an NVML return code: ``call`` is a method of driver.nvml.api, ``*`` is any."""
+        self._add_fault(call, gpu, code, times)
+
+    def not_supported(self, call: str, gpu: GpuSelector | None = None) -> None:
+        """Make calls answer NOT_SUPPORTED."""
+        self._add_fault(call, gpu, Code.NOT_SUPPORTED, None)
+
+    def hang(self, call: str = ANY_CALL, gpu: GpuSelector | None = None) -> None:
+        """Make calls hang until ``heal``."""
+        self._add_fault(call, gpu, None, None)
+
+    def heal(self, call: str | None = None, gpu: GpuSelector | None = None) -> None:
+        """Remove the rules for a call and a GPU; those left out stand for all of them."""
+        pci = None if gpu is None else self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            kept = (f for f in state.faults if call not in (None, f.call) or pci not in (None, f.pci))
+            return replace(state, faults=tuple(kept))
+
+        self._store.change(edit)
+
+    def lose(self, gpu: GpuSelector) -> None:
+        """Let a GPU fall off the bus (XID 79): every call on it says GPU_IS_LOST."""
+        pci = self.pci(gpu)
+        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], lost=True)))
+
+    def remove(self, gpu: GpuSelector) -> None:
+        """Take a GPU out: NVML lists it no more, and the indexes behind it move."""
+        pci = self.pci(gpu)
+        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], present=False)))
+
+    def restore(self, gpu: GpuSelector) -> None:
+        """Undo ``lose`` and ``remove``."""
+        pci = self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            return with_gpu(state, pci, replace(state.gpus[pci], present=True, lost=False))
+
+        self._store.change(edit)
+
+    def replace_board(self, gpu: GpuSelector) -> str:
+        """Put another board of the same kind into the slot; returns its UUID."""
+        pci = self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            old = state.gpus[pci]
+            return with_gpu(state, pci, replace(old, board=old.board + 1, lost=False, process_ids=()))
+
+        self._store.change(edit)
+        return self.uuid(pci)
+
+    def set_minors(self, minors: Mapping[GpuSelector, int]) -> None:
+        """Move minors, as resets and reboots do; raises ConfigError when two GPUs would share one."""
+        moved = {self.pci(gpu): minor for gpu, minor in minors.items()}
+
+        def edit(state: MachineState) -> MachineState:
+            gpus = {pci: replace(gpu, minor=moved.get(pci, gpu.minor)) for pci, gpu in state.gpus.items()}
+            if len({gpu.minor for gpu in gpus.values()}) != len(gpus):
+                raise ConfigError("two GPUs cannot have the same minor", "name all GPUs whose minors move")
+            return replace(state, gpus=gpus)
+
+        self._store.change(edit)
+
+    def set_processes(self, gpu: GpuSelector, process_ids: tuple[int, ...]) -> None:
+        """Say which processes run on a GPU."""
+        pci, pids = self.pci(gpu), tuple(sorted(process_ids))
+        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+
+    def driver_gone(self) -> None:
+        """Unload the kernel driver: every call says DRIVER_NOT_LOADED, and all handles are void for good."""
+        self._store.change(lambda state: replace(state, driver_loaded=False))
+
+    def driver_back(self, version: str | None = None) -> None:
+        """Load the kernel driver again, perhaps another version."""
+
+        def edit(state: MachineState) -> MachineState:
+            return replace(
+                state,
+                driver_loaded=True,
+                session=state.session + 1,
+                driver_version=version or state.driver_version,
+            )
+
+        self._store.change(edit)
+
+    def _add_fault(self, call: str, gpu: GpuSelector | None, code: int | None, times: int | None) -> None:
+        if call != ANY_CALL and call not in NODE_CALLS and call not in GPU_CALLS:
+            known = ", ".join(sorted(NODE_CALLS | GPU_CALLS))
+            raise ConfigError(f"there is no call {call!r}", f"name {ANY_CALL} or one of {known}")
+        pci = None if gpu is None else self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            fault = Fault(state.next_fault, call, pci, code, times)
+            return replace(state, faults=(*state.faults, fault), next_fault=state.next_fault + 1)
+
+        self._store.change(edit)

@@ -1,0 +1,275 @@
+"""The real NVML through pynvml, which no other module imports: plain values out, our errors out."""
+
+# ruff: noqa: D102 - the protocols of driver.nvml.api document these methods
+
+from __future__ import annotations
+
+import ctypes
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+import pynvml
+
+from driver.model import PciAddress
+from driver.nvml.api import (
+    ARCHITECTURES,
+    BRANDS,
+    GPU_CALLS,
+    NODE_CALLS,
+    AddressingMode,
+    Code,
+    FabricInfo,
+    MigMode,
+    NotSupported,
+    NvLinkEnd,
+    NvmlCallFailed,
+    P2pStatus,
+    TopologyLevel,
+    Virtualization,
+    failure,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
+
+SONAME = "libnvidia-ml.so.1"
+LIBRARY_FOLDERS = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "usr/lib",
+    "lib",
+)
+"""Where distributions and the driver containers put the driver's libraries, below the driver root."""
+
+# 16 words of 64 bits hold every NUMA node that Linux can have (1024).
+_NODE_SET_WORDS = 16
+_ADDRESSING: dict[int, AddressingMode] = {0: "None", 1: "HMM", 2: "ATS"}
+_VIRTUALIZATION: dict[int, Virtualization] = {
+    0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga",
+}  # fmt: skip
+_LEVELS: dict[int, TopologyLevel] = {
+    0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system",
+}  # fmt: skip
+_P2P: dict[int, P2pStatus] = {
+    0: "ok", 1: "chipset", 2: "gpu", 3: "topology", 4: "disabled-by-regkey", 5: "not-supported",
+}  # fmt: skip
+
+
+def _ask(call: str, subject: str, function: Callable[..., Any], *arguments: object) -> Any:
+    """Make one pynvml call; the one place where its errors become ours."""
+    try:
+        return function(*arguments)
+    except pynvml.NVMLError as error:
+        raise failure(call, int(error.value), subject) from error
+
+
+class RealNvml:
+    """NVML of the driver installed below ``driver_root``, or the one that the dynamic linker finds.
+
+    ``load`` opens a library by path or soname and raises OSError; it is ctypes.CDLL but in tests.
+    """
+
+    def __init__(self, driver_root: Path | None = None, load: Callable[[str], object] = ctypes.CDLL) -> None:
+        self._driver_root = driver_root
+        self._load = load
+        self._loaded: object = None
+
+    def init(self) -> None:
+        self._load_library()
+        _ask(NODE_CALLS["init"], "", pynvml.nvmlInitWithFlags, 0)
+
+    def shutdown(self) -> None:
+        _ask(NODE_CALLS["shutdown"], "", pynvml.nvmlShutdown)
+
+    def driver_version(self) -> str:
+        return str(_ask(NODE_CALLS["driver_version"], "", pynvml.nvmlSystemGetDriverVersion))
+
+    def cuda_driver_version(self) -> str:
+        number = int(_ask(NODE_CALLS["cuda_driver_version"], "", pynvml.nvmlSystemGetCudaDriverVersion_v2))
+        return f"{number // 1000}.{number % 1000 // 10}"
+
+    def device_count(self) -> int:
+        return int(_ask(NODE_CALLS["device_count"], "", pynvml.nvmlDeviceGetCount))
+
+    def device_by_index(self, index: int) -> RealDevice:
+        subject = f"GPU {index}"
+        handle = _ask(GPU_CALLS["device_by_index"], subject, pynvml.nvmlDeviceGetHandleByIndex, index)
+        return RealDevice(handle, subject)
+
+    def device_by_pci(self, pci: PciAddress) -> RealDevice:
+        return RealDevice(_handle_at(pci), str(pci))
+
+    def _load_library(self) -> None:
+        """Load the library of the driver root anew when another file lies there since the last time.
+
+        pynvml would look for the soname on its own, and keeps the functions that it has found for
+        ever, those of a library that a driver upgrade has replaced included.
+        """
+        path = self._library_path()
+        identity: object = SONAME
+        if path is not None:
+            status = path.stat()
+            identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
+        if self._loaded == identity and pynvml.nvmlLib is not None:
+            return
+        try:
+            library = self._load(str(path) if path else SONAME)
+        except OSError as error:
+            raise failure(f"loading {path or SONAME}", Code.LIBRARY_NOT_FOUND, "") from error
+        with pynvml.libLoadLock:
+            pynvml.nvmlLib = library
+            pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml has no way to unload
+        self._loaded = identity
+
+    def _library_path(self) -> Path | None:
+        """The library's file below the driver root; None where the linker's own search is meant.
+
+        Links are followed to the file that has the driver's version in its name: the linker takes a
+        path that it has loaded before for the same library, whatever lies there now.
+        Raises DriverNotLoaded when the driver root holds none.
+        """
+        if self._driver_root is None:
+            return None
+        for folder in LIBRARY_FOLDERS:
+            path = self._driver_root / folder / SONAME
+            if path.is_file():
+                return path.resolve()
+        raise failure(f"finding {SONAME} below {self._driver_root}", Code.LIBRARY_NOT_FOUND)
+
+
+def _handle_at(pci: PciAddress) -> Any:
+    call = GPU_CALLS["device_by_pci"]
+    return _ask(call, str(pci), pynvml.nvmlDeviceGetHandleByPciBusId, str(pci))
+
+
+def _pci(info: Any) -> PciAddress:
+    """nvmlPciInfo_t names no function: a GPU is always function 0 of its device."""
+    return PciAddress(int(info.domain), int(info.bus), int(info.device), 0)
+
+
+class RealDevice:
+    """One GPU's NVML handle; ``subject`` names the GPU in errors."""
+
+    def __init__(self, handle: Any, subject: str) -> None:
+        self._handle = handle
+        self._subject = subject
+
+    def _get(self, method: str, function: Callable[..., Any], *arguments: object) -> Any:
+        return _ask(GPU_CALLS[method], self._subject, function, self._handle, *arguments)
+
+    def uuid(self) -> str:
+        return str(self._get("uuid", pynvml.nvmlDeviceGetUUID))
+
+    def minor(self) -> int:
+        return int(self._get("minor", pynvml.nvmlDeviceGetMinorNumber))
+
+    def index(self) -> int:
+        return int(self._get("index", pynvml.nvmlDeviceGetIndex))
+
+    def pci(self) -> PciAddress:
+        return _pci(self._get("pci", pynvml.nvmlDeviceGetPciInfo_v3))
+
+    def name(self) -> str:
+        return str(self._get("name", pynvml.nvmlDeviceGetName))
+
+    def brand(self) -> str | None:
+        return BRANDS.get(int(self._get("brand", pynvml.nvmlDeviceGetBrand)))
+
+    def architecture(self) -> str | None:
+        return ARCHITECTURES.get(int(self._get("architecture", pynvml.nvmlDeviceGetArchitecture)))
+
+    def compute_capability(self) -> tuple[int, int]:
+        major, minor = self._get("compute_capability", pynvml.nvmlDeviceGetCudaComputeCapability)
+        return int(major), int(minor)
+
+    def memory_bytes(self) -> int:
+        return int(self._get("memory_bytes", pynvml.nvmlDeviceGetMemoryInfo).total)
+
+    def addressing_mode(self) -> AddressingMode | None:
+        return _ADDRESSING.get(int(self._get("addressing_mode", pynvml.nvmlDeviceGetAddressingMode)))
+
+    def numa_node(self) -> int:
+        scope = pynvml.NVML_AFFINITY_SCOPE_NODE
+        words = self._get("numa_node", pynvml.nvmlDeviceGetMemoryAffinity, _NODE_SET_WORDS, scope)
+        mask = sum(int(word) << 64 * position for position, word in enumerate(words))
+        if mask.bit_count() != 1:
+            raise NotSupported(GPU_CALLS["numa_node"], Code.NOT_SUPPORTED, self._subject)
+        return mask.bit_length() - 1
+
+    def nvlinks(self) -> tuple[NvLinkEnd, ...]:
+        return tuple(self._link_end(link) for link in self._active_links())
+
+    def _active_links(self) -> Iterator[int]:
+        """The numbers of the links that are up; raises NotSupported when no link answers at all."""
+        answered = False
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                active = self._get("nvlinks", pynvml.nvmlDeviceGetNvLinkState, link)
+            except NotSupported:
+                continue
+            except NvmlCallFailed as error:
+                if error.code == Code.INVALID_ARGUMENT:  # past the last link of this GPU
+                    break
+                raise
+            answered = True
+            if active:
+                yield link
+        if not answered:
+            raise NotSupported(GPU_CALLS["nvlinks"], Code.NOT_SUPPORTED, self._subject)
+
+    def _link_end(self, link: int) -> NvLinkEnd:
+        kind = self._get("nvlinks", pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link)
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            return NvLinkEnd("switch")
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_GPU:
+            return NvLinkEnd("gpu", _pci(self._get("nvlinks", pynvml.nvmlDeviceGetNvLinkRemotePciInfo, link)))
+        return NvLinkEnd("other")
+
+    def mig_mode(self) -> MigMode:
+        current, pending = self._get("mig_mode", pynvml.nvmlDeviceGetMigMode)
+        return MigMode(enabled=bool(current), pending=bool(pending))
+
+    def fabric(self) -> FabricInfo:
+        info = pynvml.c_nvmlGpuFabricInfo_v2_t()
+        self._get("fabric", pynvml.nvmlDeviceGetGpuFabricInfoV, ctypes.byref(info))
+        cluster, clique = str(UUID(bytes=bytes(info.clusterUuid))), int(info.cliqueId)
+        match int(info.state):
+            case pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
+                if info.status != pynvml.NVML_SUCCESS:
+                    raise failure(GPU_CALLS["fabric"], int(info.status), self._subject)
+                return FabricInfo("completed", cluster, clique)
+            case pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS:
+                return FabricInfo("in-progress", cluster, clique)
+            case pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED:
+                return FabricInfo("not-started", cluster, clique)
+            case _:
+                return FabricInfo("not-supported", cluster, clique)
+
+    def virtualization(self) -> Virtualization | None:
+        mode = self._get("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
+        return _VIRTUALIZATION.get(int(mode))
+
+    def process_ids(self) -> tuple[int, ...]:
+        compute = self._get("process_ids", pynvml.nvmlDeviceGetComputeRunningProcesses_v3)
+        try:
+            graphics = self._get("process_ids", pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3)
+        except NotSupported:
+            graphics = []
+        return tuple(sorted({int(process.pid) for process in chain(compute, graphics)}))
+
+    def common_ancestor(self, other: PciAddress) -> TopologyLevel:
+        level = self._get("common_ancestor", pynvml.nvmlDeviceGetTopologyCommonAncestor, _handle_at(other))
+        return _LEVELS[int(level)]
+
+    def p2p_read(self, other: PciAddress) -> P2pStatus:
+        # The binding's own NVML_P2P_CAPS_INDEX_READ is a tuple by mistake; READ is 0.
+        status = self._get("p2p_read", pynvml.nvmlDeviceGetP2PStatus, _handle_at(other), 0)
+        return _P2P.get(int(status), "unknown")

@@ -1,0 +1,189 @@
+"""libnvidia-ml as pynvml sees it, C signatures and all, on top of a fake machine: it tests the binding."""
+
+# ruff: noqa: SLF001 - byref() keeps what it points to in _obj, and says so in its documentation
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from driver.model import PciAddress
+from driver.nvml.api import NvmlCallFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from driver.nvml.api import Nvml, NvmlDevice
+
+# The numbers of nvml.h, written down apart from those of the binding.
+ARCHITECTURES = {"Volta": 5, "Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
+BRANDS = {"Tesla": 2, "NvidiaVCS": 9, "Nvidia": 14}
+ADDRESSING = {"None": 0, "HMM": 1, "ATS": 2}
+VIRTUALIZATION = {"none": 0, "passthrough": 1, "vgpu": 2, "host-vgpu": 3, "host-vsga": 4}
+LEVELS = {"internal": 0, "single": 10, "multiple": 20, "hostbridge": 30, "node": 40, "system": 50}
+P2P = {"ok": 0, "not-supported": 5}
+FABRIC_STATES = {"not-supported": 0, "not-started": 1, "in-progress": 2, "completed": 3}
+LINK_KINDS = {"gpu": 0, "switch": 2, "other": 0xFF}
+SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 0, 2, 3, 7
+
+
+class CLibrary:
+    """Hands out functions by their C names, as ctypes.CDLL does; AttributeError for a missing symbol."""
+
+    def __init__(self, nvml: Nvml, links: int = 18, missing: tuple[str, ...] = ()) -> None:
+        self._nvml = nvml
+        self._links = links
+        self._missing = missing
+        self._handles: list[NvmlDevice] = []
+        self.fabric_status = SUCCESS
+        self.further_node: int | None = None
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if not name.startswith("nvml") or name in self._missing:
+            raise AttributeError(name)
+        function: Callable[..., int | None] = object.__getattribute__(self, _snake(name))
+
+        def answering(*arguments: Any) -> int:
+            try:
+                return function(*arguments) or SUCCESS
+            except NvmlCallFailed as error:
+                return error.code
+
+        return answering
+
+    def _device(self, handle: Any) -> NvmlDevice:
+        return self._handles[int(ctypes.c_void_p.from_buffer(handle).value or 0) - 1]
+
+    def _hand_out(self, device: NvmlDevice, out: Any) -> None:
+        self._handles.append(device)
+        ctypes.c_void_p.from_buffer(out._obj).value = len(self._handles)
+
+    def init_with_flags(self, flags: int) -> None:
+        assert flags == 0
+        self._nvml.init()
+
+    def shutdown(self) -> None:
+        self._nvml.shutdown()
+
+    def system_get_driver_version(self, buffer: Any, size: Any) -> None:
+        buffer.value = self._nvml.driver_version().encode()
+        assert len(buffer.value) < size.value
+
+    def system_get_cuda_driver_version_v2(self, out: Any) -> None:
+        major, minor = self._nvml.cuda_driver_version().split(".")
+        out._obj.value = int(major) * 1000 + int(minor) * 10
+
+    def device_get_count_v2(self, out: Any) -> None:
+        out._obj.value = self._nvml.device_count()
+
+    def device_get_handle_by_index_v2(self, index: Any, out: Any) -> None:
+        self._hand_out(self._nvml.device_by_index(index.value), out)
+
+    def device_get_handle_by_pci_bus_id_v2(self, text: Any, out: Any) -> None:
+        self._hand_out(self._nvml.device_by_pci(PciAddress.parse(text.value.decode())), out)
+
+    def device_get_uuid(self, handle: Any, buffer: Any, size: Any) -> None:
+        buffer.value = self._device(handle).uuid().encode()
+        assert len(buffer.value) < size.value
+
+    def device_get_name(self, handle: Any, buffer: Any, size: Any) -> None:
+        buffer.value = self._device(handle).name().encode()
+        assert len(buffer.value) < size.value
+
+    def device_get_minor_number(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._device(handle).minor()
+
+    def device_get_index(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._device(handle).index()
+
+    def device_get_pci_info_v3(self, handle: Any, out: Any) -> None:
+        _fill_pci(out._obj, self._device(handle).pci())
+
+    def device_get_brand(self, handle: Any, out: Any) -> None:
+        out._obj.value = BRANDS.get(self._device(handle).brand() or "", 0)
+
+    def device_get_architecture(self, handle: Any, out: Any) -> None:
+        out._obj.value = ARCHITECTURES.get(self._device(handle).architecture() or "", 0xFFFFFFFF)
+
+    def device_get_cuda_compute_capability(self, handle: Any, major: Any, minor: Any) -> None:
+        major._obj.value, minor._obj.value = self._device(handle).compute_capability()
+
+    def device_get_memory_info(self, handle: Any, out: Any) -> None:
+        out._obj.total = self._device(handle).memory_bytes()
+
+    def device_get_addressing_mode(self, handle: Any, out: Any) -> None:
+        out._obj.value = ADDRESSING[self._device(handle).addressing_mode() or ""]
+
+    def device_get_memory_affinity(self, handle: Any, words: int, out: Any, scope: Any) -> None:
+        assert scope.value == 0
+        for node in (self._device(handle).numa_node(), self.further_node):
+            if node is not None:
+                assert node < words * 64
+                out._obj[node // 64] |= 1 << node % 64
+
+    def device_get_nv_link_state(self, handle: Any, link: int, out: Any) -> int | None:
+        ends = self._device(handle).nvlinks()
+        if link >= self._links:
+            return INVALID_ARGUMENT
+        out._obj.value = int(link < len(ends))
+        return None
+
+    def device_get_nv_link_remote_device_type(self, handle: Any, link: int, out: Any) -> None:
+        out._obj.value = LINK_KINDS[self._device(handle).nvlinks()[link].kind]
+
+    def device_get_nv_link_remote_pci_info_v2(self, handle: Any, link: int, out: Any) -> int | None:
+        remote = self._device(handle).nvlinks()[link].remote
+        if remote is None:
+            return NOT_SUPPORTED
+        _fill_pci(out._obj, remote)
+        return None
+
+    def device_get_mig_mode(self, handle: Any, current: Any, pending: Any) -> None:
+        mode = self._device(handle).mig_mode()
+        current._obj.value, pending._obj.value = int(mode.enabled), int(mode.pending)
+
+    def device_get_gpu_fabric_info_v(self, handle: Any, out: Any) -> None:
+        info = self._device(handle).fabric()
+        out._obj.clusterUuid[:] = bytes.fromhex(info.cluster_uuid.replace("-", ""))
+        out._obj.cliqueId = info.clique
+        out._obj.state = FABRIC_STATES[info.state]
+        out._obj.status = self.fabric_status
+
+    def device_get_virtualization_mode(self, handle: Any, out: Any) -> None:
+        out._obj.value = VIRTUALIZATION[self._device(handle).virtualization() or ""]
+
+    def device_get_compute_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
+        pids = self._device(handle).process_ids()
+        if pids and array is None:
+            count._obj.value = len(pids)
+            return INSUFFICIENT_SIZE
+        count._obj.value = len(pids)
+        for position, pid in enumerate(pids):
+            array[position].pid = pid
+        return None
+
+    def device_get_graphics_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
+        return self.device_get_compute_running_processes_v3(handle, count, array)
+
+    def device_get_topology_common_ancestor(self, one: Any, other: Any, out: Any) -> None:
+        out._obj.value = LEVELS[self._device(one).common_ancestor(self._device(other).pci())]
+
+    def device_get_p2_p_status(self, one: Any, other: Any, index: int, out: Any) -> None:
+        assert index == 0
+        out._obj.value = P2P[self._device(one).p2p_read(self._device(other).pci())]
+
+
+def _fill_pci(out: Any, pci: PciAddress) -> None:
+    out.domain, out.bus, out.device = pci.domain, pci.bus, pci.device
+    out.busId = f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.0".encode()
+
+
+def _snake(name: str) -> str:
+    """``nvmlDeviceGetNvLinkState`` -> ``device_get_nv_link_state``; runs of capitals stay one word."""
+    words = ""
+    text = name.removeprefix("nvml").replace("UUID", "Uuid")
+    for position, letter in enumerate(text):
+        if letter.isupper() and position and text[position - 1] != "_":
+            words += "_"
+        words += letter.lower()
+    return words

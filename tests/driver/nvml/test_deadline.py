@@ -1,0 +1,181 @@
+"""The guard: a hung call costs its caller one deadline, others nothing, and nobody a second thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.nvml.api import Code, NotSupported, NvmlTimeout
+from driver.nvml.deadline import Guard
+
+if TYPE_CHECKING:
+    from driver.nvml.deadline import Watch
+
+SHORT = 0.2
+
+
+class Hang:
+    """A call that hangs until it is let go, and says when it has begun and ended."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.released = threading.Event()
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        self.begun.set()
+        assert self.released.wait(30)
+        return "late"
+
+
+@pytest.fixture
+def guard() -> Guard:
+    return Guard(SHORT)
+
+
+def test_a_job_gives_its_result(guard: Guard) -> None:
+    assert guard.run("gpu", lambda watch: watch("minor", lambda: 7)) == 7
+
+
+def test_a_job_raises_its_own_error(guard: Guard) -> None:
+    def refuse() -> int:
+        raise NotSupported("nvmlDeviceGetUUID", Code.NOT_SUPPORTED)
+
+    with pytest.raises(NotSupported):
+        guard.run("gpu", lambda watch: watch("uuid", refuse))
+    assert guard.run("gpu", lambda _: "still works") == "still works"
+
+
+def test_a_call_that_hangs_ends_in_a_timeout_that_names_it(guard: Guard) -> None:
+    hang = Hang()
+    with pytest.raises(NvmlTimeout) as caught:
+        guard.run("0000:07:00.0", lambda watch: watch("mig_mode", hang))
+    assert caught.value.call == "nvmlDeviceGetMigMode"
+    assert "nvmlDeviceGetMigMode of 0000:07:00.0 did not return within 0.2 s" in str(caught.value)
+    assert caught.value.retryable
+    hang.released.set()
+
+
+def test_a_hung_lane_refuses_at_once_and_hangs_no_second_thread(guard: Guard) -> None:
+    hang = Hang()
+    with pytest.raises(NvmlTimeout):
+        guard.run("gpu", lambda watch: watch("uuid", hang))
+    threads = threading.active_count()
+    began = time.monotonic()
+    for _ in range(50):
+        with pytest.raises(NvmlTimeout):
+            guard.start("gpu", lambda watch: watch("uuid", hang))
+    assert time.monotonic() - began < SHORT
+    assert threading.active_count() == threads
+    assert hang.calls == 1
+    assert guard.hung() == ("gpu",)
+    hang.released.set()
+
+
+def test_other_lanes_do_not_notice_a_hung_one(guard: Guard) -> None:
+    hang = Hang()
+    pending = guard.start("one", lambda watch: watch("uuid", hang))
+    assert hang.begun.wait(5)
+    assert guard.run("other", lambda _: 1) == 1
+    with pytest.raises(NvmlTimeout):
+        pending.result()
+    hang.released.set()
+
+
+def test_a_lane_heals_when_its_call_comes_back(guard: Guard) -> None:
+    hang = Hang()
+    with pytest.raises(NvmlTimeout):
+        guard.run("gpu", lambda watch: watch("uuid", hang))
+    hang.released.set()
+    assert _healed(guard)
+    assert guard.run("gpu", lambda _: "well") == "well"
+
+
+def _healed(guard: Guard) -> bool:
+    """Wait until no lane is overdue any more."""
+    waiter = threading.Event()
+    return any(not guard.hung() or waiter.wait(0.005) for _ in range(1000))
+
+
+def test_an_abandoned_job_makes_no_further_calls(guard: Guard) -> None:
+    hang, made = Hang(), []
+
+    def job(watch: Watch) -> None:
+        watch("uuid", hang)
+        watch("minor", lambda: made.append("minor"))
+
+    with pytest.raises(NvmlTimeout):
+        guard.run("gpu", job)
+    hang.released.set()
+    assert _healed(guard)
+    guard.run("gpu", lambda _: None)
+    assert made == []
+
+
+def test_a_job_that_waits_behind_a_hung_one_fails_with_it_and_is_never_done(guard: Guard) -> None:
+    hang, done = Hang(), []
+    first = guard.start("gpu", lambda watch: watch("uuid", hang))
+    assert hang.begun.wait(5)
+    second = guard.start("gpu", lambda _: done.append("second"))
+    for pending in (first, second):
+        with pytest.raises(NvmlTimeout):
+            pending.result()
+    hang.released.set()
+    assert _healed(guard)
+    guard.run("gpu", lambda _: None)
+    assert done == []
+
+
+def test_the_deadline_is_for_each_call_not_for_the_job() -> None:
+    guard = Guard(0.5)
+    tick = threading.Event()
+
+    def job(watch: Watch) -> int:
+        for _ in range(5):
+            watch("uuid", lambda: tick.wait(0.15))
+        return 5
+
+    assert guard.run("gpu", job) == 5
+
+
+def test_a_guard_in_use_costs_less_than_100_microseconds_a_call() -> None:
+    guard = Guard()
+    guard.run("gpu", lambda _: None)
+    best = min(_seconds_for(guard, 200) for _ in range(10))
+    assert best / 200 < 100e-6
+
+
+def _seconds_for(guard: Guard, calls: int) -> float:
+    began = time.perf_counter()
+    for _ in range(calls):
+        guard.run("gpu", lambda watch: watch("minor", int))
+    return time.perf_counter() - began
+
+
+def test_close_ends_the_threads_and_refuses_further_work(guard: Guard) -> None:
+    guard.run("gpu", lambda _: None)
+    named = [thread for thread in threading.enumerate() if thread.name == "nvml gpu"]
+    guard.close()
+    assert not any(thread.is_alive() for thread in named[-1:])
+    with pytest.raises(RuntimeError, match="closed"):
+        guard.run("gpu", lambda _: None)
+
+
+def test_a_hung_call_does_not_keep_the_process_alive() -> None:
+    program = (
+        "import threading\n"
+        "from driver.nvml.deadline import Guard\n"
+        "from driver.nvml.api import NvmlTimeout\n"
+        "try:\n"
+        "    Guard(0.05).run('gpu', lambda watch: watch('uuid', threading.Event().wait))\n"
+        "except NvmlTimeout:\n"
+        "    print('timed out')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)
+    assert ended.stdout == b"timed out\n"

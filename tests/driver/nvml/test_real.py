@@ -1,0 +1,168 @@
+"""The binding: which library it loads, and what it makes of NVML's odder answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.nvml.api import (
+    Code,
+    DriverNotLoaded,
+    GpuLost,
+    NotFound,
+    NotSupported,
+    NvLinkEnd,
+    NvmlCallFailed,
+    SessionLost,
+)
+from driver.nvml.fake_machine import FakeMachine
+from driver.nvml.real import LIBRARY_FOLDERS, SONAME, RealNvml
+from tests.driver.nvml.c_library import CLibrary
+
+
+def _bound(machine: FakeMachine, library: CLibrary | None = None) -> RealNvml:
+    loaded = library or CLibrary(machine.nvml())
+    nvml = RealNvml(load=lambda _: loaded)
+    nvml.init()
+    return nvml
+
+
+@pytest.fixture
+def machine() -> FakeMachine:
+    """Two bridged pairs of GPUs."""
+    return FakeMachine.open("a30-quad")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (Code.UNINITIALIZED, SessionLost),
+        (Code.NOT_SUPPORTED, NotSupported),
+        (Code.NOT_FOUND, NotFound),
+        (Code.DRIVER_NOT_LOADED, DriverNotLoaded),
+        (Code.GPU_IS_LOST, GpuLost),
+        (Code.IN_USE, NvmlCallFailed),
+        (Code.NO_PERMISSION, NvmlCallFailed),
+        (777, NvmlCallFailed),
+    ],
+)
+def test_every_code_becomes_its_error(machine: FakeMachine, code: int, kind: type[NvmlCallFailed]) -> None:
+    device = _bound(machine).device_by_index(1)
+    machine.fail("uuid", code=code)
+    with pytest.raises(kind) as caught:
+        device.uuid()
+    assert type(caught.value) is kind
+    assert (caught.value.call, caught.value.code) == ("nvmlDeviceGetUUID", code)
+    assert "GPU 1" in str(caught.value)
+    assert caught.value.way_out
+    assert caught.value.__cause__ is not None
+
+
+def test_a_function_that_an_old_library_lacks_is_not_supported(machine: FakeMachine) -> None:
+    library = CLibrary(machine.nvml(), missing=("nvmlDeviceGetAddressingMode",))
+    with pytest.raises(NotSupported) as caught:
+        _bound(machine, library).device_by_index(0).addressing_mode()
+    assert caught.value.code == Code.FUNCTION_NOT_FOUND
+
+
+def test_without_a_library_the_driver_is_not_there() -> None:
+    def load(name: str) -> object:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    with pytest.raises(DriverNotLoaded, match=SONAME):
+        RealNvml(load=load).init()
+
+
+def test_a_driver_root_without_a_library_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DriverNotLoaded, match=str(tmp_path)):
+        RealNvml(tmp_path).init()
+
+
+def test_a_library_that_is_none_is_a_driver_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / LIBRARY_FOLDERS[0] / SONAME
+    path.parent.mkdir(parents=True)
+    path.write_text("not a library")
+    with pytest.raises(DriverNotLoaded, match=str(path)):
+        RealNvml(tmp_path).init()
+
+
+@pytest.mark.parametrize("folder", LIBRARY_FOLDERS)
+def test_the_library_is_found_below_the_driver_root(
+    tmp_path: Path, machine: FakeMachine, folder: str
+) -> None:
+    path = tmp_path / folder / SONAME
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    loaded: list[str] = []
+    library = CLibrary(machine.nvml())
+
+    def load(name: str) -> object:
+        loaded.append(name)
+        return library
+
+    nvml = RealNvml(tmp_path, load)
+    nvml.init()
+    nvml.shutdown()
+    nvml.init()
+    assert loaded == [str(path)]
+
+
+def test_an_upgraded_library_is_loaded_by_its_version_and_no_old_function_is_called(
+    tmp_path: Path, machine: FakeMachine
+) -> None:
+    machines = {machine.spec.driver_version: machine, "580.1.2": FakeMachine.open("a30-quad")}
+    machines["580.1.2"].driver_back("580.1.2")
+    link = tmp_path / LIBRARY_FOLDERS[0] / SONAME
+    link.parent.mkdir(parents=True)
+    loaded: list[str] = []
+
+    def load(name: str) -> object:
+        loaded.append(Path(name).name)
+        return CLibrary(machines[name.rpartition(".so.")[2]].nvml())
+
+    nvml = RealNvml(tmp_path, load)
+    versions = []
+    for version in machines:
+        link.unlink(missing_ok=True)
+        link.with_name(f"libnvidia-ml.so.{version}").write_text(version)
+        link.symlink_to(f"libnvidia-ml.so.{version}")
+        nvml.init()
+        versions.append(nvml.driver_version())
+        nvml.shutdown()
+    assert versions == list(machines)
+    assert loaded == [f"libnvidia-ml.so.{version}" for version in machines]
+
+
+def test_links_are_walked_up_to_the_last_one_of_the_gpu(machine: FakeMachine) -> None:
+    library = CLibrary(machine.nvml(), links=4)
+    peer = machine.pci(1)
+    assert _bound(machine, library).device_by_index(0).nvlinks() == (NvLinkEnd("gpu", peer),) * 4
+
+
+def test_a_link_error_other_than_the_end_of_the_links_is_told(machine: FakeMachine) -> None:
+    device = _bound(machine).device_by_index(0)
+    machine.fail("nvlinks", gpu=0, code=Code.UNKNOWN)
+    with pytest.raises(NvmlCallFailed) as caught:
+        device.nvlinks()
+    assert caught.value.code == Code.UNKNOWN
+
+
+def test_a_fabric_that_completed_with_an_error_is_an_error() -> None:
+    machine = FakeMachine.open("gb200-tray")
+    library = CLibrary(machine.nvml())
+    library.fabric_status = 29  # NVML_ERROR_INVALID_STATE
+    device = _bound(machine, library).device_by_index(0)
+    with pytest.raises(NvmlCallFailed) as caught:
+        device.fabric()
+    assert caught.value.code == 29
+
+
+def test_an_affinity_to_several_nodes_names_none() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    library = CLibrary(machine.nvml())
+    device = _bound(machine, library).device_by_index(7)
+    assert device.numa_node() == 1
+    library.further_node = 700
+    with pytest.raises(NotSupported):
+        device.numa_node()
