@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from driver.inventory import Discovery, GpuIdentity
-from driver.pci import drm_nodes
-
 from driver.errors import HardwareChanged
+from driver.inventory import Discovery, GpuIdentity
 from driver.model import PciAddress
+from driver.pci import drm_nodes
 from kubeletplugin.cdi import CdiDevice, HostPaths, build_spec
 from kubeletplugin.device_nodes import DeviceFolder
 from kubeletplugin.driver_files import DriverRoot

@@ -44,6 +44,7 @@ class Journal:
         self._entries: dict[str, Entry] = {}
         self._stamps: dict[str, tuple[int, int, int]] = {}
         self._by_pci: dict[str, set[str]] = {}
+        self._holding: set[str] = set()
         self._aside: list[SetAside] = []
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -64,6 +65,11 @@ class Journal:
         with self._lock:
             self._refresh()
             return tuple(self._entries[uid] for uid in sorted(self._by_pci.get(pci, ())))
+
+    def held_count(self) -> int:
+        """How many claims hold devices."""
+        with self._lock:
+            return len(self._holding)
 
     def put(self, entry: Entry) -> None:
         """Write an entry durably, then remember it. Raises StorageError; then nothing has changed."""
@@ -143,11 +149,13 @@ class Journal:
         self._entries[entry.uid] = entry
         self._stamps[entry.uid] = stamp
         if entry.holds:
+            self._holding.add(entry.uid)
             for device in entry.devices:
                 self._by_pci.setdefault(device.pci, set()).add(entry.uid)
 
     def _drop(self, uid: str) -> None:
         self._stamps.pop(uid, None)
+        self._holding.discard(uid)
         entry = self._entries.pop(uid, None)
         for device in entry.devices if entry else ():
             holders = self._by_pci.get(device.pci, set())

@@ -48,8 +48,10 @@ def test_the_holders_of_a_gpu_are_the_claims_that_were_not_released(tmp_path: Pa
 
     assert [found.uid for found in journal.holders(GPU_0)] == ["u-2"]
     assert [found.uid for found in journal.holders(GPU_1)] == ["u-2"]
+    assert journal.held_count() == 1
     journal.forget("u-2")
     assert journal.holders(GPU_0) == ()
+    assert journal.held_count() == 0
     assert [found.uid for found in journal.entries()] == ["u-1"]
 
 

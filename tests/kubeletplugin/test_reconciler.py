@@ -111,6 +111,18 @@ def test_specs_that_no_claim_of_ours_can_own_are_removed_at_the_start(node: Fake
     assert [path.name for path in node.cdi.iterdir()] == ["other.json"]
 
 
+def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: FakeNode) -> None:
+    """The removal of a spec is not made durable: a power cut may undo it."""
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    spec = node.spec_path(ref).read_bytes()
+    node.unprepare(ref)
+    node.spec_path(ref).write_bytes(spec)
+
+    assert node.restart().removed == (ref.uid,)
+    node.prepare(node.claim("next", 1))
+
+
 def test_tombstones_are_forgotten_after_a_while(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)

@@ -1,0 +1,48 @@
+"""Makes claims that are allocated already, as the scheduler would leave them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driver.names import DRIVER_NAME, pool_name
+from envtest.real import paths
+from envtest.real.cluster import RealCluster
+from proto import dra_v1_pb2 as pb
+
+
+def make_claim(cluster: RealCluster, name: str, node: str, device: str, *, admin: bool = False) -> pb.Claim:
+    """A claim in the namespace ``bench`` that was given one device of the node's pool."""
+    request: dict[str, Any] = {"deviceClassName": DRIVER_NAME, **({"adminAccess": True} if admin else {})}
+    created = cluster.api.create(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": request}]}},
+        },
+        "bench",
+    )
+    result: dict[str, Any] = {
+        "request": "gpu",
+        "driver": DRIVER_NAME,
+        "pool": pool_name(node),
+        "device": device,
+        **({"adminAccess": True} if admin else {}),
+    }
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    created["status"] = {
+        "allocation": {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        }
+    }
+    stored = cluster.api.replace(f"{paths.resource_claim(name, 'bench')}/status", created)
+    return pb.Claim(namespace="bench", name=name, uid=stored["metadata"]["uid"])
+
+
+def make_namespace(cluster: RealCluster) -> None:
+    """The namespace of all claims, in which admin access is allowed."""
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    cluster.api.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "bench", "labels": labels}}
+    )

@@ -1,0 +1,107 @@
+"""The floor: the least that any plugin has to do for a claim, over the same gRPC library.
+
+One GET of the claim on a kept-alive connection, two journal writes and one CDI spec that survive a
+crash; to unprepare, one journal write and the removal of the spec. It checks nothing, knows no
+hardware, takes no lock: a driver cannot be this simple, so its time is compared with this one's.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import urllib3
+import yaml
+
+from driver.durable import write_durably
+from driver.kube.paths import claim_path
+from proto import dra_v1_pb2 as pb
+
+SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+
+
+class Floor:
+    """The two calls."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, spec: bytes) -> None:
+        """Write below ``folder``; ``spec`` has the size that a real spec has."""
+        config = yaml.safe_load(kubeconfig.read_text())
+        self._token = config["users"][0]["user"]["token"]
+        cluster = config["clusters"][0]["cluster"]
+        self._server = cluster["server"]
+        self._pool = urllib3.PoolManager(
+            maxsize=32, ca_certs=cluster.get("certificate-authority"), timeout=10
+        )
+        self._folder, self._spec = folder, spec
+
+    def prepare(
+        self, request: pb.NodePrepareResourcesRequest, _context: grpc.ServicerContext
+    ) -> pb.NodePrepareResourcesResponse:
+        """GET, journal, spec, journal, answer."""
+        answer = pb.NodePrepareResourcesResponse()
+        for claim in request.claims:
+            got = self._pool.request(
+                "GET",
+                self._server + claim_path(claim.namespace, claim.name),
+                headers={"Authorization": f"Bearer {self._token}", "Accept": "application/json"},
+            )
+            stored = json.loads(got.data)
+            results = stored["status"]["allocation"]["devices"]["results"]
+            entry = json.dumps(stored["status"]).encode()
+            write_durably(self._folder / f"{claim.uid}.json", entry)
+            write_durably(self._folder / f"cdi-{claim.uid}.json", self._spec)
+            write_durably(self._folder / f"{claim.uid}.json", entry)
+            for result in results:
+                answer.claims[claim.uid].devices.add(
+                    request_names=[result["request"]],
+                    pool_name=result["pool"],
+                    device_name=result["device"],
+                    cdi_device_ids=[f"floor/claim={claim.uid}"],
+                )
+        return answer
+
+    def unprepare(
+        self, request: pb.NodeUnprepareResourcesRequest, _context: grpc.ServicerContext
+    ) -> pb.NodeUnprepareResourcesResponse:
+        """Remove the spec, note it in the journal."""
+        answer = pb.NodeUnprepareResourcesResponse()
+        for claim in request.claims:
+            (self._folder / f"cdi-{claim.uid}.json").unlink(missing_ok=True)
+            write_durably(self._folder / f"{claim.uid}.json", b"{}")
+            answer.claims[claim.uid].error = ""
+        return answer
+
+
+def main(socket: str, kubeconfig: str, folder: str, spec: str) -> None:
+    """Serve until SIGTERM."""
+    floor = Floor(Path(kubeconfig), Path(folder), Path(spec).read_bytes())
+    server = grpc.server(ThreadPoolExecutor(32))
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
+            floor.prepare,
+            request_deserializer=pb.NodePrepareResourcesRequest.FromString,
+            response_serializer=pb.NodePrepareResourcesResponse.SerializeToString,
+        ),
+        "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
+            floor.unprepare,
+            request_deserializer=pb.NodeUnprepareResourcesRequest.FromString,
+            response_serializer=pb.NodeUnprepareResourcesResponse.SerializeToString,
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    ended.wait()
+    server.stop(0).wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,93 @@
+"""Wires the kubelet plugin: reads the flags, connects the parts, serves until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from driver.errors import DriverError
+from driver.log import LEVELS, Level, configure
+from kubeletplugin.settings import Settings
+from kubeletplugin.wiring import serve
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@click.option("--node-name", required=True, show_envvar=True, help="The name of this node's Node object.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    show_envvar=True,
+    help="How to reach the API server; without it the pod's service account is used.",
+)
+@click.option(
+    "--nvml",
+    default="real",
+    show_envvar=True,
+    help="real, or fake:MACHINE[@STATE] for a node without GPUs.",
+)
+@click.option(
+    "--driver-root",
+    type=_FOLDER,
+    default="/",
+    show_envvar=True,
+    help="Where this process sees the installed NVIDIA driver: its libraries, binaries and perhaps dev.",
+)
+@click.option(
+    "--host-driver-root",
+    type=click.Path(path_type=Path),
+    show_default="--driver-root",
+    show_envvar=True,
+    help="Where the host has that folder, when it is mounted at another path here.",
+)
+@click.option(
+    "--plugins-dir",
+    type=_FOLDER,
+    default="/var/lib/kubelet/plugins",
+    show_envvar=True,
+    help="The kubelet's folder for plugins; sockets and the journal go to <driver> below it.",
+)
+@click.option(
+    "--registry-dir",
+    type=_FOLDER,
+    default="/var/lib/kubelet/plugins_registry",
+    show_envvar=True,
+    help="The folder in which the kubelet looks for registration sockets.",
+)
+@click.option(
+    "--cdi-dir",
+    type=_FOLDER,
+    default="/var/run/cdi",
+    show_envvar=True,
+    help="A folder in which the container runtime looks for CDI specs.",
+)
+@click.option("--sysfs-root", type=_FOLDER, default="/sys", show_envvar=True, help="Where sysfs is mounted.")
+@click.option(
+    "--metrics-addr",
+    default="",
+    show_envvar=True,
+    help="host:port at which Prometheus finds metrics; empty serves none.",
+)
+@click.option(
+    "--pod-uid",
+    default="",
+    show_envvar=True,
+    help="The UID of this pod; with it two instances serve side by side during a rolling update.",
+)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
+)
+def main(log_level: Level, **flags: Any) -> None:
+    """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
+    configure(log_level)
+    try:
+        serve(Settings.from_flags(**flags))
+    except DriverError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

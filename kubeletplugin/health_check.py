@@ -1,0 +1,61 @@
+"""Looks at the GPUs now and then and tells the kubelet's health stream how they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+from driver.errors import NvmlError
+from driver.health import Health, health
+from driver.inventory import Discovery
+from driver.log import get_logger
+from driver.names import gpu_device_name
+from kubeletplugin.health_stream import DeviceHealth, HealthBoard
+
+CHECK_SECONDS = 15.0
+"""Twice within the time after which the kubelet takes a device that it does not hear of for unknown."""
+
+_WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
+    "Healthy": "healthy",
+    "Unhealthy": "unhealthy",
+    "Unknown": "unknown",
+}
+
+
+class HealthCheck:
+    """Remembers the devices that were seen, so that one that cannot be asked any more is not forgotten."""
+
+    def __init__(self, discovery: Discovery, board: HealthBoard, pool: str) -> None:
+        self._discovery = discovery
+        self._board = board
+        self._pool = pool
+        self._seen: dict[str, Health] = {}
+        self._log = get_logger("health")
+
+    def run_once(self) -> None:
+        """Look at every GPU and send the complete list."""
+        try:
+            inventory = self._discovery.snapshot()
+        except NvmlError as error:
+            now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
+        else:
+            now = {gpu_device_name(gpu.pci): health(gpu.problems) for gpu in inventory.gpus}
+        for device in self._seen.keys() - now.keys():
+            now[device] = Health("Unhealthy", "the GPU is not there any more")
+        self._log_changes(now)
+        self._seen = now
+        self._board.update(tuple(self._entries(sorted(now.items()))))
+
+    def _entries(self, devices: Iterable[tuple[str, Health]]) -> Iterable[DeviceHealth]:
+        checked = int(time.time())
+        for device, found in devices:
+            yield DeviceHealth(self._pool, device, _WORDS[found.word], checked, found.message)
+
+    def _log_changes(self, now: dict[str, Health]) -> None:
+        for device, found in now.items():
+            before = self._seen.get(device)
+            if before != found and (before is not None or found.word != "Healthy"):
+                self._log.warning(
+                    "device health changed", device=device, health=found.word, message=found.message
+                )

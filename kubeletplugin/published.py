@@ -1,0 +1,48 @@
+"""Remembers which GPU this node's ResourceSlices say that each device is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from driver.kube.client import KubeClient
+from driver.kube.paths import RESOURCE_SLICES
+from driver.kube.reflector import Reflector, Selection
+
+
+class PublishedDevices:
+    """The UUID of each published device, from the node's own slices.
+
+    A device that is not published any more keeps its last UUID: the kubelet wipes the slices whenever
+    it starts, and a claim that was allocated before may be prepared meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._uuids: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def uuid_of(self, device: str) -> str | None:
+        """The UUID of the device's GPU as last published, None when that was never seen."""
+        with self._lock:
+            return self._uuids.get(device)
+
+    def take(self, kind: str, stored: Mapping[str, Any]) -> None:
+        """Learn from one event about a ResourceSlice; what has another form than ours is passed over."""
+        if kind == "DELETED":
+            return
+        found = {
+            str(device["name"]): str(uuid)
+            for device in stored.get("spec", {}).get("devices") or ()
+            if (uuid := device.get("attributes", {}).get("uuid", {}).get("string"))
+        }
+        with self._lock:
+            self._uuids.update(found)
+
+
+def follow_slices(
+    client: KubeClient, node: str, driver: str, published: PublishedDevices, stop: threading.Event
+) -> Reflector:
+    """The reflector that feeds ``published`` from the slices of this node and driver; not yet running."""
+    fields = {"spec.nodeName": node, "spec.driver": driver}
+    return Reflector(client, Selection(RESOURCE_SLICES, fields, {}), stop, on_event=published.take)

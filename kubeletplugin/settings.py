@@ -1,0 +1,55 @@
+"""What the plugin was told by its flags, and the paths that follow from that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driver.names import DRIVER_NAME, checked_socket_path, registration_socket, service_socket_name
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The flags; ``python -m kubeletplugin --help`` says what each means."""
+
+    node_name: str
+    kubeconfig: Path | None
+    nvml: str
+    driver_root: Path
+    host_driver_root: Path
+    plugins_dir: Path
+    registry_dir: Path
+    cdi_dir: Path
+    sysfs_root: Path
+    metrics_addr: str
+    pod_uid: str
+
+    @classmethod
+    def from_flags(cls, *, driver_root: Path, host_driver_root: Path | None, **flags: Any) -> Settings:
+        """The settings, with what was left out put in; raises ConfigError when a socket path is too long."""
+        root = driver_root.absolute()
+        settings = cls(driver_root=root, host_driver_root=host_driver_root or root, **flags)
+        checked_socket_path(settings.service_socket)
+        checked_socket_path(settings.registration_socket)
+        return settings
+
+    @property
+    def data_dir(self) -> Path:
+        """The plugin's own folder: sockets, journal, locks."""
+        return self.plugins_dir.absolute() / DRIVER_NAME
+
+    @property
+    def service_socket(self) -> Path:
+        """Where the kubelet and the controller reach the plugin."""
+        return self.data_dir / service_socket_name(self.pod_uid)
+
+    @property
+    def registration_socket(self) -> Path:
+        """Where the kubelet finds the plugin."""
+        return registration_socket(self.registry_dir.absolute(), DRIVER_NAME, self.pod_uid)
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """The kubelet's own socket that tells which devices containers have."""
+        return self.plugins_dir.absolute().parent / "pod-resources" / "kubelet.sock"

@@ -1,0 +1,203 @@
+"""Connects the parts of the plugin and runs them; no decision is made here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driver.errors import ClaimRefused, DriverError, StorageError
+from driver.inventory import Discovery
+from driver.kube.client import KubeClient
+from driver.kube.errors import NotFound
+from driver.kube.events import EventRecorder, Reference
+from driver.kube.paths import claim_path
+from driver.log import get_logger
+from driver.metrics import Metrics
+from driver.metrics import serve as serve_metrics
+from driver.names import DRIVER_NAME, pool_name
+from driver.nvml.deadline import Guard
+from driver.nvml.select import nvml_from_flag
+from driver.service import Service
+from kubeletplugin.cdi import HostPaths
+from kubeletplugin.cdi_store import CdiStore
+from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.face import READY_PART, open_face
+from kubeletplugin.gpu_spec import GpuSpecs
+from kubeletplugin.health_check import CHECK_SECONDS, HealthCheck
+from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.journal import Journal
+from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.podresources import devices_in_use
+from kubeletplugin.preparer import Identity, Ports, Preparer
+from kubeletplugin.published import PublishedDevices, follow_slices
+from kubeletplugin.reconciler import Reconciler
+from kubeletplugin.recovery import recover
+from kubeletplugin.settings import Settings
+
+RECONCILE_SECONDS = 300.0
+_CLAIM_SECONDS = 5.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+_log = get_logger("kubeletplugin")
+
+
+class EventfulClaims:
+    """The claims that the kubelet asks for; whoever waits or fails is told on the claim, as an event."""
+
+    def __init__(self, preparer: Preparer, events: EventRecorder) -> None:
+        self._preparer = preparer
+        self._events = events
+
+    def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
+        """Prepare; a failure becomes a warning on the claim as well."""
+        try:
+            return self._preparer.prepare(claim, call)
+        except DriverError as error:
+            warn(self._events, "PrepareFailed", claim, error)
+            raise
+
+    def unprepare(self, claim: ClaimRef, call: Call) -> None:
+        """Unprepare; a failure becomes a warning on the claim as well."""
+        try:
+            self._preparer.unprepare(claim, call)
+        except DriverError as error:
+            warn(self._events, "UnprepareFailed", claim, error)
+            raise
+
+
+def warn(events: EventRecorder, reason: str, claim: ClaimRef, error: DriverError) -> None:
+    """Post a warning about the claim."""
+    about = Reference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
+    events.post(about, "Warning", reason, str(error))
+
+
+def claim_reader(client: KubeClient) -> Any:
+    """A function that gets a claim by namespace and name; one that is not there is refused for good."""
+
+    def get(namespace: str, name: str) -> dict[str, Any]:
+        try:
+            return client.get(claim_path(namespace, name), timeout_seconds=_CLAIM_SECONDS)
+        except NotFound as error:
+            raise ClaimRefused(
+                f"claim {namespace}/{name} does not exist", "delete the pod, so that it is made anew"
+            ) from error
+
+    return get
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What the parts of the plugin share: who it is, and its edges."""
+
+    settings: Settings
+    service: Service
+    metrics: Metrics
+    identity: Identity
+    client: KubeClient
+    discovery: Discovery
+    events: EventRecorder
+
+
+def serve(settings: Settings) -> None:
+    """Run the plugin until SIGTERM; raises DriverError when it cannot start."""
+    node = _connect(settings)
+    service, metrics = node.service, node.metrics
+    published = PublishedDevices()
+    reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
+    preparer, reconciler = _claims(node, published)
+    board = HealthBoard()
+    service.spawn("events", node.events.run, stop=node.events.stop)
+    service.spawn("slices", reflector.run, stop=reflector.wake)
+    endpoint = serve_metrics(settings.metrics_addr, metrics)
+    if endpoint is not None:
+        service.spawn("metrics", endpoint.run, stop=endpoint.stop)
+    face = open_face(
+        service,
+        driver=DRIVER_NAME,
+        service_socket=settings.service_socket,
+        registration_socket=settings.registration_socket,
+        claims=EventfulClaims(preparer, node.events),
+        board=board,
+        metrics=metrics,
+    )
+    service.repeat("reconciler", RECONCILE_SECONDS, reconciler.run_once)
+    service.repeat("health", CHECK_SECONDS, HealthCheck(node.discovery, board, node.identity.pool).run_once)
+    face.serving.up(READY_PART)
+    service.run()
+
+
+def _connect(settings: Settings) -> _Node:
+    service = Service()
+    client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
+    service.on_stop("API client", client.close)
+    library_root = None if settings.driver_root == Path("/") else settings.driver_root
+    guard = Guard()
+    service.on_stop("NVML", guard.close)
+    return _Node(
+        settings,
+        service,
+        Metrics(),
+        Identity(DRIVER_NAME, pool_name(settings.node_name), _BOOT_ID.read_text().strip()),
+        client,
+        Discovery(nvml_from_flag(settings.nvml, library_root), settings.sysfs_root, guard),
+        EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name),
+    )
+
+
+def _claims(node: _Node, published: PublishedDevices) -> tuple[Preparer, Reconciler]:
+    settings, metrics, events = node.settings, node.metrics, node.events
+    try:
+        settings.data_dir.mkdir(mode=0o750, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"the folder {settings.data_dir} cannot be made: {error.strerror}", "make --plugins-dir writable"
+        ) from error
+    journal = Journal(settings.data_dir / "journal", Peers(settings.data_dir / "instances").may_have_written)
+    store = CdiStore(settings.cdi_dir)
+    get_claim = claim_reader(node.client)
+    preparer = Preparer(
+        node.identity,
+        journal,
+        KeyedLocks(settings.data_dir / "locks"),
+        GpuSpecs(
+            node.discovery,
+            settings.sysfs_root,
+            DriverRoot(settings.driver_root),
+            HostPaths(settings.driver_root, settings.host_driver_root),
+        ),
+        store,
+        Ports(
+            get_claim,
+            published.uuid_of,
+            lambda claim, error: warn(events, "PrepareWaits", claim, error),
+            lambda _: metrics.prepared_claims.set(journal.held_count()),
+        ),
+    )
+    reconciler = Reconciler(
+        node.identity,
+        journal,
+        preparer,
+        get_claim,
+        lambda: devices_in_use(settings.pod_resources_socket, DRIVER_NAME),
+    )
+    _recover(journal, store, node.identity)
+    metrics.prepared_claims.set(journal.held_count())
+    return preparer, reconciler
+
+
+def _recover(journal: Journal, store: CdiStore, identity: Identity) -> None:
+    recovered = recover(journal, store, identity)
+    for aside in journal.take_set_aside():
+        _log.error(
+            "journal file put aside, it cannot be read",
+            uid=aside.uid,
+            file=str(aside.path),
+            reason=aside.reason,
+            rebuilt=aside.uid in recovered.rebuilt,
+        )
+    if recovered.rebuilt or recovered.removed:
+        _log.warning(
+            "journal and CDI specs brought together", rebuilt=recovered.rebuilt, removed=recovered.removed
+        )

@@ -1,0 +1,74 @@
+"""Modules stay small, named by their job, and say what that job is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("proto", "driver", "controller", "kubeletplugin", "gpuctl", "envtest", "bench", "tests")
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+NAMES_THAT_SAY_NOTHING = frozenset(
+    {"util", "utils", "helper", "helpers", "common", "manager", "managers", "base", "misc", "shared", "core"}
+)
+
+
+def modules() -> list[Path]:
+    """All Python files of ours but the generated stubs."""
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in files if not path.stem.endswith("_pb2")]
+
+
+def long_functions(source: str) -> list[str]:
+    """The functions with more lines than allowed, decorators and docstrings included."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES
+    ]
+
+
+def says_nothing(path: Path) -> bool:
+    """Whether a word of the path below the root says nothing about the job."""
+    words = {word for part in path.with_suffix("").parts for word in part.split("_")}
+    return not words.isdisjoint(NAMES_THAT_SAY_NOTHING)
+
+
+def test_the_modules_are_found() -> None:
+    assert Path(__file__) in modules()
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in modules()}
+    assert {name: length for name, length in lengths.items() if length > MAX_FILE_LINES} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    found = {path.relative_to(ROOT).as_posix(): long_functions(path.read_text()) for path in modules()}
+    assert {name: functions for name, functions in found.items() if functions} == {}
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    assert [path for path in modules() if says_nothing(path.relative_to(ROOT))] == []
+
+
+def test_every_module_says_its_job() -> None:
+    silent = [path for path in modules() if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+@pytest.mark.parametrize(("lines", "found"), [(60, []), (61, ["work"])])
+def test_a_function_is_measured_to_its_last_line(lines: int, found: list[str]) -> None:
+    body = "".join(f"    x = {number}\n" for number in range(lines - 1))
+    assert long_functions(f"def work():\n{body}") == found
+
+
+def test_a_folder_that_says_nothing_is_found() -> None:
+    assert says_nothing(Path("driver/common/sysfs.py"))
+    assert says_nothing(Path("driver/pci_utils.py"))
+    assert not says_nothing(Path("driver/database.py"))
