@@ -9,12 +9,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
+
 from driver.names import DRIVER_NAME, service_socket_name
 from driver.nvml.driver_root import build_driver_root, build_sysfs
 from driver.nvml.fake_machine import FakeMachine
 from envtest.real.cluster import RealCluster
 from envtest.real.layout import NodeLayout
 from envtest.real.processes import PACKAGE_ROOT, Process
+from envtest.real.readiness import wait_until
+from proto import grpc_health_v1_pb2 as health
 
 MANIFESTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml", "deviceclasses/gpu.yaml")
 
@@ -59,13 +63,45 @@ class DriverNode:
         """Where the kubelet calls the plugin."""
         return self.data_dir / service_socket_name()
 
-    def start_plugin(self, *flags: str) -> Process:
+    def wait_serving(self, socket: Path | None = None) -> None:
+        """Wait until the plugin serves and the kubelet has it registered.
+
+        A pod with a claim that the kubelet starts earlier fails, and is tried again after a minute.
+        """
+        name = self.process("kubeletplugin").name
+        with grpc.insecure_channel(f"unix:{socket or self.plugin_socket}") as channel:
+            check = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=health.HealthCheckRequest.SerializeToString,
+                response_deserializer=health.HealthCheckResponse.FromString,
+            )
+
+            def serves() -> bool | None:
+                try:
+                    answer: health.HealthCheckResponse = check(
+                        health.HealthCheckRequest(), timeout=5, wait_for_ready=True
+                    )
+                except grpc.RpcError:
+                    return None
+                return True if answer.status == health.HealthCheckResponse.SERVING else None
+
+            wait_until([name] if socket is None else [], self.cluster.processes, serves)
+
+    def process(self, package: str) -> Process:
+        """The process of ``kubeletplugin`` or ``controller``, started before."""
+        return self.cluster.processes.named(f"{package}-{self.node.name}")
+
+    def start_plugin(self, *flags: str, suffix: str = "") -> Process:
         """Start the kubelet plugin; a second start follows the end of the first."""
         folders = (
             *("--plugins-dir", str(self.node.plugins_dir), "--registry-dir", str(self.node.registry_dir)),
             *("--cdi-dir", str(self.node.cdi_dir)),
         )
-        return self._start("kubeletplugin", "gpu-dra-kubeletplugin", *folders, *flags)
+        return self._start("kubeletplugin", "gpu-dra-kubeletplugin", *folders, *flags, suffix=suffix)
+
+    def start_second_plugin(self, pod_uid: str) -> Process:
+        """Start another instance of the plugin beside the first, as a rolling update does."""
+        return self.start_plugin("--pod-uid", pod_uid, suffix="-second")
 
     def start_controller(self, *flags: str) -> Process:
         """Start the controller; a second start follows the end of the first."""
@@ -73,7 +109,7 @@ class DriverNode:
             "controller", "gpu-dra-controller", "--plugin-data-dir", str(self.data_dir), *flags
         )
 
-    def _start(self, package: str, account: str, *flags: str) -> Process:
+    def _start(self, package: str, account: str, *flags: str, suffix: str = "") -> Process:
         name = self.node.name
         common = (
             *("--node-name", name),
@@ -82,4 +118,6 @@ class DriverNode:
             *("--driver-root", str(self.folder / "driver"), "--sysfs-root", str(self.folder / "sys")),
         )
         command = (sys.executable, "-m", package, *common, *flags)
-        return self.cluster.processes.start(f"{package}-{name}", command, {"PYTHONPATH": str(PACKAGE_ROOT)})
+        return self.cluster.processes.start(
+            f"{package}-{name}{suffix}", command, {"PYTHONPATH": str(PACKAGE_ROOT)}
+        )

@@ -31,5 +31,7 @@ def wait_until(needed: Sequence[str], processes: Processes, attempt: Callable[[]
         for name in needed:
             processes.check_running(name)
         time.sleep(POLL_SECONDS)
+    if not needed:
+        raise NotReady(f"nothing came of it within {READY_SECONDS:g} s")
     tail = processes.log_tail(needed[0])
     raise NotReady(f"{needed[0]} is not ready after {READY_SECONDS:g} s:\n{tail}")

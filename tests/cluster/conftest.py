@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,10 @@ import pytest
 from envtest.real import paths
 from envtest.real.api import ApiClient
 from envtest.real.cluster import RealCluster
+from envtest.real.driver_node import DriverNode
 from envtest.real.errors import ApiRefused
 from envtest.real.readiness import wait_until
+from tests.cluster.claims import wait_published
 from tests.cluster.objects import slice_of
 
 pytest_plugins = ["envtest.real.fixtures"]
@@ -48,3 +50,30 @@ def installed_cluster(real_cluster: RealCluster) -> RealCluster:
     """``real_cluster`` with the driver's rights, policy and classes."""
     install_manifests(real_cluster)
     return real_cluster
+
+
+@pytest.fixture(scope="session")
+def installed_driver(real_cluster: RealCluster) -> DriverNode:
+    """The driver on the node of ``real_cluster``, over eight fake H100."""
+    install_manifests(real_cluster)
+    driver = DriverNode.install(real_cluster)
+    driver.start_plugin()
+    driver.start_controller()
+    driver.wait_serving()
+    wait_published(driver)
+    return driver
+
+
+@pytest.fixture
+def driver(installed_driver: DriverNode) -> Iterator[DriverNode]:
+    """The driver, running and publishing, with all its GPUs healthy; whatever a test does to it is undone."""
+    yield installed_driver
+    installed_driver.machine.heal()
+    for name, start in (
+        ("kubeletplugin", installed_driver.start_plugin),
+        ("controller", installed_driver.start_controller),
+    ):
+        if installed_driver.process(name).returncode is not None:
+            start()
+    installed_driver.wait_serving()
+    wait_published(installed_driver)

@@ -1,0 +1,140 @@
+"""Pods and claims for whole GPUs, and what the tests look at in containers and on the node."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from envtest.real import paths
+from envtest.real.cluster import RealCluster
+from envtest.real.driver_node import DriverNode
+from envtest.real.readiness import wait_until
+from envtest.real.watching import wait_for, wait_for_list
+
+CLASS = "gpu.nvidia.com"
+
+
+def request(name: str = "gpu", device_class: str = CLASS, **exactly: Any) -> dict[str, Any]:
+    """One request of a claim."""
+    return {"name": name, "exactly": {"deviceClassName": device_class, **exactly}}
+
+
+def make_claim(cluster: RealCluster, namespace: str, name: str, *requests: dict[str, Any]) -> dict[str, Any]:
+    """A claim that pods share by name."""
+    return cluster.api.create(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": list(requests or (request(),))}},
+        },
+        namespace,
+    )
+
+
+def make_template(cluster: RealCluster, namespace: str, *requests: dict[str, Any]) -> None:
+    """The template ``gpu``, from which each pod gets a claim of its own."""
+    cluster.api.create(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "gpu"},
+            "spec": {"spec": {"devices": {"requests": list(requests or (request(),))}}},
+        },
+        namespace,
+    )
+
+
+def gpu_pod(name: str, claim: str = "", containers: tuple[str, ...] = ("main",)) -> dict[str, Any]:
+    """A pod with the claim of that name, or with one of its own from the template ``gpu``."""
+    source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "gpu"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "resourceClaims": [{"name": "gpu", **source}],
+            "containers": [
+                {
+                    "name": container,
+                    "image": "localhost/busybox:1",
+                    "imagePullPolicy": "Never",
+                    "resources": {"claims": [{"name": "gpu"}]},
+                }
+                for container in containers
+            ],
+        },
+    }
+
+
+def start(cluster: RealCluster, namespace: str, pod: dict[str, Any], timeout_seconds: float = 60) -> None:
+    """Create a pod and wait until it runs."""
+    cluster.api.create(pod, namespace)
+    wait_running(cluster, namespace, pod["metadata"]["name"], timeout_seconds)
+
+
+def wait_running(cluster: RealCluster, namespace: str, pod: str, timeout_seconds: float = 60) -> None:
+    """Wait until a pod runs with all its containers."""
+
+    def runs(stored: dict[str, Any]) -> bool:
+        return bool(stored["status"].get("phase") == "Running")
+
+    wait_for(cluster.api, paths.pod(pod, namespace), runs, timeout_seconds)
+
+
+def gpu_nodes(cluster: RealCluster, namespace: str, pod: str, container: str = "main") -> list[str]:
+    """The nodes of GPUs, /dev/nvidia<number>, that a container sees."""
+    listed = cluster.exec(pod, ["ls", "/dev"], namespace, container)
+    names = (name.removeprefix("nvidia") for name in listed.split() if name.startswith("nvidia"))
+    return sorted(f"/dev/nvidia{number}" for number in names if number.isdigit())
+
+
+def claim_of(cluster: RealCluster, namespace: str, pod: str) -> dict[str, Any]:
+    """The claim that was made for a pod."""
+    status = cluster.api.get(paths.pod(pod, namespace))["status"]["resourceClaimStatuses"]
+    return cluster.api.get(paths.resource_claim(status[0]["resourceClaimName"], namespace))
+
+
+def allocated(claim: dict[str, Any]) -> list[str]:
+    """The devices that a claim was given."""
+    results = claim["status"]["allocation"]["devices"]["results"]
+    return [result["device"] for result in results]
+
+
+def wait_published(driver: DriverNode, timeout_seconds: float = 30) -> list[dict[str, Any]]:
+    """Wait until the node's slices are there and complete; returns them."""
+
+    def complete(slices: list[dict[str, Any]]) -> bool:
+        counts = [int(stored["spec"]["pool"]["resourceSliceCount"]) for stored in slices]
+        return bool(counts) and counts[0] == len(slices)
+
+    selector = f"spec.nodeName={driver.node.name},spec.driver={CLASS}"
+    return wait_for_list(
+        driver.cluster.api, paths.resource_slice(), complete, timeout_seconds, fieldSelector=selector
+    )
+
+
+def journal_states(driver: DriverNode) -> dict[str, str]:
+    """The state of each claim in the plugin's journal, by UID."""
+    entries = [json.loads(path.read_text())["entry"] for path in driver.journal_dir.glob("*.json")]
+    return {entry["uid"]: entry["state"] for entry in entries}
+
+
+def spec_files(driver: DriverNode) -> set[str]:
+    """The claims that have a CDI spec on the node, by UID."""
+    prefix = f"k8s.{CLASS}-claim_"
+    return {path.stem.removeprefix(prefix) for path in driver.node.cdi_dir.glob(f"{prefix}*.json")}
+
+
+def wait_released(driver: DriverNode, uid: str) -> None:
+    """Wait until nothing is left of a claim on the node: its pod may be gone from the API before.
+
+    A pod without a grace period is; the kubelet then ends the containers and unprepares.
+    """
+
+    def gone() -> bool | None:
+        states = journal_states(driver)
+        return True if states.get(uid) == "released" and uid not in spec_files(driver) else None
+
+    wait_until([], driver.cluster.processes, gone)

@@ -1,0 +1,197 @@
+"""Whole GPUs on a real cluster: from the node's slices to what a container sees, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envtest.real import paths
+from envtest.real.driver_node import DriverNode
+from envtest.real.watching import wait_for, wait_for_list, wait_gone
+from tests.cluster.claims import (
+    allocated,
+    claim_of,
+    gpu_nodes,
+    gpu_pod,
+    journal_states,
+    make_claim,
+    make_template,
+    request,
+    spec_files,
+    start,
+    wait_published,
+    wait_released,
+    wait_running,
+)
+
+
+def unschedulable(pod: dict[str, Any]) -> bool:
+    """Whether the scheduler said that it finds no place for a pod."""
+    conditions = pod["status"].get("conditions", [])
+    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
+
+
+def test_the_node_publishes_its_gpus_as_the_api_server_stores_them(driver: DriverNode) -> None:
+    (stored,) = wait_published(driver)
+
+    spec, devices = stored["spec"], stored["spec"]["devices"]
+    assert spec["pool"] == {"name": "node-0/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
+    assert len(devices) == 8
+    first = devices[0]
+    assert first["name"] == "gpu-0000-1b-00-0"
+    assert first["capacity"]["memory"]["value"] == "81559Mi"
+    assert first["attributes"]["type"] == {"string": "gpu"}
+    assert first["attributes"]["productName"] == {"string": "NVIDIA H100 80GB HBM3"}
+    assert first["attributes"]["nvlinkPeers"] == {"string": "1,2,3,4,5,6,7"}
+    assert first["attributes"]["resource.kubernetes.io/numaNode"] == {"int": 0}
+    assert len({device["attributes"]["nvlinkDomain"]["string"] for device in devices}) == 1
+    (owner,) = stored["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("Node", "node-0", True)
+
+
+def test_a_pod_sees_its_device_nodes_environment_and_driver_files(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    make_template(cluster, namespace)
+    start(cluster, namespace, gpu_pod("train"))
+
+    (device,) = allocated(claim_of(cluster, namespace, "train"))
+    slot = next(i for i, pci in enumerate(sorted(driver.machine.state.gpus)) if device.endswith(_tail(pci)))
+    minor = driver.machine.state.gpus[driver.machine.pci(slot)].minor
+    assert gpu_nodes(cluster, namespace, "train") == [f"/dev/nvidia{minor}"]
+    for path in ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"):
+        assert cluster.exec("train", ["sh", "-c", f"test -c {path} && echo yes"], namespace) == "yes\n"
+    nodes = cluster.exec("train", ["ls", "/dev/dri"], namespace).split()
+    assert nodes == [f"card{slot + 1}", f"renderD{slot + 128}"]
+    environment = cluster.exec("train", ["env"], namespace).splitlines()
+    assert "NVIDIA_VISIBLE_DEVICES=void" in environment
+    version = driver.machine.state.driver_version
+    library = f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}"
+    mounts = cluster.exec("train", ["cat", "/proc/mounts"], namespace)
+    assert f" {library} ext4 ro,nosuid,nodev" in mounts.replace(" overlay ", " ext4 ")
+    assert cluster.exec("train", ["cat", library], namespace) == cluster.exec(
+        "train", ["cat", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"], namespace
+    )
+    listed = cluster.exec("train", ["/usr/bin/nvidia-smi"], namespace)
+    assert driver.machine.uuid(driver.machine.pci(slot)) in listed
+    assert listed.count("GPU-") == 1
+
+
+def _tail(pci: object) -> str:
+    return str(pci).replace(":", "-").replace(".", "-")
+
+
+def test_eight_pods_get_eight_gpus_and_the_ninth_waits_for_one(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    make_template(cluster, namespace)
+    names = [f"pod-{index}" for index in range(9)]
+    for name in names[:8]:
+        cluster.api.create(gpu_pod(name), namespace)
+    for name in names[:8]:
+        wait_running(cluster, namespace, name)
+
+    seen = [node for name in names[:8] for node in gpu_nodes(cluster, namespace, name)]
+    assert sorted(seen) == [f"/dev/nvidia{minor}" for minor in range(8)]
+    cluster.api.create(gpu_pod("pod-8"), namespace)
+    wait_for(cluster.api, paths.pod("pod-8", namespace), unschedulable)
+    (freed,) = gpu_nodes(cluster, namespace, "pod-3")
+    cluster.api.delete(paths.pod("pod-3", namespace))
+    wait_running(cluster, namespace, "pod-8")
+    assert gpu_nodes(cluster, namespace, "pod-8") == [freed]
+
+
+def test_a_deleted_pod_leaves_nothing_on_the_node(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    make_template(cluster, namespace)
+    start(cluster, namespace, gpu_pod("short"))
+    uid = claim_of(cluster, namespace, "short")["metadata"]["uid"]
+    assert uid in spec_files(driver)
+    assert journal_states(driver)[uid] == "prepared"
+
+    cluster.api.delete(paths.pod("short", namespace))
+
+    wait_released(driver, uid)
+
+
+def test_two_containers_of_a_pod_share_one_claim(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    make_template(cluster, namespace)
+    start(cluster, namespace, gpu_pod("pair", containers=("one", "two")))
+
+    one = gpu_nodes(cluster, namespace, "pair", "one")
+    assert len(one) == 1
+    assert gpu_nodes(cluster, namespace, "pair", "two") == one
+
+
+def test_two_pods_share_one_claim_and_the_last_to_go_frees_it(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    uid = make_claim(cluster, namespace, "shared")["metadata"]["uid"]
+    for name in ("first", "second"):
+        start(cluster, namespace, gpu_pod(name, "shared"))
+    assert gpu_nodes(cluster, namespace, "first") == gpu_nodes(cluster, namespace, "second")
+
+    cluster.api.delete(paths.pod("first", namespace))
+    wait_gone(cluster.api, paths.pod("first", namespace))
+    assert journal_states(driver)[uid] == "prepared"
+    assert len(gpu_nodes(cluster, namespace, "second")) == 1
+    cluster.api.delete(paths.pod("second", namespace))
+    wait_released(driver, uid)
+
+
+def test_containers_get_the_requests_that_they_name(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    make_template(cluster, namespace, request("big", count=2), request("small"))
+    pod = gpu_pod("split", containers=("one", "two"))
+    for container, name in zip(pod["spec"]["containers"], ("big", "small"), strict=True):
+        container["resources"]["claims"] = [{"name": "gpu", "request": name}]
+    start(cluster, namespace, pod)
+
+    one, two = (gpu_nodes(cluster, namespace, "split", name) for name in ("one", "two"))
+    assert (len(one), len(two)) == (2, 1)
+    assert not set(one) & set(two)
+
+
+def test_a_claim_can_ask_for_gpus_of_one_nvlink_island_and_numa_node(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "near"},
+        "spec": {
+            "devices": {
+                "requests": [request("gpus", count=4)],
+                "constraints": [
+                    {"matchAttribute": "gpu.nvidia.com/nvlinkDomain"},
+                    {"matchAttribute": "resource.kubernetes.io/numaNode"},
+                ],
+            }
+        },
+    }
+    cluster.api.create(claim, namespace)
+    start(cluster, namespace, gpu_pod("near", "near"))
+
+    assert len(gpu_nodes(cluster, namespace, "near")) == 4
+
+
+def test_a_refused_claim_says_why_in_an_event_on_it(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "colour": "red"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "odd"},
+        "spec": {
+            "devices": {
+                "requests": [request()],
+                "config": [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}],
+            }
+        },
+    }
+    cluster.api.create(claim, namespace)
+    cluster.api.create(gpu_pod("odd", "odd"), namespace)
+
+    def told(events: list[dict[str, Any]]) -> bool:
+        ours = [e for e in events if e["involvedObject"]["kind"] == "ResourceClaim"]
+        return any(e["reason"] == "PrepareFailed" and "colour: unknown field" in e["message"] for e in ours)
+
+    wait_for_list(cluster.api, paths.event(namespace=namespace), told)
