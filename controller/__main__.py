@@ -1,0 +1,170 @@
+"""Wires the controller of one node: flags, parts, threads. What it does is in the parts."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from driver.errors import DriverError
+from driver.log import Level, configure, get_logger
+
+if TYPE_CHECKING:
+    from driver.config import NodeConfig
+    from driver.service import Service
+
+NAME = "gpu-dra-controller"
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags, which ``--help`` explains."""
+
+    node_name: str
+    kubeconfig: Path | None
+    nvml: str
+    config: Path | None
+    driver_root: Path | None
+    sysfs_root: Path
+    plugin_data_dir: Path
+    metrics_addr: str
+
+
+def start(service: Service, options: Options) -> None:
+    """Start all parts below ``service``; returns once the node is known to be there.
+
+    Raises ConfigError for a flag that cannot be used, and ApiError when the API server refuses.
+    """
+    # Imported here, so that --help and a usage error need none of it.
+    from controller.node_offers import CHECK_SECONDS, NodeOffers
+    from controller.plugin_watch import WORKERS, PluginWatch
+    from controller.publisher import Publisher
+    from controller.slice_writer import SliceWriter
+    from driver.inventory import Discovery
+    from driver.kube.client import KubeClient
+    from driver.kube.events import EventRecorder
+    from driver.kube.retry import retry_until
+    from driver.metrics import Metrics, serve
+    from driver.names import DRIVER_NAME
+    from driver.nvml.deadline import Guard
+    from driver.nvml.select import nvml_from_flag
+
+    node = options.node_name
+    metrics = Metrics()
+    discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
+    client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
+    events = EventRecorder(client, NAME, node)
+    writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME)
+    publisher = Publisher(client, writer, metrics, service.stop_event, node=node, driver=DRIVER_NAME)
+    plugin = PluginWatch(
+        options.plugin_data_dir,
+        service.pool("plugin-listen", WORKERS),
+        service.stop_event,
+        lambda serving: publisher.plugin_serves(serving > 0),
+    )
+    offers = NodeOffers(discovery, _config(options.config), metrics, publisher.offer)
+    endpoint = serve(options.metrics_addr, metrics)
+
+    if endpoint is not None:
+        service.spawn("metrics", endpoint.run, endpoint.stop)
+    service.on_stop("nvml", discovery.close)
+    service.repeat("offers", CHECK_SECONDS, offers.check)
+    service.spawn("plugin-watch", plugin.run)
+    service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
+    retry_until(
+        writer.owner,
+        deadline=None,
+        stop=service.stop_event,
+        on_failure=lambda error, wait_seconds: _log.warning(
+            "node not read", error=str(error), again_in_seconds=round(wait_seconds, 2)
+        ),
+    )
+    service.spawn("events", events.run, events.stop)
+    service.spawn("publisher", publisher.run, publisher.stop)
+
+
+def _config(path: Path | None) -> NodeConfig | None:
+    """The rules of the node, none when no file is given; CEL is loaded only for them."""
+    if path is None:
+        return None
+    from driver.config import load_config
+
+    return load_config(path)
+
+
+@click.command(
+    name=NAME,
+    context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
+)
+@click.option(
+    "--node-name", required=True, show_envvar=True, help="The Node that this controller publishes for."
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    show_envvar=True,
+    help="How to reach the API server; without it, as the service account of the pod.",
+)
+@click.option(
+    "--nvml",
+    default="real",
+    show_envvar=True,
+    help="Where the GPUs are: real, fake:MACHINE or fake:MACHINE@STATE with a machine's name or file.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    show_envvar=True,
+    help="The node configuration; without it every GPU is offered as a whole.",
+)
+@click.option(
+    "--driver-root",
+    type=click.Path(path_type=Path),
+    show_envvar=True,
+    help="Where the NVIDIA driver is installed; without it the library is found as programs find theirs.",
+)
+@click.option(
+    "--sysfs-root", type=click.Path(path_type=Path), default="/sys", show_envvar=True, help="Where sysfs is."
+)
+@click.option(
+    "--plugin-data-dir",
+    type=click.Path(path_type=Path),
+    default="/var/lib/kubelet/plugins/gpu.nvidia.com",
+    show_envvar=True,
+    help="The folder of the kubelet plugin's sockets; nothing is published while no plugin serves there.",
+)
+@click.option(
+    "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(get_args(Level)),
+    default="info",
+    show_envvar=True,
+    help="What is logged.",
+)
+def main(log_level: Level, **flags: object) -> None:
+    """Publish the GPUs of one node as ResourceSlices while its kubelet plugin serves.
+
+    Every flag can be given as the environment variable that is shown with it.
+    """
+    from driver.service import Service
+
+    configure(log_level)
+    service = Service()
+    try:
+        start(service, Options(**flags))  # type: ignore[arg-type] # click's names and types are those of Options
+        service.run()
+    except DriverError as error:
+        service.stop()
+        click.echo(f"{NAME}: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Keeps the ResourceSlices of this node's pool as they should be, while the kubelet plugin serves.
+
+Each change of what is wanted, of the slices themselves, or of the plugin's state leads to one sync soon
+after. What is already right is not written; a failure waits with back-off; two writers that fight over a
+slice slow each other down.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from controller.overlay import Overlay
+from controller.plan import plan_sync
+from driver.errors import DriverError
+from driver.kube.backoff import Backoff
+from driver.kube.paths import RESOURCE_SLICES
+from driver.kube.reflector import Reflector, Selection
+from driver.log import get_logger
+from driver.names import pool_name
+from driver.slices import lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.plan import SyncPlan
+    from controller.slice_writer import SliceWriter
+    from driver.errors import ApiError
+    from driver.kube.client import KubeClient
+    from driver.metrics import Metrics
+    from driver.model import Device
+    from driver.slices import Spec
+
+_log = get_logger(__name__)
+
+DEBOUNCE_SECONDS = 0.1
+"""A kubelet that wipes the slices deletes them one after the other: wait for the last."""
+
+_LONGEST_DEBOUNCE_SECONDS = 5.0
+_QUIET_SECONDS = 10.0
+"""After so long without a write a change is answered as quickly as the first."""
+
+_RESYNC_SECONDS = 60.0
+"""Everything is compared again this often, should a change have gone unseen."""
+
+
+class Publisher:
+    """Publishes the devices that were offered last, for the pool of one node.
+
+    ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's
+    thread until ``stop``. All slices of the driver for the node count as this pool's, so that those of
+    another installation that used the same driver name are taken over.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        writer: SliceWriter,
+        metrics: Metrics,
+        stop_event: threading.Event,
+        *,
+        node: str,
+        driver: str,
+    ) -> None:
+        self._writer = writer
+        self._metrics = metrics
+        self._node, self._driver = node, driver
+        self.reflector = Reflector(
+            client,
+            Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}),
+            stop_event,
+            on_event=self._slices_changed,
+            on_list=self._slices_listed,
+            on_failure=self._reflector_failed,
+        )
+        self._overlay = Overlay(self.reflector.snapshot)
+        self._backoff = Backoff(0.2, 10.0)
+        self._debounce = Backoff(DEBOUNCE_SECONDS, _LONGEST_DEBOUNCE_SECONDS, jitter=lambda: 0.0)
+        self._debounce_seconds = DEBOUNCE_SECONDS
+        self._wrote_at = float("-inf")
+        self._changed = threading.Condition()
+        self._specs: tuple[Spec, ...] | None = None
+        self._serving = False
+        self._stopped = False
+        self._due = 0.0
+        self._not_before = 0.0
+
+    def offer(self, devices: Sequence[Device]) -> None:
+        """Publish these devices from now on; those that break a limit of the API are left out and told."""
+        layout = lay_out(
+            devices, pool=pool_name(self._node, self._driver), node=self._node, driver=self._driver
+        )
+        for rejected in layout.rejected:
+            self._writer.tell_rejected(rejected)
+        with self._changed:
+            if layout.specs != self._specs:
+                self._specs = layout.specs
+                self._wake(0.0)
+
+    def plugin_serves(self, serving: bool) -> None:
+        """Tell whether the kubelet plugin serves; while it does not, nothing is written."""
+        with self._changed:
+            if serving != self._serving:
+                self._serving = serving
+                _log.info("kubelet plugin serves" if serving else "kubelet plugin does not serve")
+                self._wake(0.0)
+
+    def stop(self) -> None:
+        """Make ``run`` return after the write that is under way; the slices stay."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Sync whenever something has changed, until ``stop``."""
+        while (specs := self._next()) is not None:
+            try:
+                self._sync(specs)
+                self._backoff.reset()
+            except DriverError as error:
+                wait_seconds = self._backoff.next_seconds(error)
+                _log.warning("publishing failed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+                with self._changed:
+                    self._not_before = time.monotonic() + wait_seconds
+                    self._wake(wait_seconds)
+
+    def _slices_changed(self, *_: object) -> None:
+        with self._changed:
+            if time.monotonic() - self._wrote_at > _QUIET_SECONDS:
+                self._debounce.reset()
+                self._debounce_seconds = DEBOUNCE_SECONDS
+            self._wake(self._debounce_seconds)
+
+    def _slices_listed(self, _objects: int) -> None:
+        self._metrics.reflector_restarted()
+        with self._changed:
+            self._wake(0.0)
+
+    def _reflector_failed(self, error: ApiError, wait_seconds: float) -> None:
+        _log.warning("slices not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+
+    def _wake(self, seconds: float) -> None:
+        """Sync in so many seconds, or earlier when that is due already. The lock is held."""
+        self._due = min(self._due, time.monotonic() + seconds)
+        self._changed.notify_all()
+
+    def _next(self) -> tuple[Spec, ...] | None:
+        """Wait for the next sync; what it has to publish, or None when stopped."""
+        with self._changed:
+            while not self._stopped:
+                if not self._serving or self._specs is None or not self.reflector.synced.is_set():
+                    self._changed.wait()
+                    continue
+                now = time.monotonic()
+                wait_seconds = max(self._due, self._not_before) - now
+                if wait_seconds <= 0:
+                    self._due = now + _RESYNC_SECONDS
+                    return self._specs
+                self._changed.wait(wait_seconds)
+        return None
+
+    def _sync(self, specs: tuple[Spec, ...]) -> None:
+        plan = plan_sync(specs, self._overlay.objects(), self._writer.same)
+        if not plan.empty:
+            with self._metrics.operation("publish"):
+                self._write(plan)
+        self._metrics.published_slices.set(len(specs))
+        self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in specs))
+
+    def _write(self, plan: SyncPlan) -> None:
+        self._wrote_at = time.monotonic()
+        self._debounce_seconds = self._debounce.next_seconds()
+        for item in plan.deletes:
+            self._writer.delete(item)
+            self._overlay.deleted(item)
+        for update in plan.updates:
+            self._overlay.wrote(self._writer.update(update))
+        owner = self._writer.owner() if plan.creates else {}
+        for create in plan.creates:
+            self._overlay.wrote(self._writer.create(create, owner))
+        _log.info(
+            "slices published",
+            deleted=len(plan.deletes),
+            updated=len(plan.updates),
+            created=len(plan.creates),
+        )

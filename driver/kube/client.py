@@ -1,0 +1,254 @@
+"""Sends requests to the Kubernetes API: JSON objects as dicts, kept whole, and errors as driver.kube.errors.
+
+It knows verbs and paths, no kinds: a field that a newer server adds survives a read-modify-write.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import urlencode
+
+import urllib3
+
+from driver.errors import ConfigError
+from driver.kube.credentials import Credentials
+from driver.kube.errors import Unauthorized, Unreachable, error_of_response
+from driver.kube.watch import WatchStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Object = dict[str, Any]
+"""A Kubernetes object, a list or a Status as decoded from JSON."""
+
+RequestHook = Callable[[str, str, float], None]
+"""Hears each finished request: verb, status code or error kind, seconds."""
+
+PatchType = Literal[
+    "application/merge-patch+json",
+    "application/json-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+]
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+_CONNECT_TIMEOUT_SECONDS = 5.0
+_WATCH_ANSWER_SECONDS = 15.0
+"""A watch's headers come at once, whatever there is to report."""
+
+
+def _no_hook(_verb: str, _code: str, _seconds: float) -> None:
+    """Nobody listens."""
+
+
+class KubeClient:
+    """A connection to one API server. Thread-safe; connections are kept alive and shared.
+
+    Every request raises the errors of ``driver.kube.errors``. ``timeout_seconds`` covers the whole
+    request. Nothing is retried, except that a GET is sent once more when an idle connection turns
+    out to be closed.
+    """
+
+    def __init__(self, credentials: Credentials, user_agent: str, on_request: RequestHook = _no_hook) -> None:
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._on_request = on_request
+        self._lock = threading.Lock()
+        self._streams: set[WatchStream] = set()
+        self._closed = False
+
+    @classmethod
+    def connect(
+        cls, kubeconfig: Path | None, *, user_agent: str = "gpu-dra", on_request: RequestHook = _no_hook
+    ) -> Self:
+        """A client for the kubeconfig's current context, or for the pod's service account when it is None.
+
+        Raises ConfigError; the server is not asked yet.
+        """
+        return cls(Credentials(kubeconfig), user_agent, on_request)
+
+    def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> Object:
+        """The object, or the list, at ``path``."""
+        try:
+            return self._request("GET", path, params, timeout_seconds=timeout_seconds)
+        except _ConnectionWasClosed:
+            return self._request("GET", path, params, timeout_seconds=timeout_seconds)
+
+    def create(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
+        """Create ``body`` in the collection at ``path``; the answer is the object as it is stored."""
+        return self._request("POST", path, None, body, timeout_seconds=timeout_seconds)
+
+    def replace(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
+        """Replace the object; raises Conflict when it was changed since ``body`` was read."""
+        return self._request("PUT", path, None, body, timeout_seconds=timeout_seconds)
+
+    def patch(
+        self,
+        path: str,
+        body: Object | list[Object],
+        patch_type: PatchType,
+        params: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> Object:
+        """Patch the object; a JSON patch is a list, the other kinds are mappings.
+
+        An apply patch needs ``params`` with ``fieldManager``, and ``force`` to take fields over.
+        """
+        return self._request(
+            "PATCH", path, params, body, content_type=patch_type, timeout_seconds=timeout_seconds
+        )
+
+    def delete(
+        self,
+        path: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> None:
+        """Delete the object; raises Conflict when it has another UID or resourceVersion than given."""
+        preconditions = {
+            name: value
+            for name, value in (("uid", uid), ("resourceVersion", resource_version))
+            if value is not None
+        }
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if preconditions:
+            options["preconditions"] = preconditions
+        self._request("DELETE", path, None, options, timeout_seconds=timeout_seconds)
+
+    def watch(self, path: str, params: Mapping[str, str], *, idle_seconds: float) -> WatchStream:
+        """Watch the collection; the stream ends with an error after ``idle_seconds`` without a byte.
+
+        ``params`` are those of a list: selectors, resourceVersion, allowWatchBookmarks, timeoutSeconds.
+        """
+        url = self._url(path, {**params, "watch": "true"})
+        timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_SECONDS, read=_WATCH_ANSWER_SECONDS)
+        response = self._send("GET", url, None, {}, timeout, preload=False)
+        stream = WatchStream(response, f"WATCH {path}", idle_seconds, self._forget)
+        with self._lock:
+            self._streams.add(stream)
+            closed = self._closed
+        if closed:
+            stream.close()
+        return stream
+
+    def close(self) -> None:
+        """End all watches at once, now and to come; other requests run to their end."""
+        with self._lock:
+            self._closed = True
+            streams = list(self._streams)
+        for stream in streams:
+            stream.close()
+        self._credentials.transport.clear()
+
+    def _forget(self, stream: WatchStream) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+
+    def _request(
+        self,
+        verb: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: Object | list[Object] | None = None,
+        *,
+        timeout_seconds: float,
+        content_type: str = "application/json",
+    ) -> Object:
+        headers = {} if body is None else {"Content-Type": content_type}
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        timeout = urllib3.Timeout(total=timeout_seconds)
+        response = self._send(verb, self._url(path, params), data, headers, timeout, preload=True)
+        try:
+            answer = json.loads(response.data)
+        except ValueError as error:
+            raise Unreachable(
+                f"{verb} {path} was answered with something else than JSON",
+                "check that the server of the kubeconfig is a Kubernetes API server",
+            ) from error
+        return answer if isinstance(answer, dict) else {}
+
+    def _url(self, path: str, params: Mapping[str, str] | None) -> str:
+        server = self._credentials.server
+        return f"{server}{path}?{urlencode(params)}" if params else f"{server}{path}"
+
+    def _send(
+        self,
+        verb: str,
+        url: str,
+        data: bytes | None,
+        headers: dict[str, str],
+        timeout: urllib3.Timeout,
+        *,
+        preload: bool,
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer when it is 2xx; raises otherwise."""
+        headers["User-Agent"] = self._user_agent
+        headers["Accept"] = "application/json"
+        authorization = self._authorization()
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        started = time.monotonic()
+        code = "unreachable"
+        try:
+            response = self._credentials.transport.urlopen(
+                verb,
+                url,
+                body=data,
+                headers=headers,
+                timeout=timeout,
+                retries=False,
+                redirect=False,
+                preload_content=preload,
+            )
+            code = str(response.status)
+        except urllib3.exceptions.ProtocolError as error:
+            kind = _ConnectionWasClosed if verb == "GET" and preload else Unreachable
+            raise kind(*_no_answer(verb, url, error)) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Unreachable(*_no_answer(verb, url, error)) from error
+        finally:
+            self._on_request(verb, code, time.monotonic() - started)
+        if 200 <= response.status < 300:
+            return response
+        failure = error_of_response(
+            f"{verb} {url}", response.status, response.data, response.headers.get("Retry-After")
+        )
+        response.release_conn()
+        if isinstance(failure, Unauthorized):
+            self._renew(failure)
+        raise failure
+
+    def _authorization(self) -> str | None:
+        try:
+            return self._credentials.authorization()
+        except ConfigError as error:
+            raise Unauthorized(error.what, error.way_out) from error
+
+    def _renew(self, refused: Unauthorized) -> None:
+        try:
+            self._credentials.renew()
+        except ConfigError as error:
+            raise Unauthorized(f"{refused.what}; {error.what}", error.way_out) from error
+
+
+class _ConnectionWasClosed(Unreachable):
+    """The server closed the connection before it answered: an idle one may just have ended."""
+
+
+def _no_answer(verb: str, url: str, error: Exception) -> tuple[str, str]:
+    """What happened and the way out, for a request without an answer."""
+    return f"{verb} {url} got no answer, {error}", "check that the API server runs and can be reached"

@@ -1,0 +1,198 @@
+"""Posts core/v1 Events about an object, from its own thread, so that no caller waits or fails for one."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from driver.errors import ApiError
+from driver.kube.errors import NotFound
+from driver.kube.paths import events_path, object_path
+from driver.kube.retry import retry_until
+from driver.log import get_logger
+
+if TYPE_CHECKING:
+    from driver.kube.client import KubeClient
+
+_log = get_logger(__name__)
+
+MAX_MESSAGE_BYTES = 1024
+_MAX_REASON_CHARACTERS = 128
+_MAX_NAME_CHARACTERS = 253
+_QUEUED = 256
+_REMEMBERED = 512
+_SAME_SECONDS = 600.0
+"""An event that is repeated within this time is counted, not written anew."""
+
+_BURST = 25
+_SECONDS_PER_EVENT = 2.0
+_GIVE_UP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The object that an event is about; ``namespace`` is empty for a cluster-scoped one."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    about: Reference
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Posted:
+    path: str
+    count: int
+    posted_at: float
+
+
+class EventRecorder:
+    """Takes events from any thread and posts them in the thread that calls ``run``.
+
+    The same event within ten minutes raises the count of the first. More than a burst of 25 and then
+    one every two seconds are dropped, and the log says how many. What cannot be posted is logged.
+    """
+
+    def __init__(self, client: KubeClient, component: str, node: str) -> None:
+        self._client = client
+        self._component = component
+        self._node = node
+        self._queue: queue.Queue[_Event | None] = queue.Queue(_QUEUED)
+        self._stop = threading.Event()
+        self._posted: OrderedDict[_Event, _Posted] = OrderedDict()
+        self._allowance = float(_BURST)
+        self._allowance_at = time.monotonic()
+
+    def post(self, about: Reference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Post an event soon; returns at once and never raises.
+
+        ``reason`` is one word in UpperCamelCase; ``message`` is cut to 1024 bytes.
+        """
+        event = _Event(about, kind, reason[:_MAX_REASON_CHARACTERS], _cut(message))
+        try:
+            self._queue.put_nowait(event)
+        except queue.Full:
+            _log.warning("event dropped, too many wait", reason=reason, about=about.name)
+
+    def run(self) -> None:
+        """Post until ``stop`` is called; what waits then is tried once more."""
+        while True:
+            event = self._queue.get()
+            if event is None:
+                return
+            try:
+                self._post(event)
+            except ApiError as error:
+                _log.warning(
+                    "event not posted",
+                    reason=event.reason,
+                    about=event.about.name,
+                    message=event.message,
+                    error=str(error),
+                )
+
+    def stop(self) -> None:
+        """Make ``run`` return after the events that wait."""
+        self._stop.set()
+        try:
+            self._queue.put(None, timeout=1.0)
+        except queue.Full:
+            _log.warning("events not posted at the end, too many wait")
+
+    def _post(self, event: _Event) -> None:
+        known = self._posted.get(event)
+        if known is not None and time.monotonic() - known.posted_at < _SAME_SECONDS:
+            if self._allowed():
+                self._count_up(event, known)
+            else:
+                known.count += 1
+            return
+        if not self._allowed():
+            _log.warning("event dropped, too many were posted", reason=event.reason, about=event.about.name)
+            return
+        self._create(event)
+
+    def _allowed(self) -> bool:
+        """Take one from the allowance, which grows with time up to the burst."""
+        now = time.monotonic()
+        grown = self._allowance + (now - self._allowance_at) / _SECONDS_PER_EVENT
+        self._allowance, self._allowance_at = min(float(_BURST), grown), now
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
+
+    def _create(self, event: _Event) -> None:
+        collection = events_path(event.about.namespace or "default")
+        body = self._body(event)
+        self._retried(lambda: self._client.create(collection, body))
+        path = object_path(collection, body["metadata"]["name"])
+        self._posted[event] = _Posted(path, 1, time.monotonic())
+        self._posted.move_to_end(event)
+        if len(self._posted) > _REMEMBERED:
+            self._posted.popitem(last=False)
+
+    def _count_up(self, event: _Event, known: _Posted) -> None:
+        known.count += 1
+        patch = {"count": known.count, "lastTimestamp": _now()}
+        try:
+            self._retried(lambda: self._client.patch(known.path, patch, "application/merge-patch+json"))
+        except NotFound:
+            self._create(event)
+
+    def _retried(self, call: Any) -> None:
+        retry_until(call, deadline=time.monotonic() + _GIVE_UP_SECONDS, stop=self._stop)
+
+    def _body(self, event: _Event) -> dict[str, Any]:
+        about, now = event.about, _now()
+        suffix = f".{secrets.token_hex(8)}"
+        name = about.name.lower()[: _MAX_NAME_CHARACTERS - len(suffix)].rstrip("-.") + suffix
+        involved = {
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "name": about.name,
+            "namespace": about.namespace,
+            "uid": about.uid,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": about.namespace or "default"},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message,
+            "source": {"component": self._component, "host": self._node},
+            "reportingComponent": self._component,
+            "reportingInstance": self._node,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+
+
+def _cut(message: str) -> str:
+    """The message in at most 1024 bytes of UTF-8, with an ellipsis where it was cut."""
+    data = message.encode()
+    if len(data) <= MAX_MESSAGE_BYTES:
+        return message
+    return data[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

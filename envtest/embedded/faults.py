@@ -1,0 +1,62 @@
+"""Makes requests fail on demand: answer a status, hang, or close the connection."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(slots=True)
+class Fault:
+    """What happens to the next ``times`` requests whose verb and path match.
+
+    ``verb`` is a verb of the API (``list``, ``watch``, ``create``...) or ``*``; ``path`` is a regular
+    expression searched in the path. ``kind`` ``status`` answers ``code``, with Retry-After when
+    ``retry_after_seconds`` is set; ``hang`` answers nothing until ``release``; ``close`` ends the
+    connection unanswered.
+    """
+
+    verb: str
+    path: str
+    kind: Literal["status", "hang", "close"] = "status"
+    code: int = 500
+    retry_after_seconds: int | None = None
+    times: int = 1
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def release(self) -> None:
+        """Let the requests that hang, and those to come, be served."""
+        self.times = 0
+        self.released.set()
+
+
+class Faults:
+    """The faults of a server. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+
+    def add(self, fault: Fault) -> Fault:
+        """Let requests fail from now on."""
+        with self._lock:
+            self._faults.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        """End all faults and release what hangs."""
+        with self._lock:
+            faults, self._faults = self._faults, []
+        for fault in faults:
+            fault.release()
+
+    def take(self, verb: str, path: str) -> Fault | None:
+        """The fault that this request meets, counted as used."""
+        with self._lock:
+            for fault in self._faults:
+                if fault.times > 0 and fault.verb in ("*", verb) and re.search(fault.path, path):
+                    fault.times -= 1
+                    return fault
+        return None

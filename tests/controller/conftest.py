@@ -1,0 +1,28 @@
+"""An API server with one node, and a publisher for it whose threads end with the test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from envtest.embedded.server import EmbeddedApiServer
+from tests.controller.published import Published
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    with EmbeddedApiServer() as running:
+        running.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
+        yield running
+
+
+@pytest.fixture
+def published(server: EmbeddedApiServer, tmp_path: Path) -> Iterator[Published]:
+    one = Published(server, tmp_path)
+    yield one
+    one.end()

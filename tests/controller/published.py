@@ -1,0 +1,125 @@
+"""A running publisher and what tests want to know of it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from controller.publisher import Publisher
+from controller.slice_writer import SliceWriter
+from driver.kube.client import KubeClient
+from driver.kube.events import EventRecorder
+from driver.metrics import Metrics
+from driver.model import Device, PciAddress
+from driver.names import DRIVER_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from envtest.embedded.server import EmbeddedApiServer
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+GROUP = "resource.k8s.io"
+POOL = "node-a/gpu.nvidia.com"
+
+
+def gpus(count: int, **fields: Any) -> list[Device]:
+    """Whole GPUs on buses 0, 1, 2..."""
+    return [
+        Device(f"gpu-{number:03d}", PciAddress(0, number, 0, 0), {"index": number}, **fields)
+        for number in range(count)
+    ]
+
+
+class WatchedWriter(SliceWriter):
+    """Counts how often the publisher looks at a slice: each sync looks at every one."""
+
+    looks = 0
+
+    def same(self, index: int, wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+        self.looks += 1
+        return super().same(index, wanted, stored)
+
+
+class Published:
+    """A publisher of node-a with all its threads; ``start`` begins, ``end`` ends them."""
+
+    def __init__(self, server: EmbeddedApiServer, folder: Path) -> None:
+        self.server = server
+        self.client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
+        self.metrics = Metrics()
+        self._stop = threading.Event()
+        self._events = EventRecorder(self.client, "test", "node-a")
+        self.writer = WatchedWriter(
+            self.client, self._events, self.metrics, node="node-a", driver=DRIVER_NAME
+        )
+        self.publisher = Publisher(
+            self.client, self.writer, self.metrics, self._stop, node="node-a", driver=DRIVER_NAME
+        )
+        loops = (self.publisher.reflector.run, self._events.run, self.publisher.run)
+        self._threads = [threading.Thread(target=loop) for loop in loops]
+
+    def start(self, devices: list[Device] | None = None, *, serving: bool = True) -> None:
+        """Start, with these devices offered when there are any."""
+        if devices is not None:
+            self.publisher.offer(devices)
+        if serving:
+            self.publisher.plugin_serves(True)  # the value is the message
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Stop all threads that were started."""
+        self._stop.set()
+        self.publisher.stop()
+        self._events.stop()
+        self.publisher.reflector.wake()
+        self.client.close()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(10)
+                assert not thread.is_alive()
+
+    def slices(self) -> list[dict[str, Any]]:
+        """The slices as they are stored, in the order of their names."""
+        return self.server.objects("resourceslices", GROUP)
+
+    def device_names(self) -> list[str]:
+        """The devices of all slices in their order."""
+        return [one["name"] for item in self.slices() for one in item["spec"].get("devices", [])]
+
+    def becomes(self, condition: Callable[[], bool], timeout_seconds: float = 10.0) -> bool:
+        """Wait until the server's state fulfils the condition."""
+        return self.server.wait_until(condition, timeout_seconds)
+
+    def publishes(self, count: int) -> bool:
+        """Wait until so many devices are published in a complete pool."""
+        return self.becomes(lambda: len(self.device_names()) == count and self.complete())
+
+    def complete(self) -> bool:
+        """Whether a scheduler would use the pool: as many slices as they say, all of one generation."""
+        pools = [item["spec"]["pool"] for item in self.slices()]
+        generations = {pool["generation"] for pool in pools}
+        return len(generations) == 1 and {pool["resourceSliceCount"] for pool in pools} == {len(pools)}
+
+    def writes(self) -> int:
+        """How many writes of slices were tried so far."""
+        verbs = ("create", "update", "delete", "patch")
+        return sum(self.server.count(verb, "resourceslices") for verb in verbs)
+
+    def settles(self) -> int:
+        """Wait until the publisher has looked twice at its own last write; how many writes there were."""
+        assert self.becomes(lambda: bool(self.slices()))
+        newest = max(int(item["metadata"]["resourceVersion"]) for item in self.slices())
+        assert self.becomes(lambda: int(self.publisher.reflector.snapshot()[1] or 0) >= newest)
+        for _ in range(2):
+            self._look()
+        return self.writes()
+
+    def _look(self) -> None:
+        """Make the publisher sync now."""
+        before = self.writer.looks
+        self.publisher.plugin_serves(False)
+        self.publisher.plugin_serves(True)
+        assert self.becomes(lambda: self.writer.looks > before)

@@ -1,0 +1,140 @@
+"""The controller as a process: its flags, its errors and exit codes, and its whole job once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from controller.__main__ import main
+from tests.controller.fake_plugin import FakePlugin
+
+if TYPE_CHECKING:
+    from envtest.embedded.server import EmbeddedApiServer
+
+GROUP = "resource.k8s.io"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+REPOSITORY = Path(__file__).parents[2]
+
+
+def controller(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "controller", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], timeout_seconds: float) -> str:
+    """What the controller wrote to stderr until its end, which has to come in time."""
+    try:
+        return process.communicate(timeout=timeout_seconds)[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def failed(*arguments: str, **environment: str) -> tuple[int, str]:
+    """Exit code and the last line on stderr of a controller that ends by itself."""
+    process = controller(*arguments, **environment)
+    errors = ended(process, 60)
+    assert "Traceback" not in errors
+    return process.returncode, errors.strip().splitlines()[-1]
+
+
+def test_it_publishes_and_republishes_and_leaves_the_slices_when_it_is_stopped(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+    with FakePlugin(tmp_path / "dra.sock"):
+        process = controller(
+            "--node-name=node-a",
+            f"--kubeconfig={kubeconfig}",
+            f"--plugin-data-dir={tmp_path}",
+            GPU_DRA_NVML="fake:hgx-h100",
+        )
+
+        def published() -> bool:
+            return [len(item["spec"]["devices"]) for item in server.objects("resourceslices", GROUP)] == [8]
+
+        try:
+            assert server.wait_until(published, 60)
+            assert server.wait_until(lambda: server.watches == 1)
+            server.delete(SLICES)
+            assert server.wait_until(published)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            errors = ended(process, 30)
+
+    assert process.returncode == 0, errors
+    assert published()
+    assert "Traceback" not in errors
+
+
+def test_a_node_that_does_not_exist_ends_it_with_its_name(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+
+    code, line = failed(
+        "--node-name=nobody", f"--kubeconfig={kubeconfig}", "--nvml=fake:t4", f"--plugin-data-dir={tmp_path}"
+    )
+
+    assert code == 1
+    assert "'nobody'" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--kubeconfig=/missing/config"], "/missing/config"),
+        (["--nvml=fake:no-such-machine"], "no-such-machine"),
+        (["--nvml=magic"], "magic"),
+        (["--config=/missing/rules.yaml"], "/missing/rules.yaml"),
+        (["--plugin-data-dir=/" + "x" * 120], "107"),
+        (["--metrics-addr=nonsense"], "nonsense"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_flag_that_cannot_be_used_ends_it_with_one_clear_line(
+    server: EmbeddedApiServer, tmp_path: Path, arguments: list[str], named: str
+) -> None:
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+
+    code, line = failed("--node-name=node-a", f"--kubeconfig={kubeconfig}", "--nvml=fake:t4", *arguments)
+
+    assert code == 1
+    assert named in line
+
+
+@pytest.mark.parametrize("arguments", [["--no-such-flag"], []], ids=["unknown flag", "no node name"])
+def test_a_wrong_command_line_is_exit_code_2(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+
+    assert result.exit_code == 2
+    assert "--" in result.stderr
+
+
+def test_the_help_explains_each_flag_with_its_default_and_variable() -> None:
+    text = CliRunner().invoke(main, ["--help"]).output
+
+    for flag in (
+        "node-name",
+        "kubeconfig",
+        "nvml",
+        "config",
+        "driver-root",
+        "sysfs-root",
+        "plugin-data-dir",
+        "metrics-addr",
+        "log-level",
+    ):
+        assert f"--{flag}" in text
+        assert f"GPU_DRA_{flag.replace('-', '_').upper()}" in text
+    assert "/var/lib/kubelet/plugins/gpu.nvidia.com" in text

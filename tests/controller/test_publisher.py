@@ -1,0 +1,306 @@
+"""The slices of a node are as they should be, whatever happens to them or to the API server."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.model import Taint
+from tests.controller.published import POOL, SLICES, Published, gpus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from envtest.embedded.server import EmbeddedApiServer
+
+LOST = Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule")
+
+
+def foreign_slice(name: str, pool: str = POOL, **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name, **metadata},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "node-a",
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "foreign"}],
+        },
+    }
+
+
+def test_the_first_publication_is_owned_by_the_node(server: EmbeddedApiServer, published: Published) -> None:
+    published.start(gpus(8))
+
+    assert published.publishes(8)
+    [item] = published.slices()
+    assert item["metadata"]["name"].startswith("00000-gpu.nvidia.com-node-a-")
+    assert item["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": "node-a",
+            "uid": server.objects("nodes")[0]["metadata"]["uid"],
+            "controller": True,
+        }
+    ]
+    assert item["spec"]["pool"] == {"name": POOL, "generation": 1, "resourceSliceCount": 1}
+    assert item["spec"]["nodeName"] == "node-a"
+
+
+def test_what_is_unchanged_is_not_written_again(published: Published) -> None:
+    published.start(gpus(8))
+    assert published.publishes(8)
+
+    published.publisher.offer(gpus(8))
+
+    assert published.settles() == 1
+
+
+def test_a_restarted_controller_writes_nothing_when_all_is_well(
+    server: EmbeddedApiServer, published: Published, tmp_path: Path
+) -> None:
+    published.start(gpus(8, taints=(LOST,)))
+    assert published.publishes(8)
+    published.end()
+
+    again = Published(server, tmp_path)
+    again.start(gpus(8, taints=(LOST,)))
+    assert server.wait_until(lambda: server.watches >= 2)
+    writes = again.settles()
+    again.end()
+
+    assert writes == 1
+
+
+def test_nothing_is_published_before_the_plugin_serves(published: Published) -> None:
+    published.start(gpus(8), serving=False)
+    assert published.becomes(lambda: published.server.watches == 1)
+    assert published.slices() == []
+
+    published.publisher.plugin_serves(True)  # the value is the message
+
+    assert published.publishes(8)
+
+
+def test_nothing_is_published_before_the_gpus_are_known(published: Published) -> None:
+    published.start(None)
+    assert published.becomes(lambda: published.server.watches == 1)
+    assert published.slices() == []
+
+    published.publisher.offer([])
+
+    assert published.becomes(lambda: len(published.slices()) == 1)
+    assert published.complete()
+
+
+def test_slices_that_the_kubelet_wiped_are_back_in_time(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    published.start(gpus(100))
+    assert published.publishes(100)
+    assert server.wait_until(lambda: server.watches == 1)
+
+    server.delete(SLICES)
+
+    assert published.becomes(
+        lambda: len(published.device_names()) == 100 and published.complete(), timeout_seconds=2.0
+    )
+
+
+def test_slices_stay_away_while_the_plugin_does_not_serve(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    published.start(gpus(8))
+    assert published.publishes(8)
+    published.settles()
+    published.publisher.plugin_serves(False)  # the value is the message
+
+    writes = published.writes()
+    server.delete(SLICES)
+    published.publisher.offer(gpus(7))
+    assert published.becomes(lambda: published.publisher.reflector.snapshot()[0] == [])
+    assert (published.slices(), published.writes()) == ([], writes)
+
+    published.publisher.plugin_serves(True)  # the value is the message
+    assert published.publishes(7)
+
+
+def test_a_foreign_change_is_undone(server: EmbeddedApiServer, published: Published) -> None:
+    published.start(gpus(8))
+    assert published.publishes(8)
+    assert server.wait_until(lambda: server.watches == 1)
+    item = copy.deepcopy(published.slices()[0])
+    item["spec"]["devices"] = item["spec"]["devices"][:3]
+
+    server.replace(f"{SLICES}/{item['metadata']['name']}", item)
+
+    assert published.publishes(8)
+    assert len(published.slices()) == 1
+
+
+def test_slices_of_another_pool_or_name_of_the_same_driver_are_taken_over(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    server.create(SLICES, foreign_slice("node-a-gpu.nvidia.com-abcde", pool="node-a"))
+    server.create(SLICES, foreign_slice("gpus-without-an-index"))
+
+    published.start(gpus(8))
+
+    assert published.publishes(8)
+    assert [item["spec"]["pool"]["generation"] for item in published.slices()] == [2]
+
+
+def test_slices_of_other_nodes_and_drivers_are_left_alone(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    elsewhere = foreign_slice("elsewhere")
+    elsewhere["spec"]["nodeName"] = "node-b"
+    other = foreign_slice("other")
+    other["spec"]["driver"] = "other.example.com"
+    server.create(SLICES, elsewhere)
+    server.create(SLICES, other)
+
+    published.start(gpus(1))
+
+    assert published.becomes(lambda: len(published.slices()) == 3)
+    assert {"elsewhere", "other"} < {item["metadata"]["name"] for item in published.slices()}
+
+
+def test_many_devices_are_split_and_a_new_one_raises_the_generation_once(published: Published) -> None:
+    published.start(gpus(64))
+    assert published.publishes(64)
+
+    published.publisher.offer(gpus(65))
+
+    assert published.publishes(65)
+    assert [len(item["spec"]["devices"]) for item in published.slices()] == [64, 1]
+    assert {item["spec"]["pool"]["generation"] for item in published.slices()} == {2}
+
+
+def test_a_taint_comes_and_goes_within_the_generation(published: Published) -> None:
+    published.start(gpus(2))
+    assert published.publishes(2)
+
+    published.publisher.offer(gpus(2, taints=(LOST,)))
+    assert published.becomes(lambda: "taints" in published.slices()[0]["spec"]["devices"][1])
+    added = published.slices()[0]["spec"]["devices"][1]["taints"][0]["timeAdded"]
+    published.publisher.offer(gpus(1, taints=(LOST,)))
+    assert published.publishes(1)
+
+    [item] = published.slices()
+    assert item["spec"]["devices"][0]["taints"][0]["timeAdded"] == added
+    assert item["spec"]["pool"]["generation"] == 1
+    published.publisher.offer(gpus(1))
+    assert published.becomes(lambda: "taints" not in published.slices()[0]["spec"]["devices"][0])
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"code": 409},
+        {"code": 429, "retry_after_seconds": 0},
+        {"code": 500},
+        {"code": 403},
+        {"kind": "close"},
+    ],
+    ids=["conflict", "busy", "broken", "forbidden", "cut"],
+)
+def test_a_failed_write_is_repeated(server: EmbeddedApiServer, published: Published, fault: Any) -> None:
+    server.fail("create", "/resourceslices", times=2, **fault)
+
+    published.start(gpus(8))
+
+    assert published.publishes(8)
+    assert server.count("create", "resourceslices") == 3
+
+
+def test_a_write_that_was_done_though_its_answer_was_lost_leaves_no_twin(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    server.create(SLICES, foreign_slice("00000-gpu.nvidia.com-node-a-first"))
+    server.create(SLICES, foreign_slice("00000-gpu.nvidia.com-node-a-second"))
+
+    published.start(gpus(8))
+
+    assert published.publishes(8)
+    assert len(published.slices()) == 1
+
+
+def test_an_api_server_that_was_away_gets_what_changed_meanwhile(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    published.start(gpus(8))
+    assert published.publishes(8)
+    server.stop()
+    server.delete(SLICES)
+    published.publisher.offer(gpus(7))
+    server.compact()
+
+    server.start()
+
+    assert published.publishes(7)
+
+
+def test_fields_that_the_server_drops_are_told_once_and_not_written_for_ever(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    server.verbs.disabled_gates = frozenset({"DRADeviceTaints"})
+
+    published.start(gpus(2, taints=(LOST,)))
+
+    assert published.publishes(2)
+    assert published.settles() == 1
+    assert server.wait_until(lambda: len(server.objects("events")) == 1)
+    [event] = server.objects("events")
+    assert event["reason"] == "SliceFieldsDropped"
+    assert "DRADeviceTaints" in event["message"]
+    published.publisher.offer(gpus(1, taints=(LOST,)))
+    assert published.publishes(1)
+
+
+def test_a_device_that_the_api_would_refuse_costs_only_itself(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    good, bad = gpus(2)
+    published.start([good, type(bad)("Not A Label", bad.pci)])
+
+    assert published.publishes(1)
+    assert server.wait_until(lambda: len(server.objects("events")) == 1)
+    assert "Not A Label" in server.objects("events")[0]["message"]
+
+
+def test_a_node_that_came_back_owns_the_new_slices(server: EmbeddedApiServer, published: Published) -> None:
+    published.start(gpus(1))
+    assert published.publishes(1)
+    assert server.wait_until(lambda: server.watches == 1)
+    server.delete("/api/v1/nodes/node-a")
+    again = server.create("/api/v1/nodes", {"apiVersion": "v1", "metadata": {"name": "node-a"}})
+
+    server.delete(SLICES)
+
+    assert published.publishes(1)
+    [owner] = published.slices()[0]["metadata"]["ownerReferences"]
+    assert owner["uid"] == again["metadata"]["uid"]
+
+
+def test_a_node_that_does_not_exist_is_named(server: EmbeddedApiServer, published: Published) -> None:
+    server.delete("/api/v1/nodes/node-a")
+
+    with pytest.raises(ConfigError, match=r"'node-a'.*--node-name"):
+        published.writer.owner()
+
+
+def test_the_metrics_say_what_is_published(published: Published) -> None:
+    published.start(gpus(65))
+    assert published.publishes(65)
+    published.settles()
+
+    registry = published.metrics.registry
+    assert registry.get_sample_value("gpu_dra_published_devices") == 65
+    assert registry.get_sample_value("gpu_dra_published_slices") == 2
+    assert registry.get_sample_value("gpu_dra_slice_writes_total", {"verb": "create"}) == 2

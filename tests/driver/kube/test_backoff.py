@@ -1,0 +1,90 @@
+"""Waiting times double up to a limit, are spread at random, and respect what the server asks for."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.kube.backoff import Backoff
+from driver.kube.errors import NotFound, TooManyRequests, Unreachable
+from driver.kube.retry import retry_until
+from tests.driver.kube.stops import CountingStop
+
+
+def test_the_time_doubles_up_to_the_limit_and_starts_over_after_a_success() -> None:
+    backoff = Backoff(1.0, 5.0, jitter=lambda: 0.0)
+
+    assert [backoff.next_seconds() for _ in range(4)] == [1, 2, 4, 5]
+    backoff.reset()
+    assert backoff.next_seconds() == 1
+
+
+@given(st.floats(0, 1), st.integers(1, 12))
+def test_the_jitter_takes_away_at_most_half(jitter: float, tries: int) -> None:
+    exact, spread = Backoff(1.0, 30.0, jitter=lambda: 0.0), Backoff(1.0, 30.0, jitter=lambda: jitter)
+    for _ in range(tries):
+        full, seconds = exact.next_seconds(), spread.next_seconds()
+
+        assert full / 2 <= seconds <= full
+
+
+@pytest.mark.parametrize("kind", [TooManyRequests, Unreachable])
+def test_the_server_can_ask_for_more_but_not_for_less(kind: type[TooManyRequests | Unreachable]) -> None:
+    backoff = Backoff(1.0, 8.0, jitter=lambda: 0.0)
+
+    assert backoff.next_seconds(kind("busy", retry_after_seconds=60)) == 60
+    assert backoff.next_seconds(kind("busy", retry_after_seconds=0.5)) == 2
+    assert backoff.next_seconds(kind("busy")) == 4
+
+
+class Failing:
+    """Raises the errors in turn, then answers."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "answer"
+
+
+def test_a_call_is_repeated_while_its_error_can_pass() -> None:
+    call, stop = (
+        Failing(Unreachable("away"), TooManyRequests("busy", retry_after_seconds=9)),
+        CountingStop(99),
+    )
+    backoff = Backoff(1.0, 8.0, jitter=lambda: 0.0)
+
+    assert retry_until(call, deadline=None, stop=stop, backoff=backoff) == "answer"
+    assert stop.waits == [1, 9]
+
+
+def test_a_permanent_error_is_raised_at_once() -> None:
+    call = Failing(NotFound("nobody"))
+
+    with pytest.raises(NotFound):
+        retry_until(call, deadline=None, stop=threading.Event())
+    assert call.calls == 1
+
+
+def test_no_try_begins_after_the_deadline() -> None:
+    call = Failing(Unreachable("away", retry_after_seconds=3600))
+
+    with pytest.raises(Unreachable):
+        retry_until(call, deadline=time.monotonic() + 60, stop=threading.Event())
+    assert call.calls == 1
+
+
+def test_a_stop_ends_the_waiting() -> None:
+    call = Failing(*(Unreachable("away") for _ in range(99)))
+
+    with pytest.raises(Unreachable):
+        retry_until(call, deadline=None, stop=CountingStop(3))
+    assert call.calls == 3

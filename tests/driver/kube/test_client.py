@@ -1,0 +1,202 @@
+"""What a request does, and which error each kind of failure becomes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ApiError
+from driver.kube import errors
+from driver.kube.backoff import asked_seconds
+from driver.kube.client import KubeClient
+from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path
+
+if TYPE_CHECKING:
+    from envtest.embedded.server import EmbeddedApiServer
+
+NODE_A = object_path(NODES, "a")
+
+
+def node(name: str, **spec: object) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_field_that_nobody_knows_survives_a_read_modify_write(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create(NODES, node("a", fieldOfTheFuture={"kept": [1, None]}))
+    read = client.get(NODE_A)
+    read["metadata"]["labels"] = {"new": "yes"}
+
+    client.replace(NODE_A, read)
+
+    stored = client.get(NODE_A)
+    assert stored["spec"] == {"fieldOfTheFuture": {"kept": [1, None]}}
+    assert stored["metadata"]["labels"] == {"new": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "retryable"),
+    [
+        (400, errors.BadRequest, False),
+        (401, errors.Unauthorized, True),
+        (403, errors.Forbidden, False),
+        (404, errors.NotFound, False),
+        (409, errors.Conflict, True),
+        (410, errors.Gone, True),
+        (422, errors.Invalid, False),
+        (429, errors.TooManyRequests, True),
+        (500, errors.Unreachable, True),
+        (503, errors.Unreachable, True),
+    ],
+)
+def test_each_answer_becomes_its_error(
+    server: EmbeddedApiServer, client: KubeClient, code: int, kind: type[ApiError], retryable: bool
+) -> None:
+    server.fail("get", "/nodes/a", code=code)
+
+    with pytest.raises(ApiError) as caught:
+        client.get(NODE_A)
+
+    assert type(caught.value) is kind
+    assert caught.value.retryable is retryable
+    assert "/api/v1/nodes/a" in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_the_time_that_a_busy_server_asks_for_is_kept(
+    server: EmbeddedApiServer, client: KubeClient, code: int
+) -> None:
+    server.fail("get", "/nodes/a", code=code, retry_after_seconds=7)
+
+    with pytest.raises(ApiError) as caught:
+        client.get(NODE_A)
+
+    assert asked_seconds(caught.value) == 7
+
+
+def test_creating_what_is_there_is_another_error_than_a_conflict(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create(NODES, node("a"))
+
+    with pytest.raises(errors.AlreadyExists):
+        client.create(NODES, node("a"))
+
+
+def test_a_server_that_is_not_there_is_unreachable(server: EmbeddedApiServer, client: KubeClient) -> None:
+    server.stop()
+
+    with pytest.raises(errors.Unreachable):
+        client.get(NODE_A)
+
+
+def test_a_server_that_hangs_is_unreachable_after_the_timeout(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.fail("get", "/nodes/a", kind="hang")
+    began = time.monotonic()
+
+    with pytest.raises(errors.Unreachable):
+        client.get(NODE_A, timeout_seconds=0.1)
+
+    assert time.monotonic() - began < 5
+
+
+def test_a_get_is_repeated_when_the_server_had_closed_the_idle_connection(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create(NODES, node("a"))
+    server.fail("get", "/nodes/a", kind="close", times=1)
+
+    assert client.get(NODE_A)["metadata"]["name"] == "a"
+    assert server.count("get", "nodes") == 2
+
+
+def test_a_create_is_never_repeated(server: EmbeddedApiServer, client: KubeClient) -> None:
+    server.fail("create", "/nodes", kind="close", times=1)
+
+    with pytest.raises(errors.Unreachable):
+        client.create(NODES, node("a"))
+
+    assert server.count("create", "nodes") == 1
+
+
+def test_a_delete_with_the_uid_of_another_object_is_a_conflict(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    stored = server.create(NODES, node("a"))
+
+    with pytest.raises(errors.Conflict):
+        client.delete(NODE_A, uid="another")
+    client.delete(NODE_A, uid=stored["metadata"]["uid"])
+
+    assert server.objects("nodes") == []
+
+
+def test_an_apply_patch_creates_and_then_changes(server: EmbeddedApiServer, client: KubeClient) -> None:
+    for value in ("1", "2"):
+        client.patch(
+            NODE_A,
+            {**node("a"), "metadata": {"name": "a", "labels": {"x": value}}},
+            "application/apply-patch+yaml",
+            {"fieldManager": "test", "force": "true"},
+        )
+
+    assert [item["metadata"]["labels"] for item in server.objects("nodes")] == [{"x": "2"}]
+
+
+def test_closing_the_client_ends_a_watch_that_waits(server: EmbeddedApiServer, client: KubeClient) -> None:
+    server.create(NODES, node("a"))
+    stream = client.watch(NODES, {}, idle_seconds=60)
+    events: list[str] = []
+    reader = threading.Thread(target=lambda: events.extend(kind for kind, _ in stream))
+    reader.start()
+    assert server.wait_until(lambda: server.count("watch", "nodes") == 1)
+
+    client.close()
+    reader.join(5)
+
+    assert not reader.is_alive()
+    assert set(events) <= {"ADDED"}
+
+
+def test_a_watch_from_a_version_that_is_too_old_is_gone(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create(NODES, node("a"))
+    server.compact()
+
+    with pytest.raises(errors.Gone):
+        list(client.watch(NODES, {"resourceVersion": "1"}, idle_seconds=5))
+
+
+def test_a_silent_watch_ends_as_unreachable(client: KubeClient) -> None:
+    with pytest.raises(errors.Unreachable):
+        list(client.watch(NODES, {}, idle_seconds=0.05))
+
+
+def test_the_hook_hears_verb_and_code(server: EmbeddedApiServer, client: KubeClient) -> None:
+    heard: list[tuple[str, str]] = []
+    hooked = KubeClient(
+        client._credentials,  # noqa: SLF001 # the same server, without another kubeconfig
+        "test",
+        lambda verb, code, _seconds: heard.append((verb, code)),
+    )
+    with pytest.raises(errors.NotFound):
+        hooked.get(NODE_A)
+    server.stop()
+    with pytest.raises(errors.Unreachable):
+        hooked.create(NODES, node("a"))
+
+    assert heard == [("GET", "404"), ("POST", "unreachable")]
+
+
+def test_hostile_names_stay_within_their_path_segment() -> None:
+    assert claim_path("a/../b", "x?y#z") == (
+        "/apis/resource.k8s.io/v1/namespaces/a%2F..%2Fb/resourceclaims/x%3Fy%23z"
+    )
+    assert object_path(RESOURCE_SLICES, "../nodes").endswith("/resourceslices/..%2Fnodes")

@@ -1,0 +1,129 @@
+"""Events reach people, and never get in the way of whoever posts them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from driver.kube.events import EventRecorder, Reference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from driver.kube.client import KubeClient
+    from envtest.embedded.server import EmbeddedApiServer
+
+NODE = Reference("v1", "Node", "node-a", "uid-of-a")
+CLAIM = Reference("resource.k8s.io/v1", "ResourceClaim", "claim", "uid-of-claim", "team")
+
+
+@contextmanager
+def recording(client: KubeClient) -> Iterator[EventRecorder]:
+    recorder = EventRecorder(client, "gpu-dra-test", "node-a")
+    thread = threading.Thread(target=recorder.run)
+    thread.start()
+    try:
+        yield recorder
+    finally:
+        recorder.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def posted(server: EmbeddedApiServer) -> list[dict[str, Any]]:
+    return server.objects("events")
+
+
+def test_an_event_of_a_claim_says_what_it_is_about_and_who_tells_it(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    with recording(client) as recorder:
+        recorder.post(CLAIM, "Warning", "PrepareFailed", "no such device")
+
+    [event] = posted(server)
+    assert event["metadata"]["namespace"] == "team"
+    assert event["involvedObject"] == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "name": "claim",
+        "namespace": "team",
+        "uid": "uid-of-claim",
+    }
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Warning",
+        "PrepareFailed",
+        "no such device",
+    )
+    assert event["source"] == {"component": "gpu-dra-test", "host": "node-a"}
+
+
+def test_an_event_of_a_node_goes_to_the_default_namespace(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    with recording(client) as recorder:
+        recorder.post(NODE, "Normal", "Told", "hello")
+
+    [event] = posted(server)
+    assert event["metadata"]["namespace"] == "default"
+    assert "namespace" not in event["involvedObject"]
+
+
+def test_the_same_event_again_raises_the_count(server: EmbeddedApiServer, client: KubeClient) -> None:
+    with recording(client) as recorder:
+        for _ in range(3):
+            recorder.post(NODE, "Warning", "Told", "again")
+        recorder.post(NODE, "Warning", "Told", "something else")
+
+    assert sorted((event["message"], event["count"]) for event in posted(server)) == [
+        ("again", 3),
+        ("something else", 1),
+    ]
+
+
+def test_an_event_that_expired_in_between_is_written_anew(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    with recording(client) as recorder:
+        recorder.post(NODE, "Warning", "Told", "again")
+        assert server.wait_until(lambda: len(posted(server)) == 1)
+        server.delete("/api/v1/namespaces/default/events")
+        recorder.post(NODE, "Warning", "Told", "again")
+
+    assert [event["count"] for event in posted(server)] == [1]
+
+
+def test_a_flood_is_cut_to_the_burst(server: EmbeddedApiServer, client: KubeClient) -> None:
+    with recording(client) as recorder:
+        for number in range(100):
+            recorder.post(NODE, "Warning", "Told", f"number {number}")
+
+    assert 25 <= len(posted(server)) <= 30
+
+
+def test_a_long_message_is_cut_between_characters(server: EmbeddedApiServer, client: KubeClient) -> None:
+    with recording(client) as recorder:
+        recorder.post(NODE, "Warning", "Told", "ü" * 2000)
+
+    [event] = posted(server)
+    assert len(event["message"].encode()) <= 1024
+    assert event["message"].endswith("ü…")
+
+
+def test_posting_neither_waits_nor_fails_while_the_server_is_away(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.stop()
+    with recording(client) as recorder:
+        for number in range(1000):
+            recorder.post(NODE, "Warning", "Told", f"number {number}")
+
+    assert posted(server) == []
+
+
+def test_an_event_waits_for_a_server_that_comes_back(server: EmbeddedApiServer, client: KubeClient) -> None:
+    server.fail("create", "/events", code=503, times=2)
+    with recording(client) as recorder:
+        recorder.post(NODE, "Warning", "Told", "later")
+
+        assert server.wait_until(lambda: len(posted(server)) == 1)

@@ -1,0 +1,275 @@
+"""The reflector's copy stays true through everything that can happen to a watch, and never spins."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from driver.kube.backoff import Backoff
+from driver.kube.reflector import Reflector, Selection
+from tests.driver.kube.stops import CountingStop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from driver.kube.client import KubeClient
+    from envtest.embedded.server import EmbeddedApiServer
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+ON_NODE_A = Selection(SLICES, {"spec.nodeName": "a"}, {})
+
+
+def slice_of(name: str, node: str = "a", pool: str = "p", generation: int = 1) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {"driver": "d", "nodeName": node, "pool": {"name": pool, "generation": generation}},
+    }
+
+
+class Running:
+    """A reflector in a thread of its own, and what it told."""
+
+    def __init__(self, client: KubeClient, selection: Selection) -> None:
+        self.changed = threading.Condition()
+        self.events: list[tuple[str, str]] = []
+        self.lists = 0
+        self.stop = threading.Event()
+        self.reflector = Reflector(
+            client,
+            selection,
+            self.stop,
+            on_event=self._heard,
+            on_list=self._listed,
+            backoff=Backoff(0.01, 0.05),
+        )
+        self.thread = threading.Thread(target=self.reflector.run)
+
+    def _heard(self, kind: str, item: dict[str, Any]) -> None:
+        with self.changed:
+            self.events.append((kind, item["metadata"]["name"]))
+            self.changed.notify_all()
+
+    def _listed(self, _objects: int) -> None:
+        with self.changed:
+            self.lists += 1
+            self.changed.notify_all()
+
+    def names(self) -> set[str]:
+        return {item["metadata"]["name"] for item in self.reflector.snapshot()[0]}
+
+    def comes_to(self, *names: str) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: self.names() == set(names), 10)
+
+    def hears(self, *event: str) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: event in self.events, 10)
+
+    def lists_again(self, times: int) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: self.lists >= times, 10)
+
+
+@contextmanager
+def running(client: KubeClient, selection: Selection = ON_NODE_A) -> Iterator[Running]:
+    one = Running(client, selection)
+    one.thread.start()
+    try:
+        assert one.reflector.synced.wait(10)
+        yield one
+    finally:
+        one.stop.set()
+        one.reflector.wake()
+        one.thread.join(10)
+        assert not one.thread.is_alive()
+
+
+def watching(server: EmbeddedApiServer, times: int = 1) -> bool:
+    return server.wait_until(lambda: server.watches >= times)
+
+
+def test_it_lists_what_is_there_and_follows_what_changes(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create(SLICES, slice_of("old"))
+    server.create(SLICES, slice_of("elsewhere", node="b"))
+    with running(client) as one:
+        assert one.names() == {"old"}
+        server.create(SLICES, slice_of("new"))
+        assert one.comes_to("old", "new")
+        server.replace(f"{SLICES}/new", slice_of("new", generation=2))
+        assert one.hears("MODIFIED", "new")
+        server.delete(f"{SLICES}/old")
+        assert one.comes_to("new")
+
+        assert one.events == [("ADDED", "old"), ("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "old")]
+
+
+def test_objects_of_a_list_say_what_they_are(server: EmbeddedApiServer, client: KubeClient) -> None:
+    server.create(SLICES, slice_of("s"))
+    with running(client) as one:
+        [item] = one.reflector.snapshot()[0]
+
+        assert (item["apiVersion"], item["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
+
+
+def test_a_long_list_is_read_in_pages(server: EmbeddedApiServer, client: KubeClient) -> None:
+    for number in range(501):
+        server.create(SLICES, slice_of(f"s{number}"))
+    with running(client) as one:
+        assert len(one.names()) == 501
+        assert server.count("list", "resourceslices") == 2
+
+
+def test_a_watch_that_ends_in_good_order_is_resumed_without_a_list(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    with running(client) as one:
+        assert watching(server)
+        server.end_watches()
+        assert watching(server, 2)
+        server.create(SLICES, slice_of("new"))
+        assert one.comes_to("new")
+
+        assert one.lists == 1
+
+
+def test_what_was_deleted_while_the_history_was_lost_is_noticed(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create(SLICES, slice_of("old"))
+    server.create(SLICES, slice_of("kept"))
+    with running(client) as one:
+        assert watching(server)
+        server.stop()
+        server.delete(f"{SLICES}/old")
+        server.create(SLICES, slice_of("new"))
+        server.compact()
+        server.start()
+
+        assert one.comes_to("kept", "new")
+        assert one.hears("ADDED", "new")
+        assert ("DELETED", "old") in one.events
+        assert one.lists == 2
+
+
+def test_an_object_that_came_back_under_its_name_is_another_one(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create(SLICES, slice_of("s"))
+    with running(client) as one:
+        assert watching(server)
+        server.stop()
+        server.delete(f"{SLICES}/s")
+        server.create(SLICES, slice_of("s"))
+        server.compact()
+        server.start()
+
+        assert one.hears("DELETED", "s")
+        assert one.lists_again(2)
+        assert one.events == [("ADDED", "s"), ("DELETED", "s"), ("ADDED", "s")]
+
+
+def test_a_bookmark_saves_the_list_after_the_history_was_lost(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    with running(client) as one:
+        assert watching(server)
+        server.compact()
+        server.send_bookmarks()
+        server.end_watches()
+        assert watching(server, 2)
+        server.create(SLICES, slice_of("new"))
+        assert one.comes_to("new")
+
+        assert one.lists == 1
+
+
+def test_it_survives_a_restart_of_the_server(server: EmbeddedApiServer, client: KubeClient) -> None:
+    with running(client) as one:
+        assert watching(server)
+        server.restart()
+        server.create(SLICES, slice_of("new"))
+
+        assert one.comes_to("new")
+
+
+def test_stopping_ends_a_watch_that_waits_at_once(server: EmbeddedApiServer, client: KubeClient) -> None:
+    with running(client):
+        assert watching(server)
+
+
+def test_a_field_selector_that_an_older_server_does_not_know_is_applied_here(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.verbs.missing_selectors = frozenset({"spec.pool.name"})
+    server.create(SLICES, slice_of("mine"))
+    server.create(SLICES, slice_of("other", pool="q"))
+    with running(client, Selection(SLICES, {"spec.nodeName": "a"}, {"spec.pool.name": "p"})) as one:
+        server.create(SLICES, slice_of("other-too", pool="q"))
+        server.create(SLICES, slice_of("mine-too"))
+
+        assert one.comes_to("mine", "mine-too")
+        assert one.events == [("ADDED", "mine"), ("ADDED", "mine-too")]
+
+
+def run_with(client: KubeClient, stop: CountingStop) -> Reflector:
+    """Run in this thread until ``stop`` has been waited on as often as it allows."""
+    reflector = Reflector(client, ON_NODE_A, stop, backoff=Backoff(1.0, 8.0, jitter=lambda: 0.0))
+    reflector.run()
+    return reflector
+
+
+@pytest.mark.parametrize("kind", ["status", "close"])
+def test_watches_that_fail_at_once_are_repeated_ever_more_slowly(
+    server: EmbeddedApiServer, client: KubeClient, kind: str
+) -> None:
+    server.fail("watch", "resourceslices", kind=kind, code=500, times=100)
+    stop = CountingStop(6)
+
+    run_with(client, stop)
+
+    assert stop.waits == [1, 2, 4, 8, 8, 8]
+    assert server.count("watch", "resourceslices") == 6
+    assert server.count("list", "resourceslices") == 1
+
+
+def test_a_server_that_is_away_is_tried_ever_more_slowly(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.stop()
+    stop = CountingStop(4)
+
+    reflector = run_with(client, stop)
+
+    assert stop.waits == [1, 2, 4, 8]
+    assert not reflector.synced.is_set()
+
+
+def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.fail("list", "resourceslices", code=429, retry_after_seconds=30)
+    server.fail("watch", "resourceslices", code=429, retry_after_seconds=40)
+    stop = CountingStop(2)
+
+    run_with(client, stop)
+
+    assert stop.waits == [30, 40]
+
+
+def test_a_history_that_is_always_too_old_leads_to_no_storm_of_lists(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.fail("watch", "resourceslices", code=410, times=100)
+    stop = CountingStop(4)
+
+    run_with(client, stop)
+
+    assert stop.waits == [1, 2, 4, 8]
+    assert server.count("list", "resourceslices") == 4
