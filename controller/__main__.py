@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import driver.lean  # noqa: F401 - before everything else, which it keeps small
+
+# isort: split
+
 import sys
 from dataclasses import dataclass
 from pathlib import Path

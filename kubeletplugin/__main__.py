@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import driver.lean  # noqa: F401 - before everything else, which it keeps small
+
+# isort: split
+
 from pathlib import Path
 from typing import Any
 

@@ -35,27 +35,41 @@ class HostPaths:
     seen: Path
     on_host: Path
 
-    def of(self, below_root: str) -> str:
-        """The host's path of a path below ``seen``; any other path is the same on the host."""
-        path = Path(below_root)
-        if path.is_relative_to(self.seen):
-            return str(self.on_host / path.relative_to(self.seen))
-        return below_root
+    def of(self, path: str) -> str:
+        """The host's path of an absolute path below ``seen``; any other path is the same on the host."""
+        seen, on_host = str(self.seen).rstrip("/"), str(self.on_host).rstrip("/")
+        if seen == on_host or not path.startswith(f"{seen}/"):
+            return path
+        return on_host + path[len(seen) :]
+
+    def below_root(self, path: str) -> str:
+        """The host's path of the file that lies at ``path`` below ``seen``."""
+        return str(self.on_host).rstrip("/") + path
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdits:
+    """What the driver's files add to every container: the same for all GPUs, so it is made once."""
+
+    mounts: tuple[Mapping[str, Any], ...]
+    hooks: tuple[Mapping[str, Any], ...]
+
+
+def file_edits(files: DriverFiles, host: HostPaths) -> FileEdits:
+    """The mounts and hooks for the driver's files."""
+    return FileEdits(tuple(_mounts(files, host)), tuple(_hooks(files, host)))
 
 
 def build_spec(
-    devices: Sequence[CdiDevice],
-    control: Sequence[DeviceNode],
-    files: DriverFiles,
-    host: HostPaths,
+    devices: Sequence[CdiDevice], control: Sequence[DeviceNode], files: FileEdits, host: HostPaths
 ) -> bytes:
     """The spec file of a claim, in the lowest CDI version that it needs, as JSON."""
     edits = {
         # void: the NVIDIA container runtime must not add what an image's variable asks for.
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],
         "deviceNodes": [_node(node, host) for node in control],
-        "mounts": _mounts(files, host),
-        "hooks": _hooks(files, host),
+        "mounts": files.mounts,
+        "hooks": files.hooks,
     }
     spec: dict[str, Any] = {
         "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
@@ -96,24 +110,21 @@ def _mount(host_path: str, container_path: str, options: list[str]) -> dict[str,
 
 
 def _mounts(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
-    def on_host(path: str) -> str:
-        return host.of(str(host.seen / path.lstrip("/")))
-
     mounts = [
-        _mount(on_host(path), path, _READ_ONLY)
+        _mount(host.below_root(path), path, _READ_ONLY)
         for path in (*files.libraries, *files.binaries, *files.firmware)
     ]
-    mounts += [_mount(on_host(path), path, _SOCKET) for path in files.sockets]
+    mounts += [_mount(host.below_root(path), path, _SOCKET) for path in files.sockets]
     if files.hook is None:
         # Without the hook nobody makes the links: each becomes a mount of what it points to.
-        mounts += [_mount(on_host(link.path), link.path, _READ_ONLY) for link in files.links]
+        mounts += [_mount(host.below_root(link.path), link.path, _READ_ONLY) for link in files.links]
     return mounts
 
 
 def _hooks(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
     if files.hook is None:
         return []
-    path = host.of(str(host.seen / files.hook.lstrip("/")))
+    path = host.below_root(files.hook)
     links = [part for link in files.links for part in ("--link", f"{link.target}::{link.path}")]
     folders = [part for folder in files.library_folders for part in ("--folder", folder)]
     calls = (

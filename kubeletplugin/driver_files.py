@@ -6,6 +6,7 @@ own. The list is remembered until one of the folders looked into changes.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ class DriverRoot:
 
     def __init__(self, root: Path) -> None:
         self.path = root
+        self._watched = [os.path.join(root, folder) for folder in _watched()]  # noqa: PTH118 - see _stamp
         self._stamp: tuple[tuple[int, int] | None, ...] = ()
         self._files: DriverFiles | None = None
 
@@ -88,21 +90,12 @@ class DriverRoot:
 
         Raises NodeIncomplete when no driver library is there: the driver is not installed, or not yet.
         """
-        stamp = tuple(_stamp(self.path / folder) for folder in self._watched())
+        stamp = tuple(map(_stamp, self._watched))
         files = self._files
         if files is None or stamp != self._stamp:
             files = self._find()
             self._files, self._stamp = files, stamp
         return files
-
-    def _watched(self) -> Iterator[str]:
-        for folder in LIBRARY_FOLDERS:
-            yield folder
-            yield f"{folder}/vdpau"
-        yield from BINARY_FOLDERS
-        yield "lib/firmware/nvidia"
-        for socket in SOCKETS:
-            yield str(PurePosixPath(socket).parent)
 
     def _find(self) -> DriverFiles:
         folders = _distinct(self.path, LIBRARY_FOLDERS)
@@ -171,9 +164,21 @@ class DriverRoot:
         return found
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _watched() -> Iterator[str]:
+    """The folders whose change means that the driver's files may have changed."""
+    for folder in LIBRARY_FOLDERS:
+        yield folder
+        yield f"{folder}/vdpau"
+    yield from BINARY_FOLDERS
+    yield "lib/firmware/nvidia"
+    for socket in SOCKETS:
+        yield str(PurePosixPath(socket).parent)
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """Inode and time of a folder; os.stat on text, since every prepare asks for some forty of them."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - see above
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns

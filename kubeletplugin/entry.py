@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 SCHEMA = 1
@@ -61,9 +61,15 @@ class Entry:
         return self.state != "released"
 
 
+_ENTRY_FIELDS = tuple(field.name for field in fields(Entry))
+_DEVICE_FIELDS = tuple(field.name for field in fields(HeldDevice))
+
+
 def encode(entry: Entry) -> bytes:
     """The file of an entry."""
-    body = json.dumps(asdict(entry), sort_keys=True, separators=(",", ":"))
+    plain = {name: getattr(entry, name) for name in _ENTRY_FIELDS}
+    plain["devices"] = [{name: getattr(device, name) for name in _DEVICE_FIELDS} for device in entry.devices]
+    body = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(body.encode()).hexdigest()
     return f'{{"schema":{SCHEMA},"sha256":"{digest}","entry":{body}}}\n'.encode()
 

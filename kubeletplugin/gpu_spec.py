@@ -9,9 +9,9 @@ from driver.errors import HardwareChanged
 from driver.inventory import Discovery, GpuIdentity
 from driver.model import PciAddress
 from driver.pci import drm_nodes
-from kubeletplugin.cdi import CdiDevice, HostPaths, build_spec
+from kubeletplugin.cdi import CdiDevice, FileEdits, HostPaths, build_spec, file_edits
 from kubeletplugin.device_nodes import DeviceFolder
-from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.driver_files import DriverFiles, DriverRoot
 from kubeletplugin.entry import HeldDevice
 
 
@@ -26,6 +26,7 @@ class GpuSpecs:
         self._driver_root = driver_root
         self._nodes = DeviceFolder(driver_root.path)
         self._host = host
+        self._made: tuple[DriverFiles, FileEdits] | None = None
 
     def identities(self, gpus: Sequence[PciAddress]) -> dict[str, GpuIdentity]:
         """UUID and minor of each GPU, fresh from NVML, by PCI address. Raises NvmlError."""
@@ -46,7 +47,13 @@ class GpuSpecs:
             found = (self._nodes.find(f"/dev/dri/{name}") for name in names)
             drm = tuple(node for node in found if node is not None)
             cdi_devices.append(CdiDevice(held.cdi_device, (self._nodes.require_gpu(identity.minor), *drm)))
-        return build_spec(cdi_devices, self._nodes.control(), self._driver_root.files(), self._host)
+        return build_spec(cdi_devices, self._nodes.control(), self._file_edits(), self._host)
+
+    def _file_edits(self) -> FileEdits:
+        files = self._driver_root.files()
+        if self._made is None or self._made[0] is not files:
+            self._made = (files, file_edits(files, self._host))
+        return self._made[1]
 
 
 def changed_board(device: str, expected_uuid: str, found_uuid: str) -> HardwareChanged:

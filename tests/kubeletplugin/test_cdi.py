@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from driver.errors import NodeIncomplete
-from kubeletplugin.cdi import CdiDevice, HostPaths, build_spec, lowest_version
+from kubeletplugin.cdi import CdiDevice, HostPaths, build_spec, file_edits, lowest_version
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.driver_files import DriverFiles, Link
@@ -32,7 +32,7 @@ CONTROL = DeviceNode("/dev/nvidiactl", "/dev/nvidiactl", 195, 255)
 
 def spec(files: DriverFiles = FILES, host: HostPaths = SAME, name: str = "u-1-gpu-0", below: str = "") -> Any:
     node = DeviceNode("/dev/nvidia0", f"{below}/dev/nvidia0", 195, 0)
-    built = json.loads(build_spec([CdiDevice(name, (node,))], [CONTROL], files, host))
+    built = json.loads(build_spec([CdiDevice(name, (node,))], [CONTROL], file_edits(files, host), host))
     jsonschema.validate(built, SCHEMA)
     return built
 
@@ -107,7 +107,9 @@ def test_the_version_is_the_lowest_that_the_features_need(name: str, below: str,
 def test_the_same_input_gives_the_same_bytes() -> None:
     device = CdiDevice("u", (CONTROL,))
 
-    assert build_spec([device], [CONTROL], FILES, SAME) == build_spec([device], [CONTROL], FILES, SAME)
+    assert build_spec([device], [CONTROL], file_edits(FILES, SAME), SAME) == build_spec(
+        [device], [CONTROL], file_edits(FILES, SAME), SAME
+    )
 
 
 def test_a_missing_node_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -125,7 +127,9 @@ def test_a_store_lists_its_own_specs_only_and_reads_what_it_wrote(tmp_path: Path
     store = CdiStore(tmp_path)
     (tmp_path / "vendor.json").write_text("{}")
     (tmp_path / "k8s.gpu.nvidia.com-claim_u-2.json").write_text("cut {")
-    store.write("u-1", build_spec([CdiDevice("u-1-gpu", (CONTROL,))], [CONTROL], FILES, SAME))
+    store.write(
+        "u-1", build_spec([CdiDevice("u-1-gpu", (CONTROL,))], [CONTROL], file_edits(FILES, SAME), SAME)
+    )
 
     assert store.uids() == ("u-1", "u-2")
     assert store.device_names("u-1") == ("u-1-gpu",)

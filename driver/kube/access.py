@@ -1,0 +1,142 @@
+"""How to reach the API server from plain sources: a pod's service account, or a kubeconfig with a token.
+
+That is all a service in a cluster needs. The ``kubernetes`` package, which knows exec plugins, auth
+providers, proxies and the rest (``driver.kube.full_access``), takes 16 MiB and a third of a second
+to import; so it is left to the kubeconfigs that need it.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from urllib3.connection import HTTPConnection
+
+from driver.errors import ConfigError
+
+CONNECTIONS = 32
+"""Connections kept alive: sixteen parallel requests, the watches and the events."""
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+_PLAIN_USER = {"token", "tokenFile"}
+_PLAIN_CLUSTER = {
+    "server",
+    "certificate-authority",
+    "certificate-authority-data",
+    "insecure-skip-tls-verify",
+}
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+_KEEP_ALIVE = [
+    *HTTPConnection.default_socket_options,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the API server is, the connections to it, and the Authorization header, read anew at each call.
+
+    ``authorization`` gives None where nothing or a client certificate is presented; it raises OSError
+    or ValueError when the source of a token went away.
+    """
+
+    server: str
+    transport: urllib3.PoolManager
+    authorization: Callable[[], str | None]
+
+
+def access_of_pod(folder: Path = SERVICE_ACCOUNT) -> Access | None:
+    """The access of the pod's service account; None outside of a pod, or behind a proxy.
+
+    Raises ConfigError when the service account's files cannot be used.
+    """
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port or _has_proxy():
+        return None
+    try:
+        context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        (folder / "token").read_text()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the pod's service account in {folder} cannot be used: {error}",
+            "outside a cluster pass --kubeconfig FILE; in a pod set automountServiceAccountToken",
+        ) from error
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Access(server, _connections(context), lambda: _bearer((folder / "token").read_text()))
+
+
+def access_of_kubeconfig(content: Any, folder: Path) -> Access | None:
+    """The access of a kubeconfig's current context when it is plain; None when it needs more.
+
+    ``folder`` is the kubeconfig's, which paths in it start from. Raises OSError or ValueError when a
+    file or a value cannot be used.
+    """
+    cluster, user = _current(content, "cluster"), _current(content, "user")
+    server = str((cluster or {}).get("server", "")).rstrip("/")
+    plain = server.startswith(("https://", "http://")) and not _has_proxy()
+    if cluster is None or user is None or not plain:
+        return None
+    if cluster.keys() - _PLAIN_CLUSTER or user.keys() - _PLAIN_USER:
+        return None
+    transport = _connections(_context(cluster, folder) if server.startswith("https://") else None)
+    token = user.get("token")
+    if token:
+        return Access(server, transport, lambda: _bearer(str(token)))
+    token_file = user.get("tokenFile")
+    if token_file:
+        path = folder / str(token_file)
+        return Access(server, transport, lambda: _bearer(path.read_text()))
+    return Access(server, transport, lambda: None)
+
+
+def _current(content: Any, kind: str) -> Mapping[str, Any] | None:
+    """The cluster or the user of the current context; None when the kubeconfig has another form."""
+    try:
+        contexts = {entry["name"]: entry["context"] for entry in content["contexts"]}
+        context = contexts[content["current-context"]]
+        entries = {entry["name"]: entry.get(kind) or {} for entry in content.get(f"{kind}s") or []}
+        found = entries[context[kind]]
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return found if isinstance(found, Mapping) else None
+
+
+def _context(cluster: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
+    data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
+    if data:
+        context = ssl.create_default_context(cadata=base64.b64decode(data).decode())
+    elif file:
+        context = ssl.create_default_context(cafile=str(folder / str(file)))
+    else:
+        context = ssl.create_default_context()
+    if cluster.get("insecure-skip-tls-verify") is True:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _connections(context: ssl.SSLContext | None) -> urllib3.PoolManager:
+    tls: dict[str, Any] = {} if context is None else {"ssl_context": context}
+    if context is not None and context.verify_mode == ssl.CERT_NONE:
+        # What the kubeconfig asked for need not be warned of with every request.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return urllib3.PoolManager(num_pools=4, maxsize=CONNECTIONS, socket_options=_KEEP_ALIVE, **tls)
+
+
+def _bearer(token: str) -> str:
+    return f"Bearer {token.strip()}"
+
+
+def _has_proxy() -> bool:
+    return any(os.environ.get(name) for name in _PROXIES)

@@ -1,0 +1,99 @@
+"""How to reach the API server by any kubeconfig: the only module that imports the ``kubernetes`` package.
+
+The package reads the configuration, runs exec plugins and renews their tokens. One thing it leaves
+out is done here: an exec plugin that fails is an error instead of an anonymous client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client.configuration import Configuration
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.incluster_config import load_incluster_config
+from kubernetes.config.kube_config import load_kube_config
+
+from driver.errors import ConfigError
+from driver.kube.access import CONNECTIONS, Access
+
+
+def full_access_of_pod() -> Access:
+    """The access of the pod's service account; raises ConfigError outside of a pod."""
+    configuration = _configuration()
+    try:
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call] # has no hints
+    except (ConfigException, OSError) as error:
+        raise ConfigError(
+            f"no kubeconfig is given and the pod's service account cannot be used: {error}",
+            "outside a cluster pass --kubeconfig FILE",
+        ) from error
+    return _access(configuration, None, "the pod's service account")
+
+
+def full_access_of_kubeconfig(kubeconfig: Path, content: Any) -> Access:
+    """The access of the current context; raises ConfigError."""
+    configuration = _configuration()
+    try:
+        user = _current_user(content)
+        load_kube_config(  # type: ignore[no-untyped-call] # has no hints
+            config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
+        )
+    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"the kubeconfig {kubeconfig} cannot be used: {error}",
+            "check its current-context, cluster and user",
+        ) from error
+    if "exec" in user and not configuration.api_key and not configuration.cert_file:
+        raise ConfigError(
+            f"the exec plugin of the kubeconfig {kubeconfig} gave neither a token nor a certificate",
+            "run the command in its user entry by hand",
+        )
+    token_file = user.get("tokenFile") if "token" not in user else None
+    path = kubeconfig.parent / str(token_file) if token_file else None
+    return _access(configuration, path, str(kubeconfig))
+
+
+def _configuration() -> Configuration:
+    configuration = Configuration()
+    configuration.connection_pool_maxsize = CONNECTIONS
+    configuration.keep_alive = True
+    return configuration
+
+
+def _access(configuration: Configuration, token_file: Path | None, source: str) -> Access:
+    try:
+        transport = RESTClientObject(configuration).pool_manager
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the API server of {source} cannot be used: {error}", "check its server and certificates"
+        ) from error
+    return Access(str(configuration.host).rstrip("/"), transport, _header(configuration, token_file))
+
+
+def _header(configuration: Configuration, token_file: Path | None) -> Callable[[], str | None]:
+    def header() -> str | None:
+        if token_file is not None:
+            return f"Bearer {token_file.read_text().strip()}"
+        try:
+            token = configuration.get_api_key_with_prefix("BearerToken")
+        except ConfigException as error:
+            raise ValueError(str(error)) from error
+        return token.strip() if token else None
+
+    return header
+
+
+def _current_user(content: Any) -> dict[str, Any]:
+    """The user entry of the current context, empty without one; raises ValueError for no kubeconfig."""
+    if not isinstance(content, dict) or "current-context" not in content:
+        raise ValueError("it names no current-context")
+    contexts = {entry["name"]: entry["context"] for entry in content.get("contexts") or []}
+    users = {entry["name"]: entry.get("user") for entry in content.get("users") or []}
+    context = contexts.get(content["current-context"])
+    if context is None:
+        raise ValueError(f"it has no context {content['current-context']!r}")
+    user = users.get(context.get("user"))
+    return dict(user) if user else {}

@@ -1,0 +1,129 @@
+"""Plain credentials are used without the kubernetes package, and everything else is left to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.kube.access import access_of_kubeconfig, access_of_pod
+
+AUTHORITY = """\
+-----BEGIN CERTIFICATE-----
+MIIBiTCCAS+gAwIBAgIUckpFXbKFEbmLD3ahQvEq875vFTwwCgYIKoZIzj0EAwIw
+GTEXMBUGA1UEAwwOdGVzdCBhdXRob3JpdHkwIBcNMjYxMTIxMDQ1NzAzWhgPMjEy
+NjEwMjgwNDU3MDNaMBkxFzAVBgNVBAMMDnRlc3QgYXV0aG9yaXR5MFkwEwYHKoZI
+zj0CAQYIKoZIzj0DAQcDQgAEMgCBy7q86tWz0rBvwA8Szs9hwh5NwAAuxXfvTfHT
+PpwrOza5OMbQTfrJzxF+NCbvjAaFQ0xeIDwETMP2lOdKYKNTMFEwHQYDVR0OBBYE
+FERlwh6cvfzS2WFIhHFEQoSL1qdwMB8GA1UdIwQYMBaAFERlwh6cvfzS2WFIhHFE
+QoSL1qdwMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIhAIGoC087
+DfDkEwvaE03KeHdHJtEfXvX2VHOZckCHCbc1AiAjgxFGrEkdCteDXRgwn5briM94
+35P6JZBwQxc4HEXAdA==
+-----END CERTIFICATE-----
+"""
+PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def content(user: dict[str, Any], **cluster: Any) -> dict[str, Any]:
+    return {
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:6443/", **cluster}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+
+
+def test_a_token_and_a_token_file_are_plain(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from file\n")
+
+    direct = access_of_kubeconfig(content({"token": "direct"}), tmp_path)
+    file = access_of_kubeconfig(content({"tokenFile": "token"}), tmp_path)
+    nobody = access_of_kubeconfig(content({}), tmp_path)
+
+    assert direct is not None
+    assert file is not None
+    assert nobody is not None
+    assert direct.server == "https://127.0.0.1:6443"
+    assert direct.authorization() == "Bearer direct"
+    assert file.authorization() == "Bearer from file"
+    assert nobody.authorization() is None
+    (tmp_path / "token").write_text("rotated")
+    assert file.authorization() == "Bearer rotated"
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster"),
+    [
+        ({"exec": {"command": "x"}}, {}),
+        ({"auth-provider": {"name": "oidc"}}, {}),
+        ({"client-certificate-data": "x", "client-key-data": "y"}, {}),
+        ({"token": "t", "as": "somebody"}, {}),
+        ({"token": "t"}, {"proxy-url": "http://proxy"}),
+        ({"token": "t"}, {"tls-server-name": "other"}),
+        ({"token": "t"}, {"server": "unix:///x"}),
+    ],
+)
+def test_whatever_is_not_plain_is_left_to_the_package(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any]
+) -> None:
+    assert access_of_kubeconfig(content(user, **cluster), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 7, [], {}, {"current-context": "c"}, {"contexts": 3, "current-context": 1}]
+)
+def test_what_is_no_kubeconfig_is_left_to_the_package(tmp_path: Path, odd: Any) -> None:
+    assert access_of_kubeconfig(odd, tmp_path) is None
+
+
+def test_behind_a_proxy_nothing_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+
+    assert access_of_kubeconfig(content({"token": "t"}), tmp_path) is None
+    assert access_of_pod(tmp_path) is None
+
+
+def test_a_broken_authority_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("no certificate")
+
+    with pytest.raises((OSError, ValueError)):
+        access_of_kubeconfig(content({"token": "t"}, **{"certificate-authority": "ca.crt"}), tmp_path)
+    with pytest.raises((OSError, ValueError)):
+        access_of_kubeconfig(content({"token": "t"}, **{"certificate-authority-data": "eA=="}), tmp_path)
+
+
+def test_the_pods_service_account_is_used_and_its_token_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(ConfigError, match=r"service account in .* cannot be used"):
+        access_of_pod(tmp_path)
+    (tmp_path / "ca.crt").write_text(AUTHORITY)
+    (tmp_path / "token").write_text("first")
+
+    access = access_of_pod(tmp_path)
+
+    assert access is not None
+    assert access.server == "https://[fd00::1]:443"
+    (tmp_path / "token").write_text("second\n")
+    assert access.authorization() == "Bearer second"
+
+
+def test_a_service_with_plain_credentials_never_loads_the_package() -> None:
+    script = "import sys, controller.__main__, kubeletplugin.wiring; print('kubernetes' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+
+    assert done.stdout == "False\n"
