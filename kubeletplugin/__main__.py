@@ -13,8 +13,8 @@ import click
 
 from driver.errors import DriverError
 from driver.log import LEVELS, Level, configure
+from kubeletplugin.front import open_front
 from kubeletplugin.settings import Settings
-from kubeletplugin.wiring import serve
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -88,7 +88,14 @@ def main(log_level: Level, **flags: Any) -> None:
     """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
     configure(log_level)
     try:
-        serve(Settings.from_flags(**flags))
+        settings = Settings.from_flags(**flags)
+        front = open_front(settings)
+        try:
+            from kubeletplugin.wiring import serve  # imported behind the open sockets
+
+            serve(settings, front)
+        finally:
+            front.service.stop()
     except DriverError as error:
         raise click.ClickException(str(error)) from error
 

@@ -18,15 +18,14 @@ from driver.metrics import serve as serve_metrics
 from driver.names import DRIVER_NAME, pool_name
 from driver.nvml.deadline import Guard
 from driver.nvml.select import nvml_from_flag
-from driver.service import Service
 from kubeletplugin.cdi import HostPaths
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.driver_files import DriverRoot
-from kubeletplugin.face import READY_PART, open_face
+from kubeletplugin.face import READY_PART
+from kubeletplugin.front import Front
 from kubeletplugin.gpu_spec import GpuSpecs
 from kubeletplugin.health_check import CHECK_SECONDS, HealthCheck
-from kubeletplugin.health_stream import HealthBoard
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, Peers
 from kubeletplugin.podresources import devices_in_use
@@ -92,7 +91,6 @@ class _Node:
     """What the parts of the plugin share: who it is, and its edges."""
 
     settings: Settings
-    service: Service
     metrics: Metrics
     identity: Identity
     client: KubeClient
@@ -100,36 +98,28 @@ class _Node:
     events: EventRecorder
 
 
-def serve(settings: Settings) -> None:
-    """Run the plugin until SIGTERM; raises DriverError when it cannot start."""
-    node = _connect(settings)
-    service, metrics = node.service, node.metrics
+def serve(settings: Settings, front: Front) -> None:
+    """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start."""
+    node = _connect(settings, front)
+    service, metrics = front.service, front.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
     preparer, reconciler = _claims(node, published)
-    board = HealthBoard()
     service.spawn("events", node.events.run, stop=node.events.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
     endpoint = serve_metrics(settings.metrics_addr, metrics)
     if endpoint is not None:
         service.spawn("metrics", endpoint.run, stop=endpoint.stop)
-    face = open_face(
-        service,
-        driver=DRIVER_NAME,
-        service_socket=settings.service_socket,
-        registration_socket=settings.registration_socket,
-        claims=EventfulClaims(preparer, node.events),
-        board=board,
-        metrics=metrics,
-    )
+    front.claims.ready(EventfulClaims(preparer, node.events))
+    front.face.serving.up(READY_PART)
     service.repeat("reconciler", RECONCILE_SECONDS, reconciler.run_once)
-    service.repeat("health", CHECK_SECONDS, HealthCheck(node.discovery, board, node.identity.pool).run_once)
-    face.serving.up(READY_PART)
+    check = HealthCheck(node.discovery, front.board, node.identity.pool)
+    service.repeat("health", CHECK_SECONDS, check.run_once)
     service.run()
 
 
-def _connect(settings: Settings) -> _Node:
-    service = Service()
+def _connect(settings: Settings, front: Front) -> _Node:
+    service = front.service
     client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
     service.on_stop("API client", client.close)
     library_root = None if settings.driver_root == Path("/") else settings.driver_root
@@ -137,8 +127,7 @@ def _connect(settings: Settings) -> _Node:
     service.on_stop("NVML", guard.close)
     return _Node(
         settings,
-        service,
-        Metrics(),
+        front.metrics,
         Identity(DRIVER_NAME, pool_name(settings.node_name), _BOOT_ID.read_text().strip()),
         client,
         Discovery(nvml_from_flag(settings.nvml, library_root), settings.sysfs_root, guard),
