@@ -174,6 +174,10 @@ def test_driver_may_write_slices_of_its_own_node_only(installed_cluster: RealClu
     foreign["spec"]["pool"]["generation"] = 2
     refuse(controller, "PUT", foreign_path, foreign)
     refuse(controller, "DELETE", foreign_path, {})
+    other = slice_of("node-0")
+    other["spec"]["driver"] = "gpu.example.com"
+    with pytest.raises(ApiRefused, match=r'only slices with spec\.driver "gpu\.nvidia\.com"'):
+        controller.create(other)
     controller.delete(own_path)
 
     assert cluster.api.find(own_path) is None
