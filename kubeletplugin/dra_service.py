@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -103,8 +103,11 @@ def _not_begun(claim: ClaimRef) -> str:
 
 
 def handlers(service: DraService) -> tuple[grpc.GenericRpcHandler, ...]:
-    """The handlers of both versions of DRAPlugin."""
-    return (_v1_handler(service), _v1beta1_handler(service))
+    """The handlers of both versions of DRAPlugin, which differ in the share's id only."""
+    return (
+        _handler(service, DRA_V1, v1, has_shares=True),
+        _handler(service, DRA_V1BETA1, v1beta1, has_shares=False),
+    )
 
 
 def top_level_requests(names: Iterable[str]) -> list[str]:
@@ -112,90 +115,45 @@ def top_level_requests(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.partition("/")[0] for name in names))
 
 
-def _v1_handler(service: DraService) -> grpc.GenericRpcHandler:
-    def prepare(
-        request: v1.NodePrepareResourcesRequest, context: grpc.ServicerContext
-    ) -> v1.NodePrepareResourcesResponse:
-        answer = v1.NodePrepareResourcesResponse()
+def _handler(service: DraService, version: str, wire: Any, *, has_shares: bool) -> grpc.GenericRpcHandler:
+    """One version of the service; ``wire`` is the module with its messages."""
+
+    def prepare(request: Any, context: grpc.ServicerContext) -> Any:
+        answer = wire.NodePrepareResourcesResponse()
         for uid, done in service.prepare(_claims(request.claims), _call(context)).items():
             entry = answer.claims[uid]
             if isinstance(done, str):
                 entry.error = done
                 continue
             for device in done:
-                entry.devices.add(
-                    request_names=top_level_requests(device.request_names),
-                    pool_name=device.pool,
-                    device_name=device.device,
-                    cdi_device_ids=device.cdi_device_ids,
-                    share_id=device.share_id,
-                )
-        return answer
-
-    def unprepare(
-        request: v1.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
-    ) -> v1.NodeUnprepareResourcesResponse:
-        answer = v1.NodeUnprepareResourcesResponse()
-        for uid, error in service.unprepare(_claims(request.claims), _call(context)).items():
-            answer.claims[uid].error = error or ""
-        return answer
-
-    return grpc.method_handlers_generic_handler(
-        f"{PACKAGE}.{DRA_V1}",
-        {
-            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
-                prepare,
-                request_deserializer=v1.NodePrepareResourcesRequest.FromString,
-                response_serializer=v1.NodePrepareResourcesResponse.SerializeToString,
-            ),
-            "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
-                unprepare,
-                request_deserializer=v1.NodeUnprepareResourcesRequest.FromString,
-                response_serializer=v1.NodeUnprepareResourcesResponse.SerializeToString,
-            ),
-        },
-    )
-
-
-def _v1beta1_handler(service: DraService) -> grpc.GenericRpcHandler:
-    def prepare(
-        request: v1beta1.NodePrepareResourcesRequest, context: grpc.ServicerContext
-    ) -> v1beta1.NodePrepareResourcesResponse:
-        answer = v1beta1.NodePrepareResourcesResponse()
-        for uid, done in service.prepare(_claims(request.claims), _call(context)).items():
-            entry = answer.claims[uid]
-            if isinstance(done, str):
-                entry.error = done
-                continue
-            for device in done:
-                entry.devices.add(
+                added = entry.devices.add(
                     request_names=top_level_requests(device.request_names),
                     pool_name=device.pool,
                     device_name=device.device,
                     cdi_device_ids=device.cdi_device_ids,
                 )
+                if has_shares and device.share_id is not None:
+                    added.share_id = device.share_id
         return answer
 
-    def unprepare(
-        request: v1beta1.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
-    ) -> v1beta1.NodeUnprepareResourcesResponse:
-        answer = v1beta1.NodeUnprepareResourcesResponse()
+    def unprepare(request: Any, context: grpc.ServicerContext) -> Any:
+        answer = wire.NodeUnprepareResourcesResponse()
         for uid, error in service.unprepare(_claims(request.claims), _call(context)).items():
             answer.claims[uid].error = error or ""
         return answer
 
     return grpc.method_handlers_generic_handler(
-        f"{PACKAGE}.{DRA_V1BETA1}",
+        f"{PACKAGE}.{version}",
         {
             "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
                 prepare,
-                request_deserializer=v1beta1.NodePrepareResourcesRequest.FromString,
-                response_serializer=v1beta1.NodePrepareResourcesResponse.SerializeToString,
+                request_deserializer=wire.NodePrepareResourcesRequest.FromString,
+                response_serializer=wire.NodePrepareResourcesResponse.SerializeToString,
             ),
             "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
                 unprepare,
-                request_deserializer=v1beta1.NodeUnprepareResourcesRequest.FromString,
-                response_serializer=v1beta1.NodeUnprepareResourcesResponse.SerializeToString,
+                request_deserializer=wire.NodeUnprepareResourcesRequest.FromString,
+                response_serializer=wire.NodeUnprepareResourcesResponse.SerializeToString,
             ),
         },
     )

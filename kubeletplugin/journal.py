@@ -46,7 +46,13 @@ class Journal:
         self._by_pci: dict[str, set[str]] = {}
         self._holding: set[str] = set()
         self._aside: list[SetAside] = []
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"the journal's folder {folder} cannot be made: {error.strerror}",
+                "free space, or make it writable",
+            ) from error
 
     def get(self, uid: str) -> Entry | None:
         """The entry of a claim as it is on disk, or None."""
@@ -107,14 +113,15 @@ class Journal:
     def _refresh(self) -> None:
         if not self._changed_elsewhere():
             return
-        found = set()
-        with os.scandir(self._folder) as files:
-            for file in files:
-                uid = file.name.removesuffix(_SUFFIX)
-                if file.name.startswith(TEMPORARY_PREFIX) or uid == file.name or not is_safe_uid(uid):
-                    continue
-                found.add(uid)
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - names are what is looked at
+            found = {name.removesuffix(_SUFFIX) for name in names if _is_entry(name)}
+            for uid in sorted(found):
                 self._load(uid)
+        except OSError as error:
+            raise StorageError(
+                f"reading the journal in {self._folder} failed: {error.strerror}", "check the disk"
+            ) from error
         for uid in self._entries.keys() - found:
             self._drop(uid)
 
@@ -132,8 +139,6 @@ class Journal:
         except MalformedEntry as error:
             self._drop(uid)
             self._put_aside(uid, path, str(error))
-        except OSError as error:
-            raise StorageError(f"reading {path} failed: {error.strerror}", "check the disk") from error
         else:
             self._remember(entry, stamp)
 
@@ -162,6 +167,11 @@ class Journal:
             holders.discard(uid)
             if not holders:
                 self._by_pci.pop(device.pci, None)
+
+
+def _is_entry(name: str) -> bool:
+    uid = name.removesuffix(_SUFFIX)
+    return uid != name and not name.startswith(TEMPORARY_PREFIX) and is_safe_uid(uid)
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -12,11 +12,12 @@ import hashlib
 import os
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from driver.errors import ClaimBlocked
+from driver.errors import ClaimBlocked, StorageError
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
 
@@ -45,13 +46,22 @@ class KeyedLocks:
         with ExitStack() as stack:
             for key in keys:
                 stack.enter_context(self._in_process(key, timeout_seconds))
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = self._open()
             stack.callback(os.close, descriptor)
             for key in keys:
                 digest = hashlib.sha256(key.encode()).digest()
                 offset = int.from_bytes(digest[:8], "big") >> 2
                 fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _range(fcntl.F_WRLCK, offset))
             yield
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(
+                f"the lock file {self._file} cannot be used: {error.strerror}",
+                f"make {self._file.parent} writable",
+            ) from error
 
     @contextmanager
     def _in_process(self, key: str, timeout_seconds: float) -> Iterator[None]:
@@ -78,25 +88,32 @@ class KeyedLocks:
 class Peers:
     """Knows whether another instance of the plugin may have changed the shared data folder.
 
-    Each instance appends one byte to a common file when it starts and holds a shared lock on it as
-    long as it lives: so a look at the size and at the lock, two system calls, tells a lone instance
-    that all it remembers is still true.
+    Each instance sets the time of a common file when it starts, which also a full disk lets it do, and
+    holds a shared lock on it as long as it lives: so a look at the time and at the lock, two system
+    calls, tells a lone instance that all it remembers is still true.
     """
 
     def __init__(self, file: Path) -> None:
-        self._descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _range(fcntl.F_RDLCK, 0))
-        os.write(self._descriptor, b".")
-        self._seen_size = -1
+        """Raises StorageError when the file cannot be made or locked."""
+        try:
+            self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _range(fcntl.F_RDLCK, 0))
+            now_ns = time.time_ns()
+            os.utime(self._descriptor, ns=(now_ns, now_ns))
+        except OSError as error:
+            raise StorageError(
+                f"the file {file} cannot be used: {error.strerror}", f"make {file.parent} writable"
+            ) from error
+        self._seen_ns = -1
         self._shared = True
 
     def may_have_written(self) -> bool:
         """Whether anybody but this instance could have written since the last time this was asked."""
-        size = os.fstat(self._descriptor).st_size
+        touched_ns = os.fstat(self._descriptor).st_mtime_ns
         probe = fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK, 0))
         shared = _FLOCK.unpack(probe)[0] != fcntl.F_UNLCK
-        changed = shared or self._shared or size != self._seen_size
-        self._seen_size, self._shared = size, shared
+        changed = shared or self._shared or touched_ns != self._seen_ns
+        self._seen_ns, self._shared = touched_ns, shared
         return changed
 
     def close(self) -> None:

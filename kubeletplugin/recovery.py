@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from driver.errors import StorageError
 from driver.names import parse_gpu_device_name
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.entry import Entry, HeldDevice
@@ -13,10 +14,15 @@ from kubeletplugin.preparer import Identity, boottime_ns
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was done: claims whose entry was rebuilt from their CDI spec, and specs that were removed."""
+    """What was done, by claim UID.
+
+    ``rebuilt`` entries were made anew from their CDI spec; ``removed`` specs belonged to no claim;
+    ``failed`` says why a claim could be neither: it is tried again at the next start.
+    """
 
     rebuilt: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
 
 
 def recover(journal: Journal, store: CdiStore, identity: Identity) -> Recovered:
@@ -24,24 +30,28 @@ def recover(journal: Journal, store: CdiStore, identity: Identity) -> Recovered:
 
     A spec without an entry belongs to a claim whose journal file was lost or put aside: its devices
     stay held until the kubelet or the reconciler says otherwise. A spec beside a tombstone, or one
-    that names no device of ours, is left over from an unprepare that did not finish.
+    that names no device of ours, is left over from an unprepare that did not finish. What the disk
+    refuses for one claim does not keep the others from being brought together.
     """
     known = {entry.uid: entry for entry in journal.entries()}
-    rebuilt, removed = [], []
+    rebuilt, removed, failed = [], [], []
     for uid in store.uids():
         entry = known.get(uid)
         if entry is not None and entry.holds:
             continue
-        devices = () if entry is not None else _devices(uid, store.device_names(uid), identity.pool)
-        if devices:
-            journal.put(
-                Entry(uid, "", "", "prepared", identity.boot_id, boottime_ns(), devices, "", rebuilt=True)
-            )
-            rebuilt.append(uid)
-        else:
-            store.remove(uid)
-            removed.append(uid)
-    return Recovered(tuple(rebuilt), tuple(removed))
+        try:
+            devices = () if entry is not None else _devices(uid, store.device_names(uid), identity.pool)
+            if devices:
+                journal.put(
+                    Entry(uid, "", "", "prepared", identity.boot_id, boottime_ns(), devices, "", rebuilt=True)
+                )
+                rebuilt.append(uid)
+            else:
+                store.remove(uid)
+                removed.append(uid)
+        except StorageError as error:
+            failed.append((uid, str(error)))
+    return Recovered(tuple(rebuilt), tuple(removed), tuple(failed))
 
 
 def _devices(uid: str, cdi_names: tuple[str, ...], pool: str) -> tuple[HeldDevice, ...]:

@@ -111,6 +111,20 @@ def test_specs_that_no_claim_of_ours_can_own_are_removed_at_the_start(node: Fake
     assert [path.name for path in node.cdi.iterdir()] == ["other.json"]
 
 
+def test_a_spec_that_the_disk_does_not_let_go_keeps_nothing_from_starting(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    first = node.prepare(ref)
+    stuck = node.cdi / "k8s.gpu.nvidia.com-claim_u-1.json"
+    stuck.mkdir()
+    (stuck / "child").touch()
+
+    recovered = node.restart()
+
+    assert [uid for uid, _ in recovered.failed] == ["u-1"]
+    assert "u-1.json failed" in recovered.failed[0][1]
+    assert node.prepare(ref) == first
+
+
 def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: FakeNode) -> None:
     """The removal of a spec is not made durable: a power cut may undo it."""
     ref = node.claim("train", 1)
