@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from driver.errors import NvmlError
+from driver.health import taint_of_failure
 from driver.log import get_logger
 from driver.nvml.api import DriverNotLoaded
 from driver.offers import node_offers
@@ -24,8 +27,9 @@ CHECK_SECONDS = 15.0
 class NodeOffers:
     """The offers of this node, taken afresh with each ``check``.
 
-    Without an NVIDIA driver nothing is passed on: what was offered before stays, and nothing is
-    offered before there was one. What changes is logged once, when it changes.
+    While NVML as a whole cannot be asked, for want of an NVIDIA driver perhaps, what was offered before
+    stays with a taint, so that no new pod comes; nothing is offered before NVML was asked once. What
+    changes is logged once, when it changes.
     """
 
     def __init__(
@@ -40,13 +44,19 @@ class NodeOffers:
         self._metrics = metrics
         self._on_devices = on_devices
         self._driver_missing = False
+        self._devices: tuple[Device, ...] = ()
         self._logged: dict[str, object] = {}
 
     def check(self) -> None:
-        """Look once; raises NvmlError when NVML as a whole cannot be asked."""
+        """Look once; raises NvmlError when NVML is there and cannot be asked."""
         try:
             inventory = self._discovery.snapshot()
-        except DriverNotLoaded as error:
+        except NvmlError as error:
+            taint = taint_of_failure(error)
+            if self._devices:
+                self._on_devices(tuple(replace(d, taints=(*d.taints, taint)) for d in self._devices))
+            if not isinstance(error, DriverNotLoaded):
+                raise
             if not self._driver_missing:
                 _log.warning("no NVIDIA driver on this node, nothing new is offered", error=str(error))
             self._driver_missing = True
@@ -54,6 +64,7 @@ class NodeOffers:
         self._driver_missing = False
         offers = node_offers(inventory, self._config)
         self._report(inventory, {str(held.gpu.pci): held.reason for held in offers.withheld})
+        self._devices = offers.devices
         self._on_devices(offers.devices)
 
     def _report(self, inventory: Inventory, withheld: dict[str, str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from driver.errors import NvmlError
 from driver.model import Taint
+from driver.nvml.api import DriverNotLoaded, NvmlCallFailed, NvmlTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +22,9 @@ TAINT_UNRESPONSIVE = "gpu.nvidia.com/unresponsive"
 
 TAINT_UNMONITORED = "gpu.nvidia.com/unmonitored"
 """Something about the GPU cannot be read, so nobody watches it; NVIDIA's own driver uses the same key."""
+
+TAINT_DRIVER = "gpu.nvidia.com/driver-not-loaded"
+"""The node has no NVIDIA driver any more, or not yet again: it is being upgraded, perhaps."""
 
 _MESSAGE_BYTES = 1024
 """The kubelet cuts what is longer (DRAResourceHealth, message)."""
@@ -53,6 +58,16 @@ def taints(problems: Sequence[Problem]) -> tuple[Taint, ...]:
     if "error" in found:
         result.append(Taint(TAINT_UNMONITORED, _label_value(found["error"]), "None"))
     return tuple(result)
+
+
+def taint_of_failure(error: NvmlError) -> Taint:
+    """The taint of every device that was offered, while NVML as a whole cannot be asked."""
+    call = _label_value(error.call) if isinstance(error, NvmlCallFailed) else ""
+    if isinstance(error, DriverNotLoaded):
+        return Taint(TAINT_DRIVER, call, "NoSchedule")
+    if isinstance(error, NvmlTimeout):
+        return Taint(TAINT_UNRESPONSIVE, call, "NoSchedule")
+    return Taint(TAINT_UNMONITORED, call, "None")
 
 
 def health(problems: Sequence[Problem]) -> Health:

@@ -9,6 +9,7 @@ import pytest
 
 from controller.node_offers import NodeOffers
 from driver.config import NodeConfig, Rule
+from driver.errors import NvmlError
 from driver.inventory import Discovery
 from driver.metrics import Metrics
 from driver.nvml.deadline import Guard
@@ -61,14 +62,34 @@ def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(gua
     assert [len(devices) for devices in node.offered] == [8]
 
 
-def test_what_was_offered_stays_while_the_driver_is_away(guard: Guard) -> None:
+def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(guard: Guard) -> None:
     node = Node(guard)
     node.offers.check()
     node.machine.driver_gone()
 
     node.offers.check()
+    node.offers.check()
+    node.machine.driver_back()
+    node.offers.check()
 
-    assert len(node.offered) == 1
+    before, *away, after = node.offered
+    assert [[device.name for device in devices] for devices in away] == [[d.name for d in before]] * 2
+    taints = {(t.key, t.effect) for devices in away for device in devices for t in device.taints}
+    assert taints == {("gpu.nvidia.com/driver-not-loaded", "NoSchedule")}
+    assert after == before
+
+
+def test_what_was_offered_is_tainted_while_nvml_as_a_whole_hangs(guard: Guard) -> None:
+    node = Node(guard)
+    node.offers.check()
+    node.machine.hang("driver_version")
+
+    with pytest.raises(NvmlError):
+        node.offers.check()
+    node.machine.heal()
+
+    taints = {(t.key, t.effect) for device in node.offered[-1] for t in device.taints}
+    assert taints == {("gpu.nvidia.com/unresponsive", "NoSchedule")}
 
 
 def test_the_taint_of_a_lost_gpu_comes_and_goes(guard: Guard) -> None:
