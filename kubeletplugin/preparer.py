@@ -23,6 +23,7 @@ from driver.errors import (
     StorageError,
 )
 from driver.names import cdi_qualified_name, is_safe_uid
+from driver.nvml.api import GpuLost, NotFound
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.entry import Entry, HeldDevice
@@ -32,6 +33,7 @@ from kubeletplugin.locks import KeyedLocks
 from kubeletplugin.plan import PlannedDevice, answer, gpus_held, gpus_of, plan, refuse_if_held
 
 _WAITED_FOR = (ApiError, DeviceHeld, NodeIncomplete, NvmlError)
+_NOT_SOON = (GpuLost, NotFound)
 _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0
 _LOCK_SECONDS = 40.0
@@ -104,7 +106,8 @@ class Preparer:
             try:
                 return self._prepare_once(claim, call)
             except _WAITED_FOR as error:
-                if not error.retryable or time.monotonic() + delay > end or not call.is_active():
+                hopeless = not error.retryable or isinstance(error, _NOT_SOON)
+                if hopeless or time.monotonic() + delay > end or not call.is_active():
                     raise
                 if not complained:
                     self._ports.complain(claim, error)

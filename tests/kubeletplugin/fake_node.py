@@ -61,6 +61,7 @@ class FakeNode:
         self.crash_after: str | None = None
         self.steps: list[str] = []
         self.patience_seconds = 0.0
+        self.guard_seconds = 5.0
         self._peers: Peers | None = None
         self._guard: Guard | None = None
         self.recovered = self.restart()
@@ -68,7 +69,7 @@ class FakeNode:
     def restart(self) -> Recovered:
         """End the plugin, if one runs, and start it anew on the same disk."""
         self.stop()
-        self._guard = Guard(5.0)
+        self._guard = Guard(self.guard_seconds)
         self._peers = Peers(self.folder / "peers")
         identity = Identity(DRIVER_NAME, POOL, self.boot_id)
         self.discovery = Discovery(self.machine.nvml(), self.sysfs, self._guard)

@@ -257,6 +257,41 @@ def test_a_device_that_is_not_there_any_more_is_an_error_that_names_it(node: Fak
         node.prepare(ref)
 
 
+def test_a_lost_gpu_is_not_waited_for_and_its_neighbours_are_prepared(node: FakeNode) -> None:
+    node.patience_seconds = 30.0
+    node.restart()
+    node.machine.lose(node.gpus[1])
+
+    with pytest.raises(NvmlError, match=r"GPU_IS_LOST .*restart the machine, or reset the GPU"):
+        node.prepare(node.claim("unlucky", 1))
+
+    assert node.complaints == [], "nobody was told to wait"
+    assert len(node.prepare(node.claim("lucky", 0, 2, 3))) == 3
+
+
+def test_unprepare_of_a_claim_on_a_lost_gpu_succeeds(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.machine.lose(node.gpus[1])
+
+    node.unprepare(ref)
+
+    assert not node.spec_path(ref).exists()
+
+
+def test_a_gpu_that_hangs_holds_up_its_own_claims_only(node: FakeNode) -> None:
+    node.machine.hang("uuid", node.gpus[1])
+    node.guard_seconds = 0.2
+    node.restart()
+    try:
+        with pytest.raises(NvmlError, match=r"did not return within 0\.2 s"):
+            node.prepare(node.claim("stuck", 1))
+        assert len(node.prepare(node.claim("free", 0))) == 1
+    finally:
+        node.machine.heal()
+    assert len(node.prepare(node.claim("later", 2))) == 1
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
