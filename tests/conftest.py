@@ -1,10 +1,21 @@
-"""Settings for every test: property tests are bounded by examples, never by the speed of the machine."""
+"""Settings for every test: a log that is kept from the terminal, and property tests without a clock."""
 
 from __future__ import annotations
 
+import io
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from driver.log import configure
 
 settings.register_profile(
     "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("house")
+
+
+@pytest.fixture(autouse=True)
+def _log_to_nowhere() -> None:
+    """Lines that no test asks for go nowhere; a test that looks at the log configures it again."""
+    configure("info", io.StringIO())
