@@ -7,6 +7,7 @@ next call for the claim, which does the rest or undoes it, or by the reconciler.
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,6 +39,8 @@ _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0
 _LOCK_SECONDS = 40.0
 _ANSWER_SECONDS = 2.0
+_MOST_WAITING = 12
+"""Calls that may wait at once: the others of the server's workers stay free, for unprepare above all."""
 
 
 def boottime_ns() -> int:
@@ -89,6 +92,7 @@ class Preparer:
         self._store = store
         self._ports = ports
         self._patience_seconds = patience_seconds
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
 
     def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
         """Hand the claim's devices out: afterwards its CDI spec is there, and stays.
@@ -112,7 +116,12 @@ class Preparer:
                 if not complained:
                     self._ports.complain(claim, error)
                     complained = True
-            self._journal.wait_for_release(delay)
+                if not self._waiting.acquire(blocking=False):
+                    raise
+            try:
+                self._journal.wait_for_release(delay)
+            finally:
+                self._waiting.release()
             delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
 
     def unprepare(self, claim: ClaimRef, call: Call) -> None:  # noqa: ARG002 - no unprepare is given up

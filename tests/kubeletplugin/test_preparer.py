@@ -147,6 +147,37 @@ def test_who_waits_for_a_device_gets_it_when_the_holder_ends(node: FakeNode) -> 
     assert "team/first" in node.complaints[0]
 
 
+def test_only_so_many_calls_wait_that_unprepare_is_never_crowded_out(node: FakeNode) -> None:
+    first = node.claim("first", 1)
+    node.prepare(first)
+    node.patience_seconds = 30.0
+    node.restart()
+    refused, got = threading.Event(), []
+
+    def wait(ref: ClaimRef) -> None:
+        try:
+            got.append(node.prepare(ref))
+        except DeviceHeld:
+            refused.set()
+        except ClaimRefused:
+            return  # it was unprepared while it waited
+
+    waiting = [node.claim(f"waiting-{turn}", 1) for turn in range(14)]
+    threads = [threading.Thread(target=wait, args=(ref,)) for ref in waiting]
+    for thread in threads:
+        thread.start()
+    assert refused.wait(10), "more calls than may wait are refused at once"
+
+    node.unprepare(first)
+    while not got:
+        threads[0].join(0.01)
+    for ref in waiting:
+        node.unprepare(ref)
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 def test_admin_access_stands_beside_any_claim_and_leaves_it_alone(node: FakeNode) -> None:
     holder, monitor = node.claim("holder", 1), node.claim("monitor", 0, 1, 2, 3, admin=True)
     node.prepare(holder)
