@@ -1,4 +1,4 @@
-"""Registers DRA plugins over their sockets, and prepares and unprepares the claims of pods, as a kubelet does.
+"""Registers DRA plugins over their sockets, prepares and unprepares the claims of pods, as a kubelet does.
 
 No container is started: a pod that runs is one whose claims are prepared and whose CDI devices resolve.
 """
@@ -19,7 +19,7 @@ from driver.kube.paths import object_path
 from driver.service import Service
 from envtest.embedded.cdi import ContainerView, resolve
 from envtest.embedded.scheduler import GROUP, claim_names
-from proto import dra_health_v1_pb2 as health
+from proto import dra_health_v1_pb2 as device_health
 from proto import dra_v1_pb2 as dra
 from proto import registration_v1_pb2 as registration
 
@@ -50,9 +50,10 @@ class Plugin:
 
 @dataclass(slots=True)
 class PreparedClaim:
-    """What the plugins answered for a claim, by driver, and the pods that use it."""
+    """A claim that plugins were asked to prepare, what they answered, by driver, and the pods that use it."""
 
     claim: dra.Claim
+    drivers: set[str] = field(default_factory=set)
     devices: dict[str, list[dra.Device]] = field(default_factory=dict)
     pods: set[str] = field(default_factory=set)
 
@@ -116,7 +117,7 @@ class EmbeddedKubelet:
         uid = self._pod(namespace, name)["metadata"]["uid"]
         for held in [held for held in self.prepared.values() if uid in held.pods]:
             if held.pods == {uid}:
-                for driver in list(held.devices):
+                for driver in sorted(held.drivers):
                     self._unprepare(driver, held)
                 del self.prepared[held.claim.uid]
             held.pods.discard(uid)
@@ -162,23 +163,24 @@ class EmbeddedKubelet:
     def _follow_health(self, plugin: Plugin) -> None:
         watch = plugin.channel.unary_stream(
             f"/{HEALTH_V1}/NodeWatchResources",
-            request_serializer=health.NodeWatchResourcesRequest.SerializeToString,
-            response_deserializer=health.NodeWatchResourcesResponse.FromString,
+            request_serializer=device_health.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=device_health.NodeWatchResourcesResponse.FromString,
         )
-        stream = watch(health.NodeWatchResourcesRequest())
+        stream = watch(device_health.NodeWatchResourcesRequest())
 
         def follow() -> None:
             try:
                 for answer in stream:
                     self._heard(answer)
             except grpc.RpcError:
-                self._heard(health.NodeWatchResourcesResponse())  # the plugin went away
+                pass  # the plugin went away, or the kubelet ends
+            self._heard(device_health.NodeWatchResourcesResponse())
 
         self._service.spawn(f"health of {plugin.driver}", follow, stop=stream.cancel)
 
-    def _heard(self, answer: health.NodeWatchResourcesResponse) -> None:
+    def _heard(self, answer: device_health.NodeWatchResourcesResponse) -> None:
         told = {
-            (one.device.pool_name, one.device.device_name): health.HealthStatus.Name(one.health)
+            (one.device.pool_name, one.device.device_name): device_health.HealthStatus.Name(one.health)
             for one in answer.devices
         }
         with self._lock:
@@ -191,13 +193,13 @@ class EmbeddedKubelet:
         for claim in claims:
             metadata = claim["metadata"]
             reference = dra.Claim(namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
-            if metadata["uid"] not in self.prepared:
-                for driver in {
-                    result["driver"] for result in claim["status"]["allocation"]["devices"]["results"]
-                }:
-                    asked.setdefault(driver, []).append(reference)
-                self.prepared[metadata["uid"]] = PreparedClaim(reference)
-            self.prepared[metadata["uid"]].pods.add(pod["metadata"]["uid"])
+            held = self.prepared.setdefault(reference.uid, PreparedClaim(reference))
+            held.pods.add(pod["metadata"]["uid"])
+            held.drivers |= {
+                result["driver"] for result in claim["status"]["allocation"]["devices"]["results"]
+            }
+            for driver in held.drivers - held.devices.keys():
+                asked.setdefault(driver, []).append(reference)
         for driver, references in sorted(asked.items()):
             answer = self._ask(
                 driver,
@@ -205,8 +207,9 @@ class EmbeddedKubelet:
                 dra.NodePrepareResourcesRequest(claims=references),
                 dra.NodePrepareResourcesResponse,
             )
-            for reference in references:
-                self.prepared[reference.uid].devices[driver] = list(answer.claims[reference.uid].devices)
+            for uid, entry in answer.claims.items():
+                if uid in self.prepared and not entry.error:
+                    self.prepared[uid].devices[driver] = list(entry.devices)
             self._check(driver, "prepare", references, answer.claims)
 
     def _unprepare(self, driver: str, held: PreparedClaim) -> None:
@@ -217,7 +220,8 @@ class EmbeddedKubelet:
             dra.NodeUnprepareResourcesResponse,
         )
         self._check(driver, "unprepare", [held.claim], answer.claims)
-        del held.devices[driver]
+        held.drivers.discard(driver)
+        held.devices.pop(driver, None)
 
     def _ask(self, driver: str, method: str, request: Message, answer: type[Answer]) -> Answer:
         plugin = self._plugins.get(driver)

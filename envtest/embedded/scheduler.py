@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from driver.errors import ConfigError
 from driver.kube.paths import claim_path, object_path
 from envtest.embedded.device_selector import CannotJudge, check_known, selects
 
@@ -65,11 +66,12 @@ class EmbeddedScheduler:
     def schedule(self, namespace: str, name: str) -> str | None:
         """Allocate and reserve the pod's claims and bind it; why it has to wait, None when it is bound.
 
-        Why it waits is also in the pod's PodScheduled condition. Raises CannotJudge.
+        Why it waits is also in the pod's PodScheduled condition. Raises CannotJudge, and ConfigError when
+        the pod, a claim or the class is not there.
         """
         with self._server.store.changed:
             pod = self._get("", "pods", namespace, name)
-            claims = [self._get(GROUP, "resourceclaims", namespace, name) for name in claim_names(pod)]
+            claims = [self._get(GROUP, "resourceclaims", namespace, claim) for claim in claim_names(pod)]
             unallocated = [claim for claim in claims if "allocation" not in claim.get("status", {})]
             chosen = self._choose(unallocated)
             if chosen is None:
@@ -186,12 +188,12 @@ class EmbeddedScheduler:
     def _get(self, group: str, resource: str, namespace: str, name: str) -> Object:
         item = self._server.store.get((group, resource), (namespace, name))
         if item is None:
-            raise CannotJudge(f"there is no {name!r} among the {resource}")
+            raise ConfigError(f"there is no {name!r} among the {resource}", "create it")
         return item
 
 
 def claim_names(pod: Mapping[str, Any]) -> list[str]:
-    """The claims of a pod in its order. Raises CannotJudge for a template: nobody makes claims from it here."""
+    """The claims of a pod in its order. Raises CannotJudge for a template: nobody makes claims of it here."""
     names = []
     for entry in pod["spec"].get("resourceClaims", ()):
         if "resourceClaimName" not in entry:

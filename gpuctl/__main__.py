@@ -1,0 +1,32 @@
+"""The operator's command: its subcommands, and errors as one line instead of a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from driver.errors import DriverError
+from envtest.real.errors import ClusterError
+from gpuctl.demo_command import demo
+
+
+@click.group()
+def commands() -> None:
+    """See how GPUs are offered and handed out in Kubernetes."""
+
+
+commands.add_command(demo)
+
+
+def main() -> None:
+    """Run the command line; exit code 0, 1 for a failure, 2 for a wrong command line."""
+    try:
+        commands(prog_name="gpuctl")
+    except (DriverError, ClusterError, OSError) as error:
+        click.echo(f"gpuctl: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Looks into the kubelet plugin's journal folder from outside, for claims that still hold devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driver.errors import StorageError
+from kubeletplugin.entry import MalformedEntry, decode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def holding(folder: Path) -> tuple[str, ...]:
+    """The files of claims that hold devices, sorted. Raises StorageError for one that cannot be read."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            if decode(path.read_bytes()).holds:
+                found.append(path.name)
+        except (OSError, MalformedEntry) as error:
+            raise StorageError(
+                f"the journal file {path} cannot be read: {error}", "look at the plugin's log"
+            ) from error
+    return tuple(found)

@@ -1,0 +1,171 @@
+"""gpuctl demo as people run it: the story's facts, and that nothing is left however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short folder that is the demo's TMPDIR; afterwards it must be empty, and no process may name it."""
+    with tempfile.TemporaryDirectory(prefix="d", dir="/tmp") as name:
+        yield Path(name)
+        assert list(Path(name).iterdir()) == []
+        assert processes_that_name(name) == []
+
+
+def processes_that_name(text: str) -> list[str]:
+    """The command lines of all processes that have ``text`` in them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+        if text in line:
+            found.append(line)
+    return found
+
+
+def demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    # A user's own settings must not reach the demo's processes: this rules file does not exist.
+    own = {"TMPDIR": str(folder), "GPU_DRA_CONFIG": "/missing/rules.yaml", "COLUMNS": "80"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpuctl", "demo", *arguments],
+        cwd=PROJECT,
+        env={**os.environ, **own, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=100)
+    return process.returncode, output, errors
+
+
+def test_the_story_in_facts(folder: Path) -> None:
+    code, output, errors = finished(demo(folder, "-o", "json"))
+
+    assert (code, errors) == (0, "")
+    facts: dict[str, Any] = json.loads(output)
+    assert (facts["machine"], facts["cluster"], facts["left"]) == ("dgx-a100", "embedded", [])
+    gpus = {gpu["device"]: gpu for gpu in facts["gpus"]}
+    assert len(gpus) == 8
+    assert gpus["gpu-0000-07-00-0"]["pci"] == "0000:07:00.0"
+    assert gpus["gpu-0000-07-00-0"]["nvlink_peers"] == [1, 2, 3, 4, 5, 6, 7]
+    assert all(len(gpu["held_by"]) == 1 for gpu in gpus.values())
+    pods = {pod["name"]: pod for pod in facts["pods"]}
+    assert {name: len(pod["devices"]) for name, pod in pods.items()} == {
+        "notebook": 1,
+        "train": 2,
+        "duo": 1,
+        **{f"batch-{index}": 1 for index in range(5)},
+    }
+    hand_over = facts["hand_over"]
+    assert (hand_over["waiting_pod"], hand_over["ended_pod"]) == ("batch-4", "notebook")
+    assert "cannot allocate all claims" in hand_over["reason"]
+    assert hand_over["got_devices"] == pods["notebook"]["devices"] == pods["batch-4"]["devices"]
+
+
+def test_what_the_containers_get_is_what_their_claims_hold(folder: Path) -> None:
+    _, output, _ = finished(demo(folder, "-o", "json", "--machine", "a30-quad"))
+
+    facts: dict[str, Any] = json.loads(output)
+    pods = {pod["name"]: pod for pod in facts["pods"]}
+    index = {gpu["device"]: gpu["index"] for gpu in facts["gpus"]}
+    for pod in pods.values():
+        # The minors of this machine are its indexes.
+        expected = {f"/dev/nvidia{index[device]}" for device in pod["devices"]}
+        for container in pod["containers"]:
+            nodes = set(container["device_nodes"])
+            assert {node for node in nodes if node[len("/dev/nvidia") :].isdecimal()} == expected
+            assert {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"} <= nodes
+            assert container["env"] == {"NVIDIA_VISIBLE_DEVICES": "void"}
+            assert container["mounts"] > 10
+    server, sidecar = pods["duo"]["containers"]
+    assert (server["name"], sidecar["name"]) == ("server", "sidecar")
+    assert server["device_nodes"] == sidecar["device_nodes"]
+
+
+def test_the_text_fits_into_80_columns_and_tells_who_holds_what(folder: Path) -> None:
+    code, output, errors = finished(demo(folder, "--machine", "dgx2"))
+
+    assert (code, errors) == (0, "")
+    assert max(map(len, output.splitlines())) <= 80
+    assert "\x1b" not in output
+    assert "0000:34:00.0 │ 0    │ A: 1-15       │ 32 GiB │ notebook" in output
+    assert "NVIDIA_VISIBLE_DEVICES=void" in output
+    assert "pod batch-12 runs with GPU 0" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_leaves_nothing(folder: Path, number: signal.Signals) -> None:
+    process = demo(folder)
+    assert process.stdout is not None
+    assert any("started the driver" in line for line in process.stdout)
+    process.send_signal(number)
+
+    code, _, errors = finished(process)
+
+    assert code == 1
+    assert "Traceback" not in errors
+
+
+def test_a_process_that_ends_is_named_with_the_end_of_its_log(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'controller' in sys.orig_argv:\n"
+        "    os.write(2, b'spoiled by the test')\n"
+        "    os._exit(3)\n"
+    )
+
+    code, _, errors = finished(demo(folder, "-o", "json", PYTHONPATH=str(tmp_path)))
+
+    assert code == 1
+    assert "spoiled by the test" in errors
+    assert "--- the end of the log of kubeletplugin" in errors
+    assert errors.splitlines()[-1].startswith("gpuctl: python -m controller ended with status 3")
+
+
+def test_a_temporary_folder_too_deep_for_sockets_is_one_clear_line(folder: Path) -> None:
+    deep = folder / ("x" * 90)
+    deep.mkdir()
+
+    code, output, errors = finished(demo(deep))
+
+    deep.rmdir()
+    assert (code, output) == (1, "")
+    assert "107" in errors
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--machine", "no-such-machine"], "dgx-a100"),
+        (["--cluster", "elsewhere"], "embedded"),
+        (["--cluster", "real", "--machine", str(PROJECT / "driver/nvml/machines/t4.yaml")], "dgx-a100"),
+        (["--no-such-flag"], "--no-such-flag"),
+    ],
+    ids=["machine", "cluster", "machine file on real", "flag"],
+)
+def test_a_wrong_command_line_is_exit_code_2(folder: Path, arguments: list[str], named: str) -> None:
+    code, output, errors = finished(demo(folder, *arguments))
+
+    assert (code, output) == (2, "")
+    assert named in errors
+    assert "Traceback" not in errors
