@@ -6,7 +6,6 @@ import driver.lean  # noqa: F401 - before everything else, which it keeps small
 
 # isort: split
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -54,11 +53,11 @@ def start(service: Service, options: Options) -> None:
     from driver.kube.events import EventRecorder
     from driver.kube.retry import retry_until
     from driver.metrics import Metrics, serve
-    from driver.names import DRIVER_NAME
+    from driver.names import DRIVER_NAME, checked_node_name
     from driver.nvml.deadline import Guard
     from driver.nvml.select import nvml_from_flag
 
-    node = options.node_name
+    node = checked_node_name(options.node_name)
     metrics = Metrics()
     discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
@@ -88,6 +87,7 @@ def start(service: Service, options: Options) -> None:
             "node not read", error=str(error), again_in_seconds=round(wait_seconds, 2)
         ),
     )
+    service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", events.run, events.stop)
     service.spawn("publisher", publisher.run, publisher.stop)
 
@@ -165,9 +165,9 @@ def main(log_level: Level, **flags: object) -> None:
         start(service, Options(**flags))  # type: ignore[arg-type] # click's names and types are those of Options
         service.run()
     except DriverError as error:
+        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
+    finally:
         service.stop()
-        click.echo(f"{NAME}: {error}", err=True)
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def _storage_errors(path: Path, doing: str) -> Iterator[None]:
     except OSError as error:
         raise StorageError(
             f"{doing} {path} failed: {error.strerror}",
-            f"free space on, or make writable, the folder {path.parent}",
+            f"see that the folder {path.parent} exists, can be written to and has space",
         ) from error
 
 

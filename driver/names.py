@@ -20,6 +20,8 @@ MAX_SOCKET_PATH_BYTES = 107
 """A unix socket path has 108 bytes with its terminating NUL (sys/un.h)."""
 
 _GPU = re.compile(r"^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$")
+_NODE = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
+_MAX_NODE_NAME_CHARACTERS = 253
 _UID = re.compile(r"^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$")
 
 
@@ -43,6 +45,16 @@ def pool_name(node: str, driver: str = DRIVER_NAME) -> str:
     keeps theirs and ours apart.
     """
     return f"{node}/{driver}"
+
+
+def checked_node_name(name: str) -> str:
+    """The name itself when a Node object can have it (RFC 1123 subdomain); raises ConfigError."""
+    if len(name) > _MAX_NODE_NAME_CHARACTERS or not _NODE.match(name):
+        raise ConfigError(
+            f"--node-name {name[:_MAX_NODE_NAME_CHARACTERS]!r} is no name of a node",
+            "give the name that kubectl get nodes shows",
+        )
+    return name
 
 
 def is_safe_uid(uid: str) -> bool:

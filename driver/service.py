@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import queue
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
@@ -27,6 +28,7 @@ FIRST_BACK_OFF_SECONDS = 1.0
 LAST_BACK_OFF_SECONDS = 60.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_FAILED = b"\0"  # is no signal's number
 _log = get_logger(__name__)
 
 
@@ -39,9 +41,10 @@ class Service:
     def __init__(self) -> None:
         """Start nothing yet."""
         self.stop_event = threading.Event()
-        # A SimpleQueue and not an Event wakes run(): its put may be called from a signal handler
-        # while the same thread is inside get, an Event's set may not.
-        self._wake: queue.SimpleQueue[BaseException | signal.Signals] = queue.SimpleQueue()
+        self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        self._waker: socket.socket | None = None
+        self._signals: socket.socket | None = None
+        self._caught = ExitStack()
         self._stops: list[tuple[str, Callable[[], object]]] = []
         self._lock = threading.Lock()
         self._deadline = 0.0
@@ -74,16 +77,26 @@ class Service:
         with self._lock:
             self._stops.append((name, stop))
 
+    def catch_signals(self) -> None:
+        """Keep signals for ``run`` from now on, which otherwise begins to; for the main thread.
+
+        Until ``run`` they would end the process as it stands, its sockets left behind.
+        """
+        if self._signals is None:
+            self._signals = self._caught.enter_context(self._signals_as_bytes())
+
     def run(self) -> None:
         """Block until a signal or the first failing thread, then stop everything.
 
         Must be called in the main thread. Raises what the thread raised.
         """
-        with self._signals():
-            reason = self._wake.get()
+        self.catch_signals()
+        with self._caught:
+            reason = self._reason()
             if isinstance(reason, signal.Signals):
                 _log.info("stopping", signal=reason.name)
             self.stop()
+        self._signals = None
         if isinstance(reason, BaseException):
             raise reason
 
@@ -109,7 +122,9 @@ class Service:
             fn()
         except BaseException as error:  # noqa: BLE001 - run() raises it in the main thread
             _log.error("thread failed", thread=name, exc_info=error)
-            self._wake.put(error)
+            self._failures.put(error)
+            if self._waker is not None:
+                self._waker.send(_FAILED)
 
     def _end(self, thread: threading.Thread, stop: Callable[[], object] | None) -> None:
         if stop is not None and thread.is_alive():
@@ -129,17 +144,38 @@ class Service:
                 _log.warning("service loop failed", loop=name, failures=failures, error=str(error))
             self.stop_event.wait(delay_seconds(every_seconds, failures))
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        def wake(number: int, _frame: object) -> None:
-            self._wake.put(signal.Signals(number))
+    def _reason(self) -> BaseException | signal.Signals:
+        """Wait for a signal or the first thread that failed, perhaps before this was called."""
+        while self._failures.empty() and self._signals is not None:
+            number = self._signals.recv(1)[0]
+            if number in _SIGNALS:
+                return signal.Signals(number)
+        return self._failures.get()
 
-        before = {number: signal.signal(number, wake) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    @contextmanager
+    def _signals_as_bytes(self) -> Iterator[socket.socket]:
+        """Numbers of signals arrive as bytes at the socket.
+
+        The kernel may hand a signal to any thread, or to the main one just before it begins to wait;
+        a lock would miss both, and the process would never end. A byte that was written is not missed.
+        """
+        reader, writer = socket.socketpair()
+        with reader, writer:
+            writer.settimeout(0)  # set_wakeup_fd asks for a socket that never blocks
+            before = {number: signal.signal(number, _leave_to_the_socket) for number in _SIGNALS}
+            wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+            self._waker = writer
+            try:
+                yield reader
+            finally:
+                self._waker = None
+                signal.set_wakeup_fd(wakeup_before)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+
+def _leave_to_the_socket(_number: int, _frame: object) -> None:
+    """A handler has to be there, so that the signal is written to the socket and does nothing else."""
 
 
 def delay_seconds(every_seconds: float, failures: int) -> float:

@@ -97,7 +97,7 @@ def main(log_level: Level, **flags: Any) -> None:
         finally:
             front.service.stop()
     except DriverError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
 
 
 if __name__ == "__main__":

@@ -36,6 +36,18 @@ class Face:
 
     serving: Serving
     registration: Registration
+    _board: HealthBoard
+    _servers: tuple[SocketServer, ...]
+
+    def close(self) -> None:
+        """Take no more calls and let those that run finish, the kubelet's way in first.
+
+        May be called again. What the calls work with has to live until it returns.
+        """
+        self.serving.close()
+        self._board.close()
+        for server in reversed(self._servers):
+            server.stop()
 
 
 def open_face(
@@ -67,11 +79,10 @@ def open_face(
         workers,
     )
     registrar = SocketServer(registration_socket, (registration.handler(announcement), health), workers)
+    face = Face(serving, announcement, board, (calls, registrar))
+    service.on_stop("face", face.close)
     for server, part in ((calls, SERVICE_PART), (registrar, REGISTRATION_PART)):
-        service.on_stop(part, server.stop)
         server.start()
         serving.up(part)
-    service.on_stop("health streams", board.close)
-    service.on_stop("serving state", serving.close)
     service.spawn("registration", announcement.explain_when_late, stop=announcement.close)
-    return Face(serving, announcement)
+    return face

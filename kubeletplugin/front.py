@@ -80,6 +80,7 @@ class Front:
 def open_front(settings: Settings) -> Front:
     """Serve the plugin's sockets; raises ConfigError when one cannot be bound."""
     service, metrics, board, claims = Service(), Metrics(), HealthBoard(), LateClaims()
+    service.catch_signals()
     try:
         face = open_face(
             service,

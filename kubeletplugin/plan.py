@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from driver.claims import AllocatedDevice, Claim
+from driver.claims import AllocatedDevice, Claim, ClaimConfig
 from driver.errors import ClaimRefused, DeviceHeld
 from driver.model import PciAddress
 from driver.names import cdi_device_name, parse_gpu_device_name
-from driver.opaque import decode_gpu_config
+from driver.opaque import GpuConfig, decode_gpu_config
 from kubeletplugin.claim_call import PreparedDevice
 from kubeletplugin.entry import Entry, HeldDevice
 
@@ -58,7 +58,7 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
             f"device {device.device} of claim {claim.namespace}/{claim.name} is none that this node offers",
             "delete the pod, so that it is scheduled anew with a device that exists",
         )
-    configs = [decode_gpu_config(config.parameters) for config in claim.configs_of(device)]
+    configs = [_decoded(claim, device, config) for config in claim.configs_of(device)]
     strategy = configs[-1].strategy if configs else None
     if strategy is not None and not device.admin_access:
         raise ClaimRefused(
@@ -67,6 +67,15 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
             "remove `sharing` from the opaque configuration",
         )
     return PlannedDevice(device, pci, cdi_device_name(claim.uid, device.device, device.share_id))
+
+
+def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig) -> GpuConfig:
+    try:
+        return decode_gpu_config(config.parameters)
+    except ClaimRefused as error:
+        raise ClaimRefused(
+            f"claim {claim.namespace}/{claim.name}, request {device.request}: {error.what}", error.way_out
+        ) from error
 
 
 def gpus_of(devices: tuple[PlannedDevice, ...]) -> tuple[PciAddress, ...]:

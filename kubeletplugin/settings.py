@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driver.names import DRIVER_NAME, checked_socket_path, registration_socket, service_socket_name
+from driver.errors import ConfigError
+from driver.names import (
+    DRIVER_NAME,
+    checked_node_name,
+    checked_socket_path,
+    is_safe_uid,
+    registration_socket,
+    service_socket_name,
+)
+
+_SHOWN_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +37,18 @@ class Settings:
 
     @classmethod
     def from_flags(cls, *, driver_root: Path, host_driver_root: Path | None, **flags: Any) -> Settings:
-        """The settings, with what was left out put in; raises ConfigError when a socket path is too long."""
+        """The settings, with what was left out put in.
+
+        Raises ConfigError for a node name or a pod UID that is none, and for a socket path that is too long.
+        """
         root = driver_root.absolute()
         settings = cls(driver_root=root, host_driver_root=host_driver_root or root, **flags)
+        checked_node_name(settings.node_name)
+        if settings.pod_uid and not is_safe_uid(settings.pod_uid):
+            raise ConfigError(
+                f"--pod-uid {settings.pod_uid[:_SHOWN_CHARACTERS]!r} is no UID",
+                "give metadata.uid of the pod, or leave it out",
+            )
         checked_socket_path(settings.service_socket)
         checked_socket_path(settings.registration_socket)
         return settings

@@ -72,6 +72,11 @@ def warn(events: EventRecorder, reason: str, claim: ClaimRef, error: DriverError
     events.post(about, "Warning", reason, str(error))
 
 
+def _tell_waiting(events: EventRecorder, claim: ClaimRef, error: DriverError) -> None:
+    _log.warning("prepare waits", error=str(error))
+    warn(events, "PrepareWaits", claim, error)
+
+
 def claim_reader(client: KubeClient) -> Any:
     """A function that gets a claim by namespace and name; one that is not there is refused for good."""
 
@@ -115,6 +120,7 @@ def serve(settings: Settings, front: Front) -> None:
     service.repeat("reconciler", RECONCILE_SECONDS, reconciler.run_once)
     check = HealthCheck(node.discovery, front.board, node.identity.pool)
     service.repeat("health", CHECK_SECONDS, check.run_once)
+    service.on_stop("calls", front.face.close)  # they need everything above until they have finished
     service.run()
 
 
@@ -160,7 +166,7 @@ def _claims(node: _Node, published: PublishedDevices) -> tuple[Preparer, Reconci
         Ports(
             get_claim,
             published.uuid_of,
-            lambda claim, error: warn(events, "PrepareWaits", claim, error),
+            lambda claim, error: _tell_waiting(events, claim, error),
             lambda _: metrics.prepared_claims.set(journal.held_count()),
         ),
     )
@@ -186,6 +192,8 @@ def _recover(journal: Journal, store: CdiStore, identity: Identity) -> None:
             reason=aside.reason,
             rebuilt=aside.uid in recovered.rebuilt,
         )
+    for uid, error in recovered.failed:
+        _log.error("CDI spec left as it is, the disk refuses", uid=uid, error=error)
     if recovered.rebuilt or recovered.removed:
         _log.warning(
             "journal and CDI specs brought together", rebuilt=recovered.rebuilt, removed=recovered.removed

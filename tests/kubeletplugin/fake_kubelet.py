@@ -71,14 +71,20 @@ class FakeKubelet:
     def __exit__(self, *_exc: object) -> None:
         self._channel.close()
 
-    def call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
+    def call(
+        self,
+        method: str,
+        request: Message,
+        answer: type[Answer],
+        within_seconds: float = WAIT_SECONDS,
+    ) -> Answer:
         """One call and its answer; raises grpc.RpcError."""
         ask = self._channel.unary_unary(
             method,
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        done: Answer = ask(request, timeout=WAIT_SECONDS)
+        done: Answer = ask(request, timeout=within_seconds)
         return done
 
     @contextmanager

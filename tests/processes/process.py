@@ -1,0 +1,129 @@
+"""The controller and the plugin as processes; what they write to stderr is waited for line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Line = dict[str, Any]
+
+REPOSITORY = Path(__file__).parents[2]
+TOKEN = "swordfish-0123456789-swordfish"  # noqa: S105 - it opens nothing, the tests look for it
+"""The secret of every kubeconfig here: no process may ever write it."""
+
+WAIT_SECONDS = 40.0
+
+
+class DriverProcess:
+    """One process of the driver; everything that it wrote is kept, and judged when the block ends.
+
+    What is judged: no secret, no traceback, and every line is a JSON object as long as it ran well.
+    """
+
+    def __init__(self, module: str, *arguments: str, **environment: str) -> None:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPU_DRA_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=REPOSITORY,
+            env={**inherited, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._written = threading.Condition()
+        self._lines: list[str] = []
+        self._closed = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self.exit_code()
+        assert TOKEN not in self.text
+        assert "Traceback" not in self.text
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    @property
+    def text(self) -> str:
+        """All that was written so far."""
+        with self._written:
+            return "\n".join(self._lines)
+
+    def exit_code(self, timeout_seconds: float = WAIT_SECONDS) -> int:
+        """Wait for the end; the exit code, negative for a signal."""
+        code = self._process.wait(timeout_seconds)
+        self._reader.join(timeout_seconds)
+        return code
+
+    def terminate(self) -> None:
+        """Send SIGTERM, as the kubelet does when the pod has to end."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """Send SIGTERM and wait for the end; the exit code."""
+        self.terminate()
+        return self.exit_code()
+
+    def lines(self) -> list[Line]:
+        """What was logged so far; raises ValueError for a line that is not JSON."""
+        return [json.loads(line) for line in self.text.splitlines()]
+
+    def logged(self, event: str, **fields: object) -> list[Line]:
+        """The lines of this event that have these fields."""
+        return [
+            line
+            for line in self.lines()
+            if line["event"] == event and all(line.get(key) == value for key, value in fields.items())
+        ]
+
+    def wait_for(self, event: str, **fields: object) -> Line:
+        """Wait until this was logged; the first such line."""
+        self.wait_until(lambda: bool(self.logged(event, **fields)))
+        return self.logged(event, **fields)[0]
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the condition holds, looking at each new line; fails when it does not come true."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        with self._written:
+            while not condition():
+                left = deadline - time.monotonic()
+                assert left > 0, f"it did not come to this:\n{self.text}"
+                assert not self._closed, f"the process ended before:\n{self.text}"
+                self._written.wait(left)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as stdout:
+            for line in stdout:
+                with self._written:
+                    self._lines.append(line.rstrip("\n"))
+                    self._written.notify_all()
+        with self._written:
+            self._closed = True
+            self._written.notify_all()
+
+
+def failed(module: str, *arguments: str, **environment: str) -> tuple[int, list[str]]:
+    """Exit code and, without the log, the lines that a process wrote which ends by itself."""
+    with DriverProcess(module, *arguments, **environment) as process:
+        code = process.exit_code()
+    return code, [line for line in process.text.splitlines() if not line.startswith("{")]

@@ -1,0 +1,233 @@
+"""What happens when a GPU, the driver, the disk or the API server fails while the processes run."""
+
+from __future__ import annotations
+
+import resource
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.processes.node import Node
+    from tests.processes.process import DriverProcess
+
+READ_ONLY_FOLDER = "/sys/kernel"
+"""A folder in which nobody can make a file, root included."""
+
+
+@contextmanager
+def full_disk(process: DriverProcess) -> Iterator[None]:
+    """Let every write of the process to a file fail (EFBIG), as ENOSPC does on a full disk."""
+    soft, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def names(folder: Path) -> set[str]:
+    """The files of a folder that are not hidden."""
+    return {path.name for path in folder.iterdir()}
+
+
+def test_without_the_nvml_library_the_plugin_unprepares_and_nothing_is_published(node: Node) -> None:
+    claim = node.claim("train", node.gpus[0])
+    with node.plugin() as plugin:
+        assert node.prepare(claim)[0].error == ""
+        assert plugin.stop() == 0
+    bare = node.folder / "bare"
+    bare.mkdir()
+    without = {"nvml": "real", "driver_root": str(bare)}
+
+    with node.plugin(**without) as plugin, node.controller(**without) as controller:
+        told = controller.wait_for("no NVIDIA driver on this node, nothing new is offered")
+        assert f"libnvidia-ml.so.1 below {bare}" in told["error"]
+        assert "install or load the NVIDIA driver" in told["error"]
+        controller.wait_for("kubelet plugin serves")
+
+        assert node.unprepare(claim) == [""]
+        assert not node.spec(claim).exists()
+        (answer,) = node.prepare(node.claim("next", node.gpus[1]), within_seconds=3)
+        assert f"libnvidia-ml.so.1 below {bare}" in answer.error
+
+        assert (plugin.stop(), controller.stop()) == (0, 0)
+    assert node.slices() == []
+    assert len(controller.logged(told["event"])) == 1
+
+
+def test_one_gpu_of_eight_that_fails_leaves_the_other_seven(node: Node) -> None:
+    node.machine.fail(gpu=5, code=Code.UNKNOWN)
+    lost = node.claim("lost", node.gpus[5])
+    others = [node.claim(f"train-{gpu}", node.gpus[gpu]) for gpu in (0, 1, 2, 3, 4, 6, 7)]
+
+    with node.plugin() as plugin, node.controller() as controller:
+        seven = set(node.gpus) - {node.gpus[5]}
+        assert node.publishes(7), controller.text
+        assert {device["name"] for device in node.devices()} == seven
+
+        assert [answer.error for answer in node.prepare(*others)] == [""] * 7
+        (answer,) = node.prepare(lost, within_seconds=3)
+        assert str(node.machine.pci(5)) in answer.error
+        assert "look for NVIDIA messages in the kernel log" in answer.error
+        assert node.warned(lost, str(node.machine.pci(5)))
+
+        assert (plugin.stop(), controller.stop()) == (0, 0)
+
+
+def test_a_full_disk_fails_the_claim_alone_and_loses_nothing(node: Node) -> None:
+    prepared, refused = node.claim("prepared", node.gpus[0]), node.claim("refused", node.gpus[1])
+    with node.plugin() as plugin:
+        (first,) = node.prepare(prepared)
+        journal, specs = names(node.journal), names(node.cdi)
+
+        with full_disk(plugin):
+            (answer,) = node.prepare(refused)
+            assert f"writing {node.journal}/{refused.uid}.json failed" in answer.error
+            assert (
+                f"see that the folder {node.journal} exists, can be written to and has space" in answer.error
+            )
+            assert node.warned(refused, "failed", "has space")
+            assert node.prepare(prepared) == [first]
+            assert (names(node.journal), names(node.cdi)) == (journal, specs)
+
+            assert node.unprepare(prepared) == [""]
+            assert names(node.cdi) == set()
+
+        assert node.prepare(refused)[0].error == ""
+        assert plugin.stop() == 0
+
+
+def test_a_read_only_cdi_folder_fails_each_claim_and_holds_no_gpu(node: Node) -> None:
+    claim = node.claim("train", node.gpus[0])
+    with node.plugin(cdi_dir=READ_ONLY_FOLDER) as plugin:
+        (answer,) = node.prepare(claim)
+
+        assert f"writing {READ_ONLY_FOLDER}/" in answer.error
+        assert f"the folder {READ_ONLY_FOLDER} exists, can be written to" in answer.error
+        assert node.warned(claim, READ_ONLY_FOLDER)
+        assert names(node.journal) == set()
+        assert node.unprepare(claim) == [""]
+        assert plugin.stop() == 0
+
+
+def test_a_cdi_folder_that_vanished_is_named_and_used_again_when_it_is_back(node: Node) -> None:
+    claim = node.claim("train", node.gpus[0])
+    with node.plugin():
+        node.cdi.rmdir()
+        (answer,) = node.prepare(claim)
+        assert f"see that the folder {node.cdi} exists" in answer.error
+
+        node.cdi.mkdir()
+        assert node.prepare(claim)[0].error == ""
+        assert node.spec(claim).exists()
+
+
+def test_a_truncated_journal_file_is_put_aside_and_only_its_claim_suffers(node: Node) -> None:
+    torn, whole = node.claim("torn", node.gpus[0]), node.claim("whole", node.gpus[1])
+    with node.plugin() as plugin:
+        before = node.prepare(torn, whole)
+        assert plugin.stop() == 0
+    file = node.journal / f"{torn.uid}.json"
+    content = file.read_bytes()[:40]
+    file.write_bytes(content)
+    thief = node.claim("thief", node.gpus[0])
+
+    with node.plugin() as plugin:
+        told = plugin.wait_for("journal file put aside, it cannot be read", uid=torn.uid)
+        assert told["level"] == "error"
+        assert told["rebuilt"] is True
+        (aside,) = (node.journal / "unreadable").iterdir()
+        assert told["file"] == str(aside)
+        assert aside.read_bytes() == content
+
+        (answer,) = node.prepare(thief, within_seconds=3)
+        assert f"device {node.gpus[0]} is still held by claim UID {torn.uid}" in answer.error
+        assert node.prepare(torn, whole) == before
+        assert node.unprepare(torn) == [""]
+        assert node.prepare(thief)[0].error == ""
+        assert plugin.stop() == 0
+
+
+def test_a_claim_waits_for_the_api_server_while_others_are_answered(node: Node) -> None:
+    known, waiting = node.claim("known", node.gpus[0]), node.claim("waiting", node.gpus[1])
+    with node.plugin() as plugin, ThreadPoolExecutor() as pool:
+        (first,) = node.prepare(known)
+        node.server.stop()
+        call = pool.submit(node.prepare, waiting)
+        told = plugin.wait_for("prepare waits", uid=waiting.uid)
+        assert "check that the API server runs and can be reached" in told["error"]
+
+        assert node.prepare(known) == [first]
+        assert node.unprepare(known) == [""]
+        assert not call.done()
+
+        node.server.start()
+        assert call.result()[0].error == ""
+        assert node.warned(waiting, "got no answer")
+        assert plugin.stop() == 0
+
+
+def test_an_api_server_that_stays_away_is_named_before_the_kubelet_gives_up(node: Node) -> None:
+    claim = node.claim("train", node.gpus[0])
+    with node.plugin() as plugin:
+        node.server.stop()
+
+        (answer,) = node.prepare(claim, within_seconds=4)
+
+        assert f"{node.server.url}/apis/resource.k8s.io" in answer.error
+        assert "check that the API server runs and can be reached" in answer.error
+        assert names(node.journal) == set()
+        assert plugin.stop() == 0
+
+
+def test_a_claim_in_flight_is_finished_when_the_plugin_is_told_to_stop(node: Node) -> None:
+    claim = node.claim("train", node.gpus[0])
+    with node.plugin() as plugin, node.controller() as controller, ThreadPoolExecutor() as pool:
+        assert node.publishes(8)
+        held_up = node.server.fail("get", "resourceclaims/train$", kind="hang")
+        call = pool.submit(node.prepare, claim)
+        assert node.server.wait_until(lambda: held_up.times == 0)
+
+        plugin.terminate()
+        plugin.wait_for("stopped serving", socket=str(node.registration_socket))
+        held_up.release()
+
+        (answer,) = call.result()
+        assert answer.error == ""
+        assert node.spec(claim).exists()
+        assert plugin.exit_code() == 0
+        assert names(node.registry) == set()
+        assert not node.service_socket.exists()
+        controller.wait_for("kubelet plugin does not serve")
+        assert len(node.devices()) == 8
+        assert controller.stop() == 0
+        assert len(node.devices()) == 8
+
+
+def test_every_line_of_a_call_has_its_operation_and_every_operation_ends(node: Node) -> None:
+    good, bad = node.claim("good", node.gpus[0]), node.claim("bad", "disk-7")
+    with node.plugin() as plugin, node.controller() as controller:
+        assert node.publishes(8)
+        node.prepare(good, bad)
+        node.prepare(good)
+        node.unprepare(good, bad)
+        assert (plugin.stop(), controller.stop()) == (0, 0)
+
+    assert all(line["time"] and line["level"] and line["module"] for line in controller.lines())
+    began = [line["op"] for line in plugin.logged("operation begins")]
+    ended = [line["op"] for event in ("operation ended", "operation failed") for line in plugin.logged(event)]
+    assert len(began) == len(set(began)) == 5
+    assert sorted(began) == sorted(ended)
+    of_good = [line for line in plugin.lines() if line.get("uid") == good.uid]
+    assert {line["op"] for line in of_good} == {
+        line["op"] for line in plugin.logged("operation begins", claim="good", namespace="team")
+    }
+    assert [line["op"] for line in plugin.logged("operation failed")] == [
+        line["op"] for line in plugin.logged("operation begins", uid=bad.uid, operation="prepare")
+    ]
