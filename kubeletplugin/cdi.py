@@ -49,15 +49,18 @@ class HostPaths:
 
 @dataclass(frozen=True, slots=True)
 class FileEdits:
-    """What the driver's files add to every container: the same for all GPUs, so it is made once."""
+    """What the driver's files add to every container: the same for all GPUs, so it is made once.
 
-    mounts: tuple[Mapping[str, Any], ...]
-    hooks: tuple[Mapping[str, Any], ...]
+    ``members`` is JSON text: members of an object, each with a comma before it, or nothing.
+    """
+
+    members: str
 
 
 def file_edits(files: DriverFiles, host: HostPaths) -> FileEdits:
     """The mounts and hooks for the driver's files."""
-    return FileEdits(tuple(_mounts(files, host)), tuple(_hooks(files, host)))
+    edits = {"mounts": _mounts(files, host), "hooks": _hooks(files, host)}
+    return FileEdits("".join(f',"{name}":{_json(value)}' for name, value in edits.items() if value))
 
 
 def build_spec(
@@ -68,8 +71,6 @@ def build_spec(
         # void: the NVIDIA container runtime must not add what an image's variable asks for.
         "env": ["NVIDIA_VISIBLE_DEVICES=void"],
         "deviceNodes": [_node(node, host) for node in control],
-        "mounts": files.mounts,
-        "hooks": files.hooks,
     }
     spec: dict[str, Any] = {
         "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
@@ -80,10 +81,15 @@ def build_spec(
             }
             for device in devices
         ],
-        "containerEdits": {key: value for key, value in edits.items() if value},
+        "containerEdits": edits,
     }
-    spec = {"cdiVersion": lowest_version(spec), **spec}
-    return json.dumps(spec, separators=(",", ":")).encode() + b"\n"
+    text = _json({"cdiVersion": lowest_version(spec), **spec})
+    # containerEdits stands last, so that the files' part goes in before the two closing braces.
+    return f"{text[:-2]}{files.members}}}}}\n".encode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def lowest_version(spec: Mapping[str, Any]) -> str:

@@ -26,18 +26,18 @@ class DeviceNode:
     minor: int
 
 
+@dataclass(frozen=True, slots=True)
 class DeviceFolder:
-    """The device nodes below a driver root that has a ``dev`` of its own, else those of the node."""
+    """The device nodes in ``<root>/dev``; ``root`` is empty or a path without a slash at its end."""
 
-    def __init__(self, driver_root: Path) -> None:
-        self._driver_root = str(driver_root).rstrip("/")
+    root: str
 
-    @property
-    def root(self) -> str:
-        """The folder whose ``dev`` is used, without a slash at its end: a driver container's when it
-        has the control node, else that of the node."""
-        own = os.path.exists(f"{self._driver_root}/dev/nvidiactl")  # noqa: PTH110 - on every prepare
-        return self._driver_root if own else ""
+    @classmethod
+    def below(cls, driver_root: Path) -> DeviceFolder:
+        """The nodes below a driver root that has the control node, else those of the node itself."""
+        root = str(driver_root).rstrip("/")
+        own = os.path.exists(f"{root}/dev/nvidiactl")  # noqa: PTH110 - on every prepare
+        return cls(root if own else "")
 
     def find(self, path: str) -> DeviceNode | None:
         """The character device at the absolute ``path``, or None when there is none."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -81,7 +80,7 @@ class DriverRoot:
 
     def __init__(self, root: Path) -> None:
         self.path = root
-        self._watched = [os.path.join(root, folder) for folder in _watched()]  # noqa: PTH118 - see _stamp
+        self._watched: tuple[str, ...] = ()
         self._stamp: tuple[tuple[int, int] | None, ...] = ()
         self._files: DriverFiles | None = None
 
@@ -90,11 +89,13 @@ class DriverRoot:
 
         Raises NodeIncomplete when no driver library is there: the driver is not installed, or not yet.
         """
-        stamp = tuple(map(_stamp, self._watched))
         files = self._files
-        if files is None or stamp != self._stamp:
+        if files is None or tuple(map(_stamp, self._watched)) != self._stamp:
+            # The stamps come first: what changes while the files are looked for is looked for again.
+            watched = _watched(self.path)
+            stamp = tuple(map(_stamp, watched))
             files = self._find()
-            self._files, self._stamp = files, stamp
+            self._files, self._watched, self._stamp = files, watched, stamp
         return files
 
     def _find(self) -> DriverFiles:
@@ -164,19 +165,21 @@ class DriverRoot:
         return found
 
 
-def _watched() -> Iterator[str]:
-    """The folders whose change means that the driver's files may have changed."""
-    for folder in LIBRARY_FOLDERS:
-        yield folder
-        yield f"{folder}/vdpau"
-    yield from BINARY_FOLDERS
-    yield "lib/firmware/nvidia"
-    for socket in SOCKETS:
-        yield str(PurePosixPath(socket).parent)
+def _watched(root: Path) -> tuple[str, ...]:
+    """The folders whose change means that the driver's files may have changed.
+
+    Those that are there, and of those that are not the nearest one above them: it changes when they come.
+    """
+    wanted = [root / folder for folder in LIBRARY_FOLDERS]
+    wanted += [folder / "vdpau" for folder in wanted]
+    wanted += [root / folder for folder in (*BINARY_FOLDERS, "lib/firmware/nvidia")]
+    wanted += [(root / socket).parent for socket in SOCKETS]
+    nearest = (next(f for f in (folder, *folder.parents) if f.is_dir() or f == root) for folder in wanted)
+    return tuple(dict.fromkeys(map(str, nearest)))
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
-    """Inode and time of a folder; os.stat on text, since every prepare asks for some forty of them."""
+    """Inode and time of a folder; os.stat on text, since every prepare asks for some ten of them."""
     try:
         status = os.stat(path)  # noqa: PTH116 - see above
     except OSError:

@@ -24,7 +24,6 @@ class GpuSpecs:
         self._discovery = discovery
         self._sysfs_root = sysfs_root
         self._driver_root = driver_root
-        self._nodes = DeviceFolder(driver_root.path)
         self._host = host
         self._made: tuple[DriverFiles, FileEdits] | None = None
 
@@ -38,16 +37,17 @@ class GpuSpecs:
         Raises HardwareChanged when a GPU is not the one that the journal names, NodeIncomplete when a
         device node or the driver's libraries are missing.
         """
+        nodes = DeviceFolder.below(self._driver_root.path)
         cdi_devices = []
         for held in devices:
             identity = identities[held.pci]
             if held.uuid != identity.uuid:
                 raise changed_board(held.device, held.uuid, identity.uuid)
             names = drm_nodes(self._sysfs_root, PciAddress.parse(held.pci))
-            found = (self._nodes.find(f"/dev/dri/{name}") for name in names)
+            found = (nodes.find(f"/dev/dri/{name}") for name in names)
             drm = tuple(node for node in found if node is not None)
-            cdi_devices.append(CdiDevice(held.cdi_device, (self._nodes.require_gpu(identity.minor), *drm)))
-        return build_spec(cdi_devices, self._nodes.control(), self._file_edits(), self._host)
+            cdi_devices.append(CdiDevice(held.cdi_device, (nodes.require_gpu(identity.minor), *drm)))
+        return build_spec(cdi_devices, nodes.control(), self._file_edits(), self._host)
 
     def _file_edits(self) -> FileEdits:
         files = self._driver_root.files()

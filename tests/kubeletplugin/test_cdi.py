@@ -116,7 +116,7 @@ def test_a_missing_node_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").symlink_to("/dev/null")
     (tmp_path / "dev/nvidia-uvm").write_text("a plain file is no device")
-    nodes = DeviceFolder(tmp_path)
+    nodes = DeviceFolder.below(tmp_path)
 
     with pytest.raises(NodeIncomplete, match=r"/dev/nvidia-uvm is missing below .*run nvidia-modprobe"):
         nodes.control()

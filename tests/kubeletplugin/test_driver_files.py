@@ -84,6 +84,22 @@ def test_no_driver_is_an_error_with_the_way_out(tmp_path: Path) -> None:
         DriverRoot(tmp_path).files()
 
 
+def test_a_folder_that_comes_later_is_noticed(tmp_path: Path) -> None:
+    install(tmp_path, "580.65.06")
+    root = DriverRoot(tmp_path)
+    assert root.files().binaries == ()
+
+    (tmp_path / "usr/bin").mkdir()
+    (tmp_path / "usr/bin/nvidia-smi").touch()
+    assert root.files().binaries == ("/usr/bin/nvidia-smi",)
+    (tmp_path / LIB / "vdpau").mkdir()
+    (tmp_path / LIB / "vdpau/libvdpau_nvidia.so.580.65.06").touch()
+    assert f"/{LIB}/vdpau/libvdpau_nvidia.so.580.65.06" in root.files().libraries
+    (tmp_path / "lib/firmware/nvidia/580.65.06").mkdir(parents=True)
+    (tmp_path / "lib/firmware/nvidia/580.65.06/gsp_tu10x.bin").touch()
+    assert root.files().firmware == ("/lib/firmware/nvidia/580.65.06/gsp_tu10x.bin",)
+
+
 def test_an_upgrade_is_noticed_without_a_restart(tmp_path: Path) -> None:
     root = DriverRoot(tmp_path)
     with pytest.raises(NodeIncomplete):
