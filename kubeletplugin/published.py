@@ -6,9 +6,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
+from driver.log import get_logger
+
+_log = get_logger(__name__)
 
 
 class PublishedDevices:
@@ -45,4 +49,14 @@ def follow_slices(
 ) -> Reflector:
     """The reflector that feeds ``published`` from the slices of this node and driver; not yet running."""
     fields = {"spec.nodeName": node, "spec.driver": driver}
-    return Reflector(client, Selection(RESOURCE_SLICES, fields, {}), stop, on_event=published.take)
+    return Reflector(
+        client,
+        Selection(RESOURCE_SLICES, fields, {}),
+        stop,
+        on_event=published.take,
+        on_failure=_log_failure,
+    )
+
+
+def _log_failure(error: ApiError, wait_seconds: float) -> None:
+    _log.warning("slices not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))

@@ -1,0 +1,39 @@
+"""What the node's slices say of a device is remembered, also while a kubelet restart wiped them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeletplugin.published import PublishedDevices
+
+
+def slice_with(**uuids: str) -> dict[str, Any]:
+    devices = [{"name": name, "attributes": {"uuid": {"string": uuid}}} for name, uuid in uuids.items()]
+    return {"spec": {"devices": devices}}
+
+
+def test_the_last_published_uuid_counts() -> None:
+    published = PublishedDevices()
+    assert published.uuid_of("a") is None
+
+    published.take("ADDED", slice_with(a="GPU-1", b="GPU-2"))
+    published.take("MODIFIED", slice_with(a="GPU-3"))
+
+    assert (published.uuid_of("a"), published.uuid_of("b")) == ("GPU-3", "GPU-2")
+
+
+def test_a_wiped_slice_is_not_forgotten() -> None:
+    published = PublishedDevices()
+    published.take("ADDED", slice_with(a="GPU-1"))
+    published.take("DELETED", slice_with(a="GPU-1"))
+
+    assert published.uuid_of("a") == "GPU-1"
+
+
+def test_slices_of_another_form_are_passed_over() -> None:
+    published = PublishedDevices()
+    for odd in ({}, {"spec": {}}, {"spec": {"devices": None}}, {"spec": {"devices": [{"name": "a"}]}}):
+        published.take("ADDED", odd)
+    published.take("ADDED", {"spec": {"devices": [{"name": "a", "attributes": {"uuid": {"int": 3}}}]}})
+
+    assert published.uuid_of("a") is None
