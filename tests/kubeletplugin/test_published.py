@@ -32,7 +32,13 @@ def test_a_wiped_slice_is_not_forgotten() -> None:
 
 def test_slices_of_another_form_are_passed_over() -> None:
     published = PublishedDevices()
-    for odd in ({}, {"spec": {}}, {"spec": {"devices": None}}, {"spec": {"devices": [{"name": "a"}]}}):
+    odd_ones: tuple[dict[str, Any], ...] = (
+        {},
+        {"spec": {}},
+        {"spec": {"devices": None}},
+        {"spec": {"devices": [{"name": "a"}]}},
+    )
+    for odd in odd_ones:
         published.take("ADDED", odd)
     published.take("ADDED", {"spec": {"devices": [{"name": "a", "attributes": {"uuid": {"int": 3}}}]}})
 
