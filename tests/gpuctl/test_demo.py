@@ -39,11 +39,19 @@ def processes_that_name(text: str) -> list[str]:
     return found
 
 
+# As from a terminal: a test run in the background hands an ignored SIGINT down to its children.
+GPUCTL = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("gpuctl", run_name="__main__", alter_sys=True)
+"""
+
+
 def demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     # A user's own settings must not reach the demo's processes: this rules file does not exist.
     own = {"TMPDIR": str(folder), "GPU_DRA_CONFIG": "/missing/rules.yaml", "COLUMNS": "80"}
     return subprocess.Popen(
-        [sys.executable, "-m", "gpuctl", "demo", *arguments],
+        [sys.executable, "-c", GPUCTL, "demo", *arguments],
         cwd=PROJECT,
         env={**os.environ, **own, **environment},
         stdout=subprocess.PIPE,
