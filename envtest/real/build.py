@@ -58,7 +58,7 @@ def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Where built binaries are kept (XDG base directory specification)."""
-    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/root"), ".cache")
+    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
     return Path(base, "gpu-dra", "envtest")
 
 
