@@ -217,6 +217,9 @@ def test_plugin_kubeconfig_has_the_plugins_rights_only(installed_cluster: RealCl
         with pytest.raises(ApiRefused) as caught:
             plugin.request(method, forbidden, body)
         assert caught.value.status == 403
+    with pytest.raises(ApiRefused) as caught:
+        plugin.patch(f"{paths.resource_claim('nonesuch')}/status", {})
+    assert caught.value.status == 403
 
 
 def test_audit_tells_who_wrote_what(real_cluster: RealCluster) -> None:
