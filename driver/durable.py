@@ -38,20 +38,9 @@ def fsync_folder(folder: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the file at ``path`` by ``data`` so that from then on it stays, whatever happens.
+    """Replace the file at ``path`` by ``data`` so that after a crash either the old or the new is there.
 
-    Raises StorageError; then the old file is untouched, or only the folder could not be synced.
-    """
-    replace_whole(path, data, mode)
-    with _storage_errors(path, "writing"):
-        fsync_folder(path.parent)
-
-
-def replace_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the file at ``path`` by ``data`` so that always the old or the new is there, never a part.
-
-    After a power cut it may be the old one again: for what a reboot makes void anyway. Raises
-    StorageError, with the old file untouched.
+    Raises StorageError, with the old file untouched.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-{os.urandom(6).hex()}")
     with _storage_errors(path, "writing"):
@@ -67,6 +56,7 @@ def replace_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+        fsync_folder(path.parent)
 
 
 def remove_durably(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from driver.durable import replace_whole
+from driver.durable import write_durably
 from driver.errors import StorageError
 from driver.names import CDI_CLASS, CDI_VENDOR, cdi_spec_file_name, is_safe_uid
 
@@ -29,11 +29,8 @@ class CdiStore:
             raise StorageError(f"reading {path} failed: {error.strerror}", "check the disk") from error
 
     def write(self, uid: str, spec: bytes) -> None:
-        """Write a claim's spec, whole or not at all. Raises StorageError.
-
-        After a power cut it may be gone: then the claim is prepared anew, and so is its spec.
-        """
-        replace_whole(self._folder / cdi_spec_file_name(uid), spec, 0o644)
+        """Write a claim's spec durably. Raises StorageError."""
+        write_durably(self._folder / cdi_spec_file_name(uid), spec, 0o644)
 
     def remove(self, uid: str) -> None:
         """Remove a claim's spec if it is there. Raises StorageError.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from driver.durable import TEMPORARY_PREFIX, remove_durably, replace_whole, write_durably
+from driver.durable import TEMPORARY_PREFIX, remove_durably, write_durably
 from driver.errors import StorageError
 from driver.names import is_safe_uid
 from kubeletplugin.entry import Entry, MalformedEntry, decode, encode
@@ -85,17 +85,6 @@ class Journal:
             self._remember(entry, _stamp(path))
             if not entry.holds:
                 self._released.notify_all()
-
-    def finish(self, entry: Entry) -> None:
-        """Replace the entry that ``put`` wrote for this claim. Raises StorageError; then nothing changed.
-
-        After a power cut the one before may be back. That costs nothing: what it holds is the same, and
-        another boot prepares every claim anew.
-        """
-        path = self._path(entry.uid)
-        replace_whole(path, encode(entry))
-        with self._lock:
-            self._remember(entry, _stamp(path))
 
     def forget(self, uid: str) -> None:
         """Remove an entry. Raises StorageError; then nothing has changed."""

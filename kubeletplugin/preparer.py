@@ -224,7 +224,7 @@ class Preparer:
             changed_ns=boottime_ns(),
             spec_sha256=hashlib.sha256(spec).hexdigest(),
         )
-        self._journal.finish(done)
+        self._journal.put(done)
         self._ports.step("committed")
         return done
 

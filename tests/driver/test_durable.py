@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.durable import remove_durably, replace_whole, write_durably
+from driver.durable import remove_durably, write_durably
 from driver.errors import StorageError
 
 
@@ -36,18 +36,6 @@ def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_litter(tmp_path: Pa
 def test_a_missing_folder_is_named_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"see that the folder .*gone exists"):
         write_durably(tmp_path / "gone" / "file", b"")
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "entry.json"
-    write_durably(path, b"old")
-
-    replace_whole(path, b"new", 0o644)
-    with pytest.raises(StorageError):
-        replace_whole(tmp_path / "gone" / "entry.json", b"never")
-
-    assert path.read_bytes() == b"new"
-    assert os.listdir(tmp_path) == ["entry.json"]
 
 
 def test_removing_what_is_not_there_is_fine(tmp_path: Path) -> None:
