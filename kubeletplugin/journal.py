@@ -78,7 +78,7 @@ class Journal:
             return len(self._holding)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry durably, then remember it. Raises StorageError; then nothing has changed."""
+        """Write an entry durably, then remember it. Raises StorageError; then what is remembered stays."""
         path = self._path(entry.uid)
         write_durably(path, encode(entry))
         with self._lock:
