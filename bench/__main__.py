@@ -81,14 +81,14 @@ def rows(floor: Latency, ours: Latency, start: float, back: float, rss: tuple[fl
 
 @contextmanager
 def floor_plugin(driver: DriverNode, spec: bytes) -> Iterator[Plugin]:
-    """The floor, running in the cluster beside the driver and writing to the same disk."""
+    """The floor, running in the cluster beside the driver and writing to the same disk and CDI folder."""
     with tempfile.TemporaryDirectory(prefix="floor-", dir=driver.folder) as name:
         folder = Path(name)
         (folder / "spec").write_bytes(spec)
         kubeconfig = driver.cluster.service_account_kubeconfig("gpu-dra-kubeletplugin", driver.node.name)
         command = (
             *(sys.executable, "-m", "bench.floor", str(folder / "f.sock"), str(kubeconfig), str(folder)),
-            str(folder / "spec"),
+            *(str(driver.node.cdi_dir), str(folder / "spec")),
         )
         process = driver.cluster.processes.start("floor", command, {"PYTHONPATH": str(PACKAGE_ROOT)})
         plugin = Plugin(folder / "f.sock")

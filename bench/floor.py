@@ -29,8 +29,11 @@ SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 class Floor:
     """The two calls."""
 
-    def __init__(self, kubeconfig: Path, folder: Path, spec: bytes) -> None:
-        """Write below ``folder``; ``spec`` has the size that a real spec has."""
+    def __init__(self, kubeconfig: Path, folder: Path, cdi_dir: Path, spec: bytes) -> None:
+        """Keep the journal in ``folder``; ``spec`` has the size that a real spec has.
+
+        ``cdi_dir`` is the folder that the container runtime watches, as any plugin has to write there.
+        """
         config = yaml.safe_load(kubeconfig.read_text())
         self._token = config["users"][0]["user"]["token"]
         cluster = config["clusters"][0]["cluster"]
@@ -38,7 +41,7 @@ class Floor:
         self._pool = urllib3.PoolManager(
             maxsize=32, ca_certs=cluster.get("certificate-authority"), timeout=10
         )
-        self._folder, self._spec = folder, spec
+        self._folder, self._cdi_dir, self._spec = folder, cdi_dir, spec
 
     def prepare(
         self, request: pb.NodePrepareResourcesRequest, _context: grpc.ServicerContext
@@ -55,7 +58,7 @@ class Floor:
             results = stored["status"]["allocation"]["devices"]["results"]
             entry = json.dumps(stored["status"]).encode()
             write_durably(self._folder / f"{claim.uid}.json", entry)
-            write_durably(self._folder / f"cdi-{claim.uid}.json", self._spec)
+            write_durably(self._spec_path(claim.uid), self._spec, 0o644)
             write_durably(self._folder / f"{claim.uid}.json", entry)
             for result in results:
                 answer.claims[claim.uid].devices.add(
@@ -72,15 +75,18 @@ class Floor:
         """Remove the spec, note it in the journal."""
         answer = pb.NodeUnprepareResourcesResponse()
         for claim in request.claims:
-            (self._folder / f"cdi-{claim.uid}.json").unlink(missing_ok=True)
+            self._spec_path(claim.uid).unlink(missing_ok=True)
             write_durably(self._folder / f"{claim.uid}.json", b"{}")
             answer.claims[claim.uid].error = ""
         return answer
 
+    def _spec_path(self, uid: str) -> Path:
+        return self._cdi_dir / f"floor-claim_{uid}.json"
 
-def main(socket: str, kubeconfig: str, folder: str, spec: str) -> None:
+
+def main(socket: str, kubeconfig: str, folder: str, cdi_dir: str, spec: str) -> None:
     """Serve until SIGTERM."""
-    floor = Floor(Path(kubeconfig), Path(folder), Path(spec).read_bytes())
+    floor = Floor(Path(kubeconfig), Path(folder), Path(cdi_dir), Path(spec).read_bytes())
     server = grpc.server(ThreadPoolExecutor(32))
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "NodePrepareResources": grpc.unary_unary_rpc_method_handler(

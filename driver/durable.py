@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from driver.errors import StorageError
@@ -28,7 +28,7 @@ def _storage_errors(path: Path, doing: str) -> Iterator[None]:
         ) from error
 
 
-def fsync_folder(folder: Path) -> None:
+def fsync_folder(folder: str | Path) -> None:
     """Make renames and removals inside ``folder`` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -37,26 +37,37 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte; a disk that is nearly full may take a part only, and then refuses the rest."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
 def write_durably(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace the file at ``path`` by ``data`` so that after a crash either the old or the new is there.
 
     Raises StorageError, with the old file untouched.
     """
-    temporary = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-{os.urandom(6).hex()}")
+    # Text rather than paths: every claim comes here three times.
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{os.urandom(6).hex()}")  # noqa: PTH118
     with _storage_errors(path, "writing"):
         try:
             descriptor = os.open(
                 temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode
             )
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
+            try:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, path)  # noqa: PTH104
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)  # noqa: PTH108
             raise
-        fsync_folder(path.parent)
+        fsync_folder(folder or os.curdir)
 
 
 def remove_durably(path: Path) -> None:

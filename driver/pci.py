@@ -73,7 +73,7 @@ def bound_driver(sysfs_root: Path, pci: PciAddress) -> str | None:
 def drm_nodes(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
     """The names of the function's nodes below /dev/dri: ``card1``, ``renderD129``; sorted."""
     try:
-        names = [entry.name for entry in (_function(sysfs_root, pci) / "drm").iterdir()]
+        names = os.listdir(f"{sysfs_root}/bus/pci/devices/{pci}/drm")  # noqa: PTH208 - on every prepare
     except OSError:
         return ()
     return tuple(sorted(name for name in names if _DRM_NODE.match(name)))

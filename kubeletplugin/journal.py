@@ -175,5 +175,5 @@ def _is_entry(name: str) -> bool:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    status = path.stat()
+    status = os.stat(path)  # noqa: PTH116 - on every write
     return status.st_ino, status.st_mtime_ns, status.st_size
