@@ -9,6 +9,9 @@ import click
 from driver.errors import DriverError
 from envtest.real.errors import ClusterError
 from gpuctl.demo_command import demo
+from gpuctl.plan_command import plan
+from gpuctl.status_command import status
+from gpuctl.topology_command import topology
 
 
 @click.group()
@@ -16,7 +19,8 @@ def commands() -> None:
     """See how GPUs are offered and handed out in Kubernetes."""
 
 
-commands.add_command(demo)
+for command in (demo, plan, status, topology):
+    commands.add_command(command)
 
 
 def main() -> None:

@@ -16,7 +16,10 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """A published GPU and the pods that hold it; what the slice does not say is None."""
+    """A published GPU and the pods that hold it; what the slice does not say is None.
+
+    ``form`` is the attribute ``type``: ``gpu`` for a whole one.
+    """
 
     device: str
     index: int | None
@@ -26,6 +29,9 @@ class GpuFacts:
     memory_bytes: int | None
     nvlink_island: str | None
     nvlink_peers: tuple[int, ...]
+    pcie_root: str | None = None
+    form: str | None = None
+    taints: tuple[str, ...] = ()
     held_by: tuple[str, ...] = ()
 
     @property
@@ -71,6 +77,11 @@ def _facts(listed: Mapping[str, Any]) -> GpuFacts:
         memory_bytes=None if memory is None else int(parse_quantity(memory["value"])),
         nvlink_island=value("nvlinkDomain"),
         nvlink_peers=tuple(map(int, peers.split(","))) if peers else (),
+        pcie_root=value("resource.kubernetes.io/pcieRoot"),
+        form=value("type"),
+        taints=tuple(
+            f"{taint['key']}={taint.get('value', '')}:{taint['effect']}" for taint in listed.get("taints", ())
+        ),
     )
 
 

@@ -53,7 +53,7 @@ def test_a_published_gpu_is_read_with_its_holders() -> None:
             24 * 2**30,
             "nvlink-a",
             (1, 3),
-            ("a", "b"),
+            held_by=("a", "b"),
         ),
     )
 

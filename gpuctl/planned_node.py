@@ -1,0 +1,71 @@
+"""Works out what a node would publish from a machine's description, without a cluster and without a GPU.
+
+It goes the controller's own way: NVML, sysfs, inventory, offers, slices.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.plan import generate_name
+from driver.config import NodeConfig, load_config
+from driver.inventory import Discovery
+from driver.model import Inventory
+from driver.names import DRIVER_NAME, checked_node_name, pool_name
+from driver.nvml.deadline import Guard
+from driver.nvml.driver_root import build_sysfs
+from driver.nvml.fake_machine import FakeMachine
+from driver.offers import node_offers
+from driver.slices import lay_out
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """A node's inventory, the slices that it would publish, and what it would keep back and why."""
+
+    inventory: Inventory
+    slices: tuple[Object, ...]
+    withheld: dict[str, str]
+
+    def as_list(self) -> Object:
+        """The slices as a List that kubectl applies."""
+        return {"apiVersion": "v1", "kind": "List", "items": list(self.slices)}
+
+
+def plan_node(machine: str, node: str, config: Path | None) -> PlannedNode:
+    """What the node would publish; ``machine`` is a shipped machine's name or a machine file.
+
+    Raises ConfigError for a machine, a node's name or a node configuration that cannot be used.
+    """
+    checked_node_name(node)
+    rules = load_config(config) if config else None
+    fake = FakeMachine.open(machine)
+    with tempfile.TemporaryDirectory(prefix="gpuctl-plan-") as folder:
+        discovery = Discovery(fake.nvml(), build_sysfs(Path(folder), fake), Guard())
+        try:
+            inventory = discovery.snapshot()
+        finally:
+            discovery.close()
+    return _planned(inventory, node, rules)
+
+
+def _planned(inventory: Inventory, node: str, rules: NodeConfig | None) -> PlannedNode:
+    offers = node_offers(inventory, rules)
+    layout = lay_out(offers.devices, pool=pool_name(node), node=node)
+    slices = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": generate_name(index, DRIVER_NAME, node).removesuffix("-")},
+            "spec": {**spec, "pool": {**spec["pool"], "generation": 1}},
+        }
+        for index, spec in enumerate(layout.specs)
+    ]
+    withheld = {str(held.gpu.pci): held.reason for held in offers.withheld}
+    withheld |= {held.device.name: "; ".join(held.reasons) for held in layout.rejected}
+    return PlannedNode(inventory, tuple(slices), withheld)

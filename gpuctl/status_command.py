@@ -1,0 +1,67 @@
+"""The command ``gpuctl status``: nodes, GPUs, what is allocated or free by tier, and what is unwell."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpuctl.cluster_view import ClusterView, kubeconfig_option
+from gpuctl.fleet import fleet
+from gpuctl.output import emit, output_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuctl.fleet import NodeState
+
+UNWELL_EXIT_CODE = 3
+
+
+@click.command()
+@kubeconfig_option
+@output_option
+def status(kubeconfig: Path | None, output: str) -> None:
+    """Show the nodes with GPUs: what is allocated or free by tier, and what is unwell.
+
+    Exit codes: 0 when all is well, 3 when a device is tainted or a pool cannot be used, 1 for a cluster that
+    cannot be reached, 2 for a wrong command line.
+    """
+    view = ClusterView.connect(kubeconfig)
+    nodes = fleet(view.slices(), view.claims())
+    emit(output, {"nodes": [asdict(node) for node in nodes]}, lambda: _picture(nodes))
+    if any(node.unwell or node.pool_problem for node in nodes):
+        click.get_current_context().exit(UNWELL_EXIT_CODE)
+
+
+def _picture(nodes: Sequence[NodeState]) -> RenderableType:
+    if not nodes:
+        return Text("no node publishes GPUs of this driver")
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("node", "GPU", "tier"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("devices", "allocated", "free", "unwell", "claims"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for node in nodes:
+        for tier, count in sorted(node.tiers.items()):
+            numbers = (count.devices, count.allocated, count.free, count.unwell, count.claims)
+            table.add_row(node.name, node.product or "-", tier, *map(str, numbers))
+        if not node.tiers:
+            table.add_row(node.name, "-", "nothing offered")
+    lines = [
+        f"{node.name}: nothing of this pool can be allocated: {node.pool_problem}"
+        for node in nodes
+        if node.pool_problem
+    ]
+    lines += [
+        f"{node.name}: {device.device} is unwell: {', '.join(device.taints)}"
+        for node in nodes
+        for device in node.unwell
+    ]
+    return Group(table, Text("\n".join(lines)) if lines else Text("all is well"))

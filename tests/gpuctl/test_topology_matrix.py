@@ -1,0 +1,84 @@
+"""The topology of a node is drawn in the terms of nvidia-smi, from what the node publishes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from driver.errors import ConfigError
+from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
+from gpuctl.node_picture import published_gpus
+from gpuctl.planned_node import plan_node
+from gpuctl.topology_matrix import Matrix, matrix_of
+
+
+def matrix(machine: str) -> Matrix:
+    return matrix_of(published_gpus(plan_node(machine, "node", None).slices, ()))
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(commands, ["topology", *arguments], catch_exceptions=False)
+
+
+def test_the_hybrid_cube_mesh_has_links_to_four_of_seven() -> None:
+    paths = matrix("dgx1-v100").paths
+
+    assert paths[0] == ("X", "NV", "NV", "NV", "NV", "SYS", "SYS", "SYS")
+    assert paths[7] == ("SYS", "SYS", "SYS", "NV", "NV", "NV", "NV", "X")
+
+
+def test_gpus_without_links_are_told_apart_by_host_bridge_and_numa_node() -> None:
+    found = matrix("l40s-octo")
+
+    for one, row in zip(found.gpus, found.paths, strict=True):
+        for other, path in zip(found.gpus, row, strict=True):
+            if one.device == other.device:
+                expected = "X"
+            elif one.pcie_root == other.pcie_root:
+                expected = "PHB"
+            else:
+                expected = "NODE" if one.numa_node == other.numa_node else "SYS"
+            assert path == expected
+    assert {path for row in found.paths for path in row} >= {"X", "SYS"}
+
+
+def test_what_is_not_published_is_not_guessed() -> None:
+    devices = [{"name": name, "attributes": {"type": {"string": "gpu"}}} for name in ("a", "b")]
+
+    found = matrix_of(published_gpus([{"spec": {"devices": devices}}], ()))
+
+    assert found.paths == (("X", "-"), ("-", "X"))
+
+
+def test_every_matrix_is_symmetric() -> None:
+    for machine in ("dgx-a100", "a30-quad", "gb200-tray", "dgx2"):
+        paths = matrix(machine).paths
+        assert paths == tuple(zip(*paths, strict=True))
+
+
+def test_a_node_of_a_cluster_is_read_through_a_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with EmbeddedApiServer() as server:
+        for name in ("node-a", "node-b"):
+            for item in plan_node("a30-quad", name, None).slices:
+                server.create("/apis/resource.k8s.io/v1/resourceslices", item)
+        kubeconfig = server.write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")
+
+        told = json.loads(run("node-b", "--kubeconfig", str(kubeconfig), "-o", "json").output)
+        drawn = run("node-b", "--kubeconfig", str(kubeconfig)).output
+        with pytest.raises(ConfigError, match="node-c publishes no GPU"):
+            run("node-c", "--kubeconfig", str(kubeconfig))
+
+    assert told["node"] == "node-b"
+    assert [gpu["index"] for gpu in told["gpus"]] == [0, 1, 2, 3]
+    assert told["gpus"][0]["paths"]["gpu-0000-65-00-0"] == "NV"
+    assert "A (0-1)" in drawn
+    assert "NVLinks, straight or through NVSwitches" in drawn
+
+
+def test_a_node_and_a_machine_at_once_are_a_wrong_command_line() -> None:
+    assert run("node-a", "--machine", "t4").exit_code == 2
+    assert run().exit_code == 2
