@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test check cluster-test bench proto go lock format clean
+.PHONY: help demo test check cluster-test bench fuzz proto go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -41,6 +41,9 @@ cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETE
 
 bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
+
+fuzz: $(STAMP) ## Compare random cases with Kubernetes' own answers: ORACLE=path [CASES=n] [SEED=n]
+	$(BIN)/python -m fuzz run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
 
 proto: $(STAMP) ## Generate the stubs of proto/ anew
 	$(BIN)/python -m proto.generate

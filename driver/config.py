@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import yaml
 
-from driver.cel import compile_predicate, holds
+from driver.cel.predicate import compile_predicate, holds
 from driver.errors import ConfigError
 from driver.model import Gpu
 

@@ -1,0 +1,1 @@
+"""CEL, as far as Kubernetes and the node configuration use it."""
