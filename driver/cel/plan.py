@@ -1,0 +1,322 @@
+"""Turns a checked tree into closures that evaluate it (cel-go, interpreter/planner.go)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from driver.cel.attributes import Attribute, Choice, Path, Step, evaluator, resolver
+from driver.cel.calls import callee, planned_call, text_equality
+from driver.cel.checker import TypeInvalid, Variable
+from driver.cel.conversions import NAMES
+from driver.cel.folds import PlannedFold, accumulator_reader, bind, gathering, over_items
+from driver.cel.frame import COST, DEVICE, FIRST_SLOT, Evaluate, Frame
+from driver.cel.library_regex import compiled
+from driver.cel.library_values import Optional
+from driver.cel.operators import surely_equal
+from driver.cel.syntax import ACCUMULATOR, UNUSED, Call, Fold, Ident, ListLiteral, Literal, MapLiteral, Node, Select
+from driver.cel.types import CelError, Type
+
+_LIST_UNITS = 10
+_MAP_UNITS = 30
+_PARSERS = frozenset(("quantity", "semver", "ip", "cidr", "url"))
+_PATTERN_FUNCTIONS = frozenset(("matches", "find", "findAll"))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that is known before anything runs; it costs nothing."""
+
+    value: Any
+
+
+Plan = Constant | Path | Choice | Evaluate
+
+
+class Planner:
+    """Plans one tree; ``slots`` is how long a frame has to be."""
+
+    def __init__(self) -> None:
+        self.slots = FIRST_SLOT
+        self._readers: dict[Variable, Evaluate] = {}
+
+    def planned(self, node: Node) -> Evaluate:
+        """What evaluates a part. Raises TypeInvalid when a constant in it is wrong."""
+        return _evaluate(self._plan(node))
+
+    def _plan(self, node: Node) -> Plan:
+        match node:
+            case Literal():
+                return Constant(node.value)
+            case Ident():
+                return self._ident(node)
+            case Select():
+                return self._select(node)
+            case Call():
+                return self._call(node)
+            case ListLiteral():
+                return self._list(node)
+            case MapLiteral():
+                return self._map(node)
+            case Fold():
+                return self._fold(node)
+        raise TypeInvalid("an unknown kind of expression")
+
+    def _ident(self, node: Ident) -> Plan:
+        variable = node.variable
+        if isinstance(variable, Type):
+            return Constant(variable)
+        assert isinstance(variable, Variable)
+        if variable.slot < 0:
+            return Path(_read_slot(DEVICE), device=True)
+        return Path(self._readers.get(variable) or _read_slot(variable.slot))
+
+    def _select(self, node: Select) -> Plan:
+        if node.constant is not None:
+            return Constant(node.constant)
+        attribute = _attribute(self._plan(node.operand))
+        attribute = attribute.followed_by(Step(node.field, test=node.test_only))
+        return evaluator(attribute, units=0) if node.test_only else attribute
+
+    def _call(self, node: Call) -> Plan:
+        plans = [self._plan(argument) for argument in node.all_arguments()]
+        match node.function:
+            case "_&&_":
+                return _all_true([_evaluate(plan) for plan in plans])
+            case "_||_":
+                return _any_true([_evaluate(plan) for plan in plans])
+            case "_?_:_":
+                return Choice(_evaluate(plans[0]), _attribute(plans[1]), _attribute(plans[2]))
+            case "_[_]" | "_[?_]" | "_?._":
+                return _attribute(plans[0]).followed_by(_step(plans[1], optional="?" in node.function))
+            case "@not_strictly_false":
+                return _not_strictly_false(_evaluate(plans[0]))
+            case "or" | "orValue" if len(node.overloads) == 1 and node.overloads[0].receiver:
+                return _alternative(_evaluate(plans[0]), _evaluate(plans[1]), node.function == "orValue")
+            case "@in" if len(node.overloads) == 1 and isinstance(plans[1], Constant):
+                member = _membership(plans[0], plans[1].value)
+                if member is not None:
+                    return member
+        if node.function in _PATTERN_FUNCTIONS and isinstance(plans[1], Constant):
+            _check_pattern(plans[1].value)
+        if node.function in NAMES and isinstance(plans[0], Constant):
+            return _folded(node, plans[0].value)
+        call = planned_call(node, [_evaluate(plan) for plan in plans])
+        if node.function == "_==_" and isinstance(plans[1], Constant) and type(plans[1].value) is str:
+            return text_equality(_evaluate(plans[0]), plans[1].value, node.overloads)
+        return _parsed_once(call) if node.function in _PARSERS and isinstance(plans[0], Constant) else call
+
+    def _list(self, node: ListLiteral) -> Plan:
+        plans = [self._plan(element) for element in node.elements]
+        if not node.optional and all(isinstance(plan, Constant) for plan in plans):
+            return Constant(tuple(plan.value for plan in plans if isinstance(plan, Constant)))
+        evaluates = [_evaluate(plan) for plan in plans]
+        optional = node.optional
+
+        def run(frame: Frame) -> Any:
+            frame[COST] += _LIST_UNITS
+            if not optional:
+                return tuple([evaluate(frame) for evaluate in evaluates])
+            elements: list[Any] = []
+            for index, evaluate in enumerate(evaluates):
+                value = evaluate(frame)
+                if index in optional:
+                    elements.extend(_held(value))
+                else:
+                    elements.append(value)
+            return tuple(elements)
+
+        return run
+
+    def _map(self, node: MapLiteral) -> Plan:
+        plans = [(self._plan(key), self._plan(value), optional) for key, value, optional in node.entries]
+        entries = [(_evaluate(key), _evaluate(value), optional) for key, value, optional in plans]
+
+        def run(frame: Frame) -> Any:
+            frame[COST] += _MAP_UNITS
+            made: dict[Any, Any] = {}
+            for key, evaluate, optional in entries:
+                place, value = key(frame), evaluate(frame)
+                held = _held(value) if optional else (value,)
+                try:
+                    if held:
+                        made[place] = held[0]
+                    else:
+                        made.pop(place, None)
+                except TypeError as error:
+                    raise CelError("unsupported key type") from error
+            return made
+
+        constant = all(isinstance(plan, Constant) for key, value, _ in plans for plan in (key, value))
+        if constant and not any(optional for _, _, optional in plans):
+            return Constant(run([0]))
+        return run
+
+    def _slot(self, variable: object) -> int:
+        assert isinstance(variable, Variable)
+        variable.slot = self.slots
+        self.slots += 1
+        return variable.slot
+
+    def _fold(self, node: Fold) -> Plan:
+        accumulator = node.variables["accumulator"]
+        assert isinstance(accumulator, Variable)
+        initial = self._plan(node.initial)
+        items = self.planned(node.items)
+        slot = self._slot(accumulator)
+        gathers = node.accumulator == ACCUMULATOR and isinstance(initial, Constant)
+        first = gathering(initial.value) if gathers and initial.value in ((), {}) else _evaluate(initial)
+        self._readers[accumulator] = accumulator_reader(slot, first)
+        if node.variable == UNUSED:
+            result = self.planned(node.result)
+            return bind(PlannedFold(items, result, result, result, slot, -1, -1))
+        places = [self._slot(node.variables[f"item {name}"]) for name in (node.variable, node.second) if name]
+        condition, step = self.planned(node.condition), self.planned(node.step)
+        result = self.planned(node.result)
+        second = places[1] if node.second else -1
+        return over_items(PlannedFold(items, condition, step, result, slot, places[0], second))
+
+
+def _read_slot(slot: int) -> Evaluate:
+    return lambda frame: frame[slot]
+
+
+def _evaluate(plan: Plan) -> Evaluate:
+    if isinstance(plan, Constant):
+        value = plan.value
+        return lambda _: value
+    if isinstance(plan, Path | Choice):
+        return evaluator(plan)
+    return plan
+
+
+def _attribute(plan: Plan) -> Attribute:
+    return plan if isinstance(plan, Path | Choice) else Path(_evaluate(plan))
+
+
+def _step(plan: Plan, *, optional: bool) -> Step:
+    if isinstance(plan, Constant):
+        if not isinstance(plan.value, str | int | float):
+            raise TypeInvalid(f"{plan.value!r} can be no key")
+        return Step(plan.value, optional=optional)
+    compute = resolver(plan) if isinstance(plan, Path | Choice) else plan
+    return Step(compute=compute, optional=optional)
+
+
+def _all_true(terms: list[Evaluate]) -> Evaluate:
+    def run(frame: Frame) -> bool:
+        failed: CelError | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except CelError as error:
+                failed = failed or error
+                continue
+            if value is False:
+                return False
+            if value is not True:
+                failed = failed or CelError("no such overload")
+        if failed is not None:
+            raise failed
+        return True
+
+    return run
+
+
+def _any_true(terms: list[Evaluate]) -> Evaluate:
+    def run(frame: Frame) -> bool:
+        failed: CelError | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except CelError as error:
+                failed = failed or error
+                continue
+            if value is True:
+                return True
+            if value is not False:
+                failed = failed or CelError("no such overload")
+        if failed is not None:
+            raise failed
+        return False
+
+    return run
+
+
+def _not_strictly_false(term: Evaluate) -> Evaluate:
+    def run(frame: Frame) -> bool:
+        frame[COST] += 1
+        try:
+            return term(frame) is not False
+        except CelError:
+            return True
+
+    return run
+
+
+def _alternative(first: Evaluate, second: Evaluate, unwraps: bool) -> Evaluate:
+    def run(frame: Frame) -> Any:
+        value = first(frame)
+        if not isinstance(value, Optional):
+            raise CelError("no such overload")
+        if value.present:
+            return value.value if unwraps else value
+        return second(frame)
+
+    return run
+
+
+def _membership(plan: Plan, elements: Any) -> Plan | None:
+    """``in`` over a written list of plain values, which costs nothing; None for other lists."""
+    if not isinstance(elements, tuple):
+        return None
+    if not elements:
+        return Constant(False)  # noqa: FBT003 - the value of an expression
+    if not all(isinstance(element, bool | int | float | str) for element in elements):
+        return None
+    evaluate = _evaluate(plan)
+    if all(type(element) is str for element in elements):
+        texts = frozenset(elements)
+        return lambda frame: type(value := evaluate(frame)) is str and value in texts
+    return lambda frame: _is_member(evaluate(frame), elements)
+
+
+def _is_member(value: Any, elements: tuple[Any, ...]) -> bool:
+    return any(surely_equal(value, element) for element in elements)
+
+
+def _check_pattern(pattern: Any) -> None:
+    if isinstance(pattern, str):
+        try:
+            compiled(pattern)
+        except CelError as error:
+            raise TypeInvalid(str(error)) from error
+
+
+def _folded(node: Call, value: Any) -> Constant:
+    try:
+        return Constant(callee(node.function, node.overloads)(value))
+    except CelError as error:
+        raise TypeInvalid(f"{node.function} at character {node.start}: {error}") from error
+
+
+def _parsed_once(call: Evaluate) -> Evaluate:
+    """The value of a call on written text, found now; it costs the same each time."""
+    frame: Frame = [0, 0]
+    try:
+        value = call(frame)
+    except CelError:
+        return call
+    units = frame[COST]
+
+    def run(frame: Frame) -> Any:
+        frame[COST] += units
+        return value
+
+    return run
+
+
+def _held(value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, Optional):
+        raise CelError("cannot initialize an optional element from a value that is not optional")
+    return (value.value,) if value.present else ()
