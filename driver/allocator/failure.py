@@ -1,0 +1,12 @@
+"""The error of an allocation that cannot be decided, as against one that merely does not fit."""
+
+from __future__ import annotations
+
+from driver.errors import DriverError
+
+
+class AllocationFailed(DriverError):
+    """Claims cannot be allocated because an object is wrong or cannot be judged; the scheduler reports it.
+
+    A retry helps where the object changes: a pool that is being updated, a class that is created.
+    """
