@@ -9,7 +9,9 @@ import click
 from driver.errors import DriverError
 from envtest.real.errors import ClusterError
 from gpuctl.demo_command import demo
+from gpuctl.explain.command import explain
 from gpuctl.plan_command import plan
+from gpuctl.simulate_command import simulate
 from gpuctl.status_command import status
 from gpuctl.topology_command import topology
 
@@ -19,7 +21,7 @@ def commands() -> None:
     """See how GPUs are offered and handed out in Kubernetes."""
 
 
-for command in (demo, plan, status, topology):
+for command in (demo, explain, plan, simulate, status, topology):
     commands.add_command(command)
 
 

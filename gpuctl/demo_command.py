@@ -1,9 +1,11 @@
-"""The command ``gpuctl demo``: chooses the cluster, prints the story or its facts, and ends everything."""
+"""The command ``gpuctl demo``: prints the story or its facts, and ends everything that it started."""
 
 from __future__ import annotations
 
 import json
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,8 +14,10 @@ import click
 from rich.console import Console
 
 from driver.errors import DriverError
-from driver.nvml.fake_spec import known_machines, load_machine
-from gpuctl.demo_story import DemoCluster, Narrator, StoryFacts, tell
+from driver.log import configure
+from driver.nvml.fake_spec import load_machine
+from gpuctl.demo_cluster import DemoCluster, Kind
+from gpuctl.demo_story import Narrator, tell
 
 _CLUSTERS = ("embedded", "real")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -35,33 +39,35 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     default="text",
     help="What to print: the story, or its facts for scripts.",
 )
-def demo(machine: str, kind: str, output: str) -> None:
+@click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")
+def demo(machine: str, kind: Kind, output: str, *, keep: bool) -> None:
     """Play how pods get GPUs, on a cluster and a machine that are made for it and gone afterwards.
 
     Needs no GPU. Exit codes: 0 when all came out as it has to, 1 when not, 2 for a wrong command line.
     """
-    cluster = _cluster(machine, kind)
-    console = Console(quiet=output == "json")
-    with _signals_end_it_once() as ending:
-        facts = _play(cluster, Narrator(console), ending)
-    if output == "json":
-        click.echo(json.dumps(asdict(facts), indent=2))
-
-
-def _cluster(machine: str, kind: str) -> DemoCluster:
     try:
         load_machine(machine)
     except DriverError as error:
         raise click.UsageError(str(error)) from error
-    if kind == "embedded":
-        from gpuctl.demo_embedded import EmbeddedDemo
+    configure("warning", sys.stderr)
+    cluster = DemoCluster(kind, machine)
+    console = Console(quiet=output == "json")
+    with _signals_end_it_once() as ending, _closed(cluster, ending), _logs_of_failure(cluster):
+        facts = tell(cluster, Narrator(console))
+        if output == "json":
+            click.echo(json.dumps(asdict(facts), indent=2))
+        if keep:
+            _wait_for_the_end(cluster)
 
-        return EmbeddedDemo(machine)
-    if machine not in known_machines():
-        raise click.UsageError(f"on the real cluster --machine is one of {', '.join(known_machines())}")
-    from gpuctl.demo_real import RealDemo
 
-    return RealDemo(machine)
+def _wait_for_the_end(cluster: DemoCluster) -> None:
+    """Say how to reach the cluster, and wait for Ctrl-C; on stderr, so that stdout stays JSON."""
+    kubeconfig = f"KUBECONFIG={cluster.kubeconfig}"
+    click.echo(f"the cluster runs on until Ctrl-C; try: {kubeconfig} kubectl get resourceslices", err=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        click.echo("ending the cluster", err=True)
 
 
 @contextmanager
@@ -82,14 +88,22 @@ def _signals_end_it_once() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
-def _play(cluster: DemoCluster, narrator: Narrator, ending: Callable[[], None]) -> StoryFacts:
-    """The story, with the ends of the logs on stderr when it fails; nothing is left in any case."""
+@contextmanager
+def _logs_of_failure(cluster: DemoCluster) -> Iterator[None]:
+    """Show the ends of the logs on stderr when the story fails: the cluster takes them along."""
     try:
-        return tell(cluster, narrator)
+        yield
     except Exception:
         for name, tail in cluster.logs().items():
             click.echo(f"--- the end of the log of {name}\n{tail}", err=True)
         raise
+
+
+@contextmanager
+def _closed(cluster: DemoCluster, ending: Callable[[], None]) -> Iterator[None]:
+    """Nothing is left of the cluster, however the story ends."""
+    try:
+        yield
     finally:
         ending()
         cluster.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.markup import escape
@@ -16,9 +16,9 @@ from gpuctl.demo_objects import DemoPod, story_pods
 from gpuctl.node_picture import GpuFacts, allocated_devices, gpu_table, published_gpus, ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
+
+    from gpuctl.demo_cluster import DemoCluster
 
 Object = dict[str, Any]
 
@@ -71,44 +71,6 @@ class StoryFacts:
     hand_over: HandOver
     left: tuple[str, ...]
     seconds: float
-
-
-class DemoCluster(Protocol):
-    """A cluster with one node and the driver on it. Every wait ends with an error when its time is over."""
-
-    kind: str
-    machine: str
-    node_name: str
-
-    def start(self, say: Callable[[str], None]) -> None:
-        """Start everything, and tell each step; returns when the GPUs are published."""
-
-    def close(self) -> None:
-        """End all processes and remove all files; also after a failed start, and twice."""
-
-    def logs(self) -> dict[str, str]:
-        """The end of what each process of the driver wrote, by its name."""
-
-    def slices(self) -> list[Object]:
-        """The ResourceSlices of the node, in their order."""
-
-    def claims(self) -> list[Object]:
-        """All claims of the story."""
-
-    def create(self, pod: DemoPod) -> None:
-        """Create the pod's claim and the pod."""
-
-    def wait_running(self, pod: DemoPod) -> tuple[ContainerFacts, ...]:
-        """Wait until the pod runs; what its containers got."""
-
-    def wait_unschedulable(self, pod: DemoPod) -> str:
-        """Wait until the scheduler says that it has no place for the pod; its words."""
-
-    def end(self, pod: DemoPod) -> None:
-        """Delete the pod and its claim, and wait until both are gone and nothing of them is on the node."""
-
-    def left(self) -> tuple[str, ...]:
-        """The names of the files of claims on the node: CDI specs, and journal entries that hold devices."""
 
 
 class Narrator:
@@ -173,7 +135,7 @@ def _run(cluster: DemoCluster, pod: DemoPod, narrator: Narrator, gpus: Sequence[
 
 
 def _running(cluster: DemoCluster, pod: DemoPod, narrator: Narrator, gpus: Sequence[GpuFacts]) -> PodFacts:
-    containers = cluster.wait_running(pod)
+    containers = _containers(cluster, pod)
     devices = _devices_of(cluster, pod)
     own = {node for one in containers for node in one.device_nodes if is_gpu_node(node)}
     if len(devices) != pod.gpus or len(own) != pod.gpus:
@@ -182,6 +144,17 @@ def _running(cluster: DemoCluster, pod: DemoPod, narrator: Narrator, gpus: Seque
         )
     narrator.say(f"pod [bold]{pod.name}[/bold] runs with GPU {_labels(devices, gpus)}")
     return PodFacts(pod.name, devices, containers)
+
+
+def _containers(cluster: DemoCluster, pod: DemoPod) -> tuple[ContainerFacts, ...]:
+    """What the containers of a running pod got from the driver."""
+    found = []
+    for name, facts in cluster.wait_running(pod).items():
+        nodes = tuple(node for node in facts.device_nodes if node.startswith(("/dev/nvidia", "/dev/dri/")))
+        env = {key: value for key, value in facts.env.items() if key.startswith("NVIDIA_")}
+        mounts = sum(cluster.is_driver_mount(one) for one in facts.mounts.values())
+        found.append(ContainerFacts(name, nodes, env, mounts))
+    return tuple(found)
 
 
 def _hand_over(

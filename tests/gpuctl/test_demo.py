@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from envtest.real import paths
+from envtest.real.api import ApiClient
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -120,6 +123,30 @@ def test_the_text_fits_into_80_columns_and_tells_who_holds_what(folder: Path) ->
     assert "pod batch-12 runs with GPU 0" in output
 
 
+def test_a_machine_file_is_played_as_well_as_a_name(folder: Path) -> None:
+    machine = str(PROJECT / "driver/nvml/machines/t4.yaml")
+
+    code, output, errors = finished(demo(folder, "-o", "json", "--machine", machine))
+
+    assert (code, errors) == (0, "")
+    assert len(json.loads(output)["gpus"]) >= 1
+
+
+def test_a_kept_cluster_answers_until_it_is_interrupted(folder: Path) -> None:
+    process = demo(folder, "-o", "json", "--machine", "t4", "--keep")
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "KUBECONFIG=" in line)
+    kubeconfig = Path(line.split("KUBECONFIG=")[1].split()[0])
+    server = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    assert len(ApiClient(server, None, "").list_objects(paths.resource_slice())) >= 1
+
+    process.send_signal(signal.SIGINT)
+
+    code, output, _ = finished(process)
+    assert code == 0
+    assert json.loads(output)["left"] == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_the_middle_leaves_nothing(folder: Path, number: signal.Signals) -> None:
     process = demo(folder)
@@ -166,10 +193,9 @@ def test_a_temporary_folder_too_deep_for_sockets_is_one_clear_line(folder: Path)
     [
         (["--machine", "no-such-machine"], "dgx-a100"),
         (["--cluster", "elsewhere"], "embedded"),
-        (["--cluster", "real", "--machine", str(PROJECT / "driver/nvml/machines/t4.yaml")], "dgx-a100"),
         (["--no-such-flag"], "--no-such-flag"),
     ],
-    ids=["machine", "cluster", "machine file on real", "flag"],
+    ids=["machine", "cluster", "flag"],
 )
 def test_a_wrong_command_line_is_exit_code_2(folder: Path, arguments: list[str], named: str) -> None:
     code, output, errors = finished(demo(folder, *arguments))

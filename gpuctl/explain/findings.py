@@ -1,0 +1,79 @@
+"""What an explanation is made of: findings, devices that fell at gates, and a verdict; plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Verdict = Literal["runs", "allocated", "fits", "waits", "fails"]
+"""``runs``: nothing to explain. ``allocated``: the claim has its devices. ``fits``: a node has what it asks
+for, so it is due, or waits for something other than devices. ``waits``: no node has. ``fails``: it was placed
+and the node cannot prepare it."""
+
+Gate = Literal["selector", "error", "taint", "capacity", "in-use", "counters", "fits"]
+"""Where a device fell, in the order in which this asks; ``fits`` fell nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that stands in the way, or is worth knowing, and what would help."""
+
+    kind: str
+    message: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """Devices of one node that fell at one gate for one and the same reason."""
+
+    gate: Gate
+    reason: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One request on one node. ``closed`` says why the pod cannot go there at all, whatever devices it has.
+
+    ``pools`` are problems of pools, whose devices do not count.
+    """
+
+    node: str
+    falls: tuple[Fall, ...]
+    pools: tuple[str, ...] = ()
+    closed: str | None = None
+
+    @property
+    def fitting(self) -> int:
+        """How many devices fell nowhere."""
+        return sum(len(fall.devices) for fall in self.falls if fall.gate == "fits")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReport:
+    """One request, or sub-request as ``request/sub``, of one claim."""
+
+    claim: str
+    request: str
+    wants: str
+    nodes: tuple[NodeReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer about one pod or claim."""
+
+    kind: Literal["pod", "claim"]
+    namespace: str
+    name: str
+    verdict: Verdict
+    summary: str
+    findings: tuple[Finding, ...] = ()
+    requests: tuple[RequestReport, ...] = ()
+    unread: tuple[str, ...] = field(default=())
+    """Kinds of objects that could not be read, so that the answer may lack something."""
+
+    def as_data(self) -> dict[str, Any]:
+        """The explanation for scripts."""
+        return asdict(self)

@@ -1,0 +1,69 @@
+"""Draws an explanation for people: the verdict, what stands in the way, and how the devices fell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from gpuctl.explain.findings import Explanation, NodeReport, RequestReport
+
+MAX_NODES = 12
+_NAMES = 4
+
+
+def picture(explanation: Explanation) -> RenderableType:
+    """The whole answer."""
+    title = f"{explanation.kind} {explanation.namespace}/{explanation.name}: {explanation.summary}"
+    parts: list[RenderableType] = [Text(title, style="bold")]
+    for finding in explanation.findings:
+        parts.append(Text(f"- {finding.message}"))
+        if finding.remedy:
+            parts.append(Text(f"  what helps: {finding.remedy}"))
+    parts += [_request(report) for report in explanation.requests]
+    if explanation.unread:
+        parts.append(Text(f"not looked at, as this user may not read them: {', '.join(explanation.unread)}"))
+    return Group(*parts)
+
+
+def _request(report: RequestReport) -> RenderableType:
+    table = Table(
+        title=f"claim {report.claim}, request {report.request}: wants {report.wants}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("node", no_wrap=True)
+    table.add_column("devices", justify="right")
+    table.add_column("fell at", no_wrap=True)
+    table.add_column("because", overflow="fold")
+    for node in report.nodes[:MAX_NODES]:
+        rows = _rows(node)
+        for number, row in enumerate(rows):
+            last = number == len(rows) - 1
+            table.add_row("" if number else node.node, *row, end_section=last)
+    left = len(report.nodes) - MAX_NODES
+    return Group(table, Text(f"and {left} more nodes; -o json shows all")) if left > 0 else table
+
+
+def _rows(node: NodeReport) -> list[tuple[str, str, str]]:
+    rows = [("", "node", node.closed)] if node.closed else []
+    rows += [("", "pool", problem) for problem in node.pools]
+    rows += [
+        (
+            str(len(fall.devices)),
+            "-" if fall.gate == "fits" else fall.gate,
+            f"{fall.reason}{_named(fall.devices)}",
+        )
+        for fall in node.falls
+    ]
+    return rows or [("0", "-", "no driver publishes devices for this node")]
+
+
+def _named(devices: Sequence[str]) -> str:
+    more = f" and {len(devices) - _NAMES} more" if len(devices) > _NAMES else ""
+    return f" ({', '.join(devices[:_NAMES])}{more})"

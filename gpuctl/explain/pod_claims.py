@@ -1,0 +1,173 @@
+"""Finds the claims of a pod, those that were not made yet included, and what keeps them from being there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuctl.explain.findings import Finding
+from gpuctl.explain.snapshot import Snapshot
+
+Object = dict[str, Any]
+
+MAX_USERS = 256
+"""So many pods may share a claim (resource.k8s.io/v1, reservedFor)."""
+
+IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
+_MAKES_CLAIMS = "FailedResourceClaimCreation"
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaims:
+    """The claims that the pod has or would get, and what is wrong with them."""
+
+    claims: tuple[Object, ...]
+    findings: tuple[Finding, ...]
+
+
+def claims_of_pod(
+    pod: Object, snapshot: Snapshot, templates: Mapping[str, Object | None], events: Sequence[Object]
+) -> PodClaims:
+    """Resolve ``spec.resourceClaims`` and extended resources; ``templates`` are those that the pod names."""
+    namespace = pod["metadata"]["namespace"]
+    made = {
+        status["name"]: status.get("resourceClaimName")
+        for status in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    }
+    claims: list[Object] = []
+    findings: list[Finding] = []
+    for entry in pod["spec"].get("resourceClaims") or ():
+        name = entry.get("resourceClaimName") or made.get(entry["name"])
+        if name is None and entry["name"] in made:
+            continue  # the controller decided that this one needs no claim
+        claim = snapshot.claim(namespace, name) if name else None
+        if claim is not None:
+            claims.append(claim)
+            findings += _state_findings(pod, claim, "resourceClaimName" not in entry)
+        elif name:
+            findings.append(_missing(name, entry))
+        else:
+            template = templates.get(entry["resourceClaimTemplateName"])
+            findings.append(_not_made(entry, template, events))
+            if template is not None:
+                claims.append(
+                    _as_claim(
+                        f"{pod['metadata']['name']}-{entry['name']}", namespace, template["spec"]["spec"]
+                    )
+                )
+    extended = _extended(pod, snapshot)
+    return PodClaims((*claims, *extended.claims), (*findings, *extended.findings))
+
+
+def _missing(name: str, entry: Object) -> Finding:
+    return Finding(
+        "claim-missing",
+        f"the claim {name} that the pod names as {entry['name']} does not exist",
+        "create it, or end the pod",
+    )
+
+
+def _not_made(entry: Object, template: Object | None, events: Sequence[Object]) -> Finding:
+    """Why there is no claim of a template yet."""
+    name = entry["resourceClaimTemplateName"]
+    if template is None:
+        return Finding("template-missing", f"the claim template {name} does not exist", "create it")
+    told = [event for event in events if event.get("reason") == _MAKES_CLAIMS]
+    if told:
+        message = str(told[-1].get("message", ""))
+        quota = "exceeded quota" in message
+        return Finding(
+            "quota" if quota else "claim-not-made",
+            f"no claim can be made from the template {name}: {message}",
+            "end other pods of this namespace, or have the quota raised" if quota else "correct the template",
+        )
+    return Finding("claim-not-made", f"no claim was made from the template {name} yet", "wait a moment")
+
+
+def _state_findings(pod: Object, claim: Object, generated: bool) -> list[Finding]:
+    """What is odd about a claim that is there."""
+    metadata, status = claim["metadata"], claim.get("status") or {}
+    name = metadata["name"]
+    users = status.get("reservedFor") or ()
+    found = []
+    if metadata.get("deletionTimestamp"):
+        users_left = ", ".join(str(user.get("name")) for user in users) or "nobody"
+        found.append(
+            Finding(
+                "claim-deleting",
+                f"the claim {name} is being deleted and still used by {users_left}",
+                "end its users; then create it anew",
+            )
+        )
+    mine = any(user.get("uid") == pod["metadata"]["uid"] for user in users)
+    if len(users) >= MAX_USERS and not mine:
+        found.append(
+            Finding("claim-full", f"the claim {name} has {MAX_USERS} pods already", "use another claim")
+        )
+    owners = [owner.get("uid") for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    if generated and owners and pod["metadata"]["uid"] not in owners:
+        found.append(Finding("claim-foreign", f"the claim {name} belongs to another pod", "delete the claim"))
+    return found
+
+
+def _extended(pod: Object, snapshot: Snapshot) -> PodClaims:
+    """The special claim for extended resources that DeviceClasses stand for (KEP-5004)."""
+    status = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    if status:
+        made = snapshot.claim(pod["metadata"]["namespace"], status["resourceClaimName"])
+        return PodClaims((made,) if made else (), ())
+    requests, findings = [], []
+    containers = [*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ())]
+    for index, container in enumerate(containers):
+        limits = (container.get("resources") or {}).get("limits") or {}
+        for number, (resource, count) in enumerate(sorted(limits.items())):
+            if "/" not in resource:
+                continue
+            device_class = _class_for(resource, snapshot)
+            if device_class is not None:
+                exactly = {
+                    "deviceClassName": device_class,
+                    "allocationMode": "ExactCount",
+                    "count": int(count),
+                }
+                requests.append({"name": f"container-{index}-request-{number}", "exactly": exactly})
+            elif not any(_allocatable(node, resource) for node in snapshot.nodes):
+                findings.append(
+                    Finding(
+                        "extended-resource",
+                        f"no node has {resource} and no DeviceClass has it as extendedResourceName",
+                        "create such a DeviceClass, or ask for the devices with a claim",
+                    )
+                )
+    if not requests:
+        return PodClaims((), tuple(findings))
+    spec = {"devices": {"requests": requests}}
+    name = f"{pod['metadata']['name']}-extended-resources"
+    return PodClaims((_as_claim(name, pod["metadata"]["namespace"], spec),), tuple(findings))
+
+
+def _class_for(resource: str, snapshot: Snapshot) -> str | None:
+    """The class that stands for an extended resource: the newest, then the first by name."""
+    if resource.startswith(IMPLICIT_PREFIX):
+        name = resource.removeprefix(IMPLICIT_PREFIX)
+        return name if snapshot.device_class(name) else None
+    named = [one for one in snapshot.classes if one["spec"].get("extendedResourceName") == resource]
+    named.sort(key=lambda one: str(one["metadata"]["name"]))
+    named.sort(key=lambda one: str(one["metadata"].get("creationTimestamp", "")), reverse=True)
+    return str(named[0]["metadata"]["name"]) if named else None
+
+
+def _allocatable(node: Object, resource: str) -> bool:
+    amount = ((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")
+    return str(amount) != "0"
+
+
+def _as_claim(name: str, namespace: str, spec: Object) -> Object:
+    """A claim that does not exist yet, as it will be."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"},
+        "spec": spec,
+    }

@@ -1,0 +1,103 @@
+"""Reads once what an explanation looks at, so that all of it is about one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from driver.kube.errors import Forbidden, NotFound
+from driver.kube.paths import claim_path
+from gpuctl.cluster_view import DRA
+
+if TYPE_CHECKING:
+    from gpuctl.cluster_view import ClusterView
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The cluster as far as devices are concerned; ``unread`` are the kinds that this user may not read."""
+
+    nodes: tuple[Object, ...]
+    slices: tuple[Object, ...]
+    classes: tuple[Object, ...]
+    claims: tuple[Object, ...]
+    taint_rules: tuple[Object, ...]
+    quotas: tuple[Object, ...]
+    unread: tuple[str, ...]
+
+    def claim(self, namespace: str, name: str) -> Object | None:
+        """The claim of that name."""
+        for claim in self.claims:
+            if (claim["metadata"]["namespace"], claim["metadata"]["name"]) == (namespace, name):
+                return claim
+        return None
+
+    def device_class(self, name: str) -> Object | None:
+        """The DeviceClass of that name."""
+        return next((one for one in self.classes if one["metadata"]["name"] == name), None)
+
+
+def take_snapshot(view: ClusterView, namespace: str) -> Snapshot:
+    """Read all that there is; raises ApiError, also where slices, classes or claims may not be read."""
+    unread: list[str] = []
+
+    def perhaps(kind: str, read: Callable[[], list[Object]]) -> tuple[Object, ...]:
+        try:
+            return tuple(read())
+        except Forbidden:
+            unread.append(kind)
+        except NotFound:  # a server that is older, or has the feature off
+            pass
+        return ()
+
+    quotas = f"/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
+    return Snapshot(
+        nodes=perhaps("nodes", view.nodes),
+        slices=tuple(view.slices()),
+        classes=tuple(view.classes()),
+        claims=tuple(view.claims()),
+        taint_rules=perhaps("devicetaintrules", lambda: view.listed(f"{DRA}/devicetaintrules")),
+        quotas=perhaps("resourcequotas", lambda: view.listed(quotas)),
+        unread=tuple(unread),
+    )
+
+
+def pod_of(view: ClusterView, namespace: str, name: str) -> Object | None:
+    """The pod, None when there is none."""
+    return view.found(f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}")
+
+
+def claim_of(view: ClusterView, namespace: str, name: str) -> Object | None:
+    """The claim, None when there is none."""
+    return view.found(claim_path(namespace, name))
+
+
+def template_of(view: ClusterView, namespace: str, name: str) -> Object | None:
+    """The claim template, None when there is none."""
+    path = f"{DRA}/namespaces/{quote(namespace, safe='')}/resourceclaimtemplates"
+    return view.found(f"{path}/{quote(name, safe='')}")
+
+
+def events_of(view: ClusterView, namespace: str, uid: str) -> list[Object]:
+    """The events about an object, the newest last; none where they may not be read."""
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+    try:
+        events = view.listed(path, fieldSelector=f"involvedObject.uid={uid}")
+    except (Forbidden, NotFound):
+        return []
+    return sorted(events, key=_when)
+
+
+def _when(event: Object) -> str:
+    series = event.get("series") or {}
+    return str(
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event.get("firstTimestamp")
+        or ""
+    )

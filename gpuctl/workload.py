@@ -1,0 +1,118 @@
+"""The workload file of ``gpuctl simulate``: groups of pods, their claims, when they come, how long they stay.
+
+    version: v1
+    pods:
+      - name: train
+        count: 200
+        every_seconds: 30
+        lasts_seconds: 3600
+        claims:
+          - devices:
+              requests:
+                - name: gpus
+                  exactly: {deviceClassName: gpu.nvidia.com, count: 2}
+
+Each claim is the ``spec`` of a ResourceClaim; every pod of the group gets claims of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from driver.errors import ConfigError
+
+_SECONDS = {"type": "number", "minimum": 0}
+_GROUP = {
+    "type": "object",
+    "required": ["name", "count", "claims"],
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$"},
+        "count": {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+        "starts_seconds": _SECONDS,
+        "every_seconds": _SECONDS,
+        "lasts_seconds": {"type": "number", "exclusiveMinimum": 0},
+        "claims": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["devices"],
+                "additionalProperties": False,
+                "properties": {"devices": {"type": "object"}},
+            },
+        },
+    },
+}
+_SCHEMA = {
+    "type": "object",
+    "required": ["version", "pods"],
+    "additionalProperties": False,
+    "properties": {"version": {"const": "v1"}, "pods": {"type": "array", "minItems": 1, "items": _GROUP}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """``count`` like pods: the first comes at ``starts_seconds``, then one ``every_seconds``.
+
+    ``lasts_seconds`` is how long each runs once it was placed, None for good. ``claims`` are the specs
+    of its claims.
+    """
+
+    name: str
+    count: int
+    claims: tuple[Mapping[str, Any], ...]
+    starts_seconds: float = 0.0
+    every_seconds: float = 0.0
+    lasts_seconds: float | None = None
+
+
+def defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A claim's spec with the defaults that the API server fills in (resource.k8s.io/v1)."""
+
+    def filled(one: Mapping[str, Any]) -> dict[str, Any]:
+        mode = one.get("allocationMode") or "ExactCount"
+        count = {} if mode == "All" else {"count": one.get("count") or 1}
+        return {**one, "allocationMode": mode, **count}
+
+    requests = []
+    for request in spec["devices"].get("requests") or ():
+        if request.get("exactly"):
+            requests.append({**request, "exactly": filled(request["exactly"])})
+        else:
+            requests.append({**request, "firstAvailable": [filled(one) for one in request["firstAvailable"]]})
+    return {**spec, "devices": {**spec["devices"], "requests": requests}}
+
+
+def load_workload(path: Path) -> tuple[PodGroup, ...]:
+    """Read a workload file. Raises ConfigError with every error in it, each with the path of its field."""
+    try:
+        document = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"the workload {path} cannot be read: {error.strerror}", "check --workload"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the workload {path} is no YAML: {error}", "correct it") from error
+    errors = sorted(jsonschema.Draft202012Validator(_SCHEMA).iter_errors(document), key=lambda e: e.json_path)
+    wrong = [
+        f"{error.json_path.removeprefix('$').lstrip('.') or 'the document'}: {error.message}"
+        for error in errors
+    ]
+    if not wrong:
+        names = [group["name"] for group in document["pods"]]
+        wrong = [
+            f"pods: the name {name} stands twice" for name in sorted({n for n in names if names.count(n) > 1})
+        ]
+    if wrong:
+        raise ConfigError(
+            f"the workload {path} is wrong: " + "; ".join(wrong), "see `gpuctl simulate --help`"
+        )
+    return tuple(PodGroup(**{**group, "claims": tuple(group["claims"])}) for group in document["pods"])
