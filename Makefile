@@ -37,7 +37,7 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py
 
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
-	$(BIN)/pytest tests/cluster -q --kubernetes $(KUBERNETES)
+	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES)
 
 bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)

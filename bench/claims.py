@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from driver.names import DRIVER_NAME, pool_name
+from envtest.cluster import Cluster
 from envtest.real import paths
-from envtest.real.cluster import RealCluster
 from proto import dra_v1_pb2 as pb
 
 
-def make_claim(cluster: RealCluster, name: str, node: str, device: str, *, admin: bool = False) -> pb.Claim:
+def make_claim(cluster: Cluster, name: str, node: str, device: str, *, admin: bool = False) -> pb.Claim:
     """A claim in the namespace ``bench`` that was given one device of the node's pool."""
     request: dict[str, Any] = {"deviceClassName": DRIVER_NAME, **({"adminAccess": True} if admin else {})}
     created = cluster.api.create(
@@ -40,7 +40,7 @@ def make_claim(cluster: RealCluster, name: str, node: str, device: str, *, admin
     return pb.Claim(namespace="bench", name=name, uid=stored["metadata"]["uid"])
 
 
-def make_namespace(cluster: RealCluster) -> None:
+def make_namespace(cluster: Cluster) -> None:
     """The namespace of all claims, in which admin access is allowed."""
     labels = {"resource.kubernetes.io/admin-access": "true"}
     cluster.api.create(

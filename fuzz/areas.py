@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuzz import allocation_area, validation_area
+
 if TYPE_CHECKING:
     from fuzz.area import Area
 
-AREAS: tuple[Area, ...] = ()
+AREAS: tuple[Area, ...] = (allocation_area.AREA, validation_area.AREA)

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 Object = dict[str, Any]
+
+ALPHA_GATES = frozenset(
+    {
+        "DRAListTypeAttributes",
+        "DRANodeAllocatableResources",
+        "DRADerivedAttributes",
+        "DRADeviceCompatibilityGroups",
+        "DRAOptionalNodeOperations",
+        "DRAPartitionableDevicesType",
+    }
+)
+"""The gates that are off in Kubernetes 1.37 unless somebody turns them on."""
 
 _DEVICE_FIELDS_OF_GATE = {
     "DRADeviceTaints": ("taints",),
     "DRAPartitionableDevices": ("consumesCounters", "nodeName", "nodeSelector", "allNodes"),
     "DRAConsumableCapacity": ("allowMultipleAllocations",),
     "DRADeviceBindingConditions": ("bindsToNode", "bindingConditions", "bindingFailureConditions"),
+    "DRANodeAllocatableResources": ("nodeAllocatableResources",),
 }
-_SPEC_FIELDS_OF_GATE = {"DRAPartitionableDevices": ("sharedCounters", "perDeviceNodeSelection")}
+_SPEC_FIELDS_OF_GATE = {
+    "DRAPartitionableDevices": ("sharedCounters", "perDeviceNodeSelection"),
+    "DRAPartitionableDevicesType": ("partitionTypeAttribute",),
+    "DRAOptionalNodeOperations": ("skipNodeOperations",),
+}
+_LISTS = ("ints", "bools", "strings", "versions")
+
+
+def now() -> str:
+    """This moment as the API writes it, in whole seconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: Object | None) -> Object:
@@ -21,19 +45,109 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
 
     Fields of a disabled gate are dropped, unless ``old`` uses them already.
     """
-    if resource != "resourceslices":
-        return item
-    spec = item.get("spec") or {}
-    for device in spec.get("devices") or []:
-        for taint in device.get("taints") or []:
-            taint.setdefault("timeAdded", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-    old_spec = (old or {}).get("spec") or {}
-    for gate in disabled_gates:
-        for name in _SPEC_FIELDS_OF_GATE.get(gate, ()):
-            if name not in old_spec:
-                spec.pop(name, None)
-        for name in _DEVICE_FIELDS_OF_GATE.get(gate, ()):
-            if not any(name in device for device in old_spec.get("devices") or []):
-                for device in spec.get("devices") or []:
-                    device.pop(name, None)
+    match resource:
+        case "resourceslices":
+            _default_slice(item.get("spec") or {}, disabled_gates, (old or {}).get("spec") or {})
+        case "resourceclaims":
+            _default_claim(item.get("spec") or {}, disabled_gates)
+        case "resourceclaimtemplates":
+            _default_claim((item.get("spec") or {}).get("spec") or {}, disabled_gates)
+        case "devicetaintrules":
+            _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
+        case "pods":
+            _default_pod(item.get("spec") or {})
+        case "namespaces":
+            labels = item["metadata"].setdefault("labels", {})
+            labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
+            item.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
     return item
+
+
+def first_status(resource: str) -> Object | None:
+    """The status of a new object; None for a resource that begins without."""
+    if resource == "pods":
+        return {"phase": "Pending", "qosClass": "BestEffort"}
+    return {"phase": "Active"} if resource == "namespaces" else None
+
+
+def _default_slice(spec: Object, disabled_gates: frozenset[str], old: Object) -> None:
+    devices: list[Object] = spec.get("devices") or []
+    for device in devices:
+        for taint in device.get("taints") or []:
+            taint.setdefault("timeAdded", now())
+    for gate in disabled_gates:
+        _drop_gate(gate, spec, old)
+
+
+def _drop_gate(gate: str, spec: Object, old: Object) -> None:
+    """Take the fields of a gate out of a slice whose predecessor does not use them."""
+    devices, old_devices = spec.get("devices") or [], old.get("devices") or []
+    for name in _SPEC_FIELDS_OF_GATE.get(gate, ()):
+        if name not in old:
+            spec.pop(name, None)
+    unused = [
+        name
+        for name in _DEVICE_FIELDS_OF_GATE.get(gate, ())
+        if not any(name in device for device in old_devices)
+    ]
+    _drop_fields(devices, unused)
+    if gate == "DRAListTypeAttributes" and not any(map(_has_lists, old_devices)):
+        _drop_fields([one for device in devices for one in (device.get("attributes") or {}).values()], _LISTS)
+    if gate == "DRADeviceCompatibilityGroups":
+        consumed = [one for device in devices for one in device.get("consumesCounters") or []]
+        _drop_fields(consumed, ("compatibilityGroups",))
+
+
+def _drop_fields(items: Iterable[Object], names: Iterable[str]) -> None:
+    for item in items:
+        for name in names:
+            item.pop(name, None)
+
+
+def _has_lists(device: Object) -> bool:
+    return any(name in one for one in (device.get("attributes") or {}).values() for name in _LISTS)
+
+
+def _default_rule(taint: Object | None, old: Object | None) -> None:
+    """A taint without a time was added now, and so was one whose effect has changed."""
+    if not taint:
+        return
+    if old and taint.get("effect") != old.get("effect") and taint.get("timeAdded") == old.get("timeAdded"):
+        taint.pop("timeAdded", None)
+    taint.setdefault("timeAdded", now())
+
+
+def _requests(spec: Object) -> Iterator[Object]:
+    for request in (spec.get("devices") or {}).get("requests") or []:
+        if request.get("exactly"):
+            yield request["exactly"]
+        yield from request.get("firstAvailable") or []
+
+
+def _default_claim(spec: Object, disabled_gates: frozenset[str]) -> None:
+    for request in _requests(spec):
+        request["allocationMode"] = request.get("allocationMode") or "ExactCount"
+        if request["allocationMode"] == "ExactCount" and not request.get("count"):
+            request["count"] = 1
+        for toleration in request.get("tolerations") or []:
+            toleration["operator"] = toleration.get("operator") or "Equal"
+        if "DRADerivedAttributes" in disabled_gates:
+            request.pop("derivedAttributes", None)
+
+
+def _default_pod(spec: Object) -> None:
+    if not spec:
+        return
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("dnsPolicy", "ClusterFirst")
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    spec.setdefault("securityContext", {})
+    spec.setdefault("serviceAccountName", "default")
+    for container in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]:
+        container.setdefault("resources", {})
+        image = container.get("image") or ""
+        tag = image.rpartition("/")[2].partition(":")[2]
+        container.setdefault("imagePullPolicy", "Always" if tag in ("", "latest") else "IfNotPresent")
+        container.setdefault("terminationMessagePath", "/dev/termination-log")
+        container.setdefault("terminationMessagePolicy", "File")

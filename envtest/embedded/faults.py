@@ -1,4 +1,4 @@
-"""Makes requests fail on demand: answer a status, hang, or close the connection."""
+"""Makes requests fail on demand: answer a status, hang, come late, read stale, or close the connection."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
+ALWAYS = 1 << 62
+
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to the next ``times`` requests whose verb and path match.
+    """What happens to the next ``times`` requests whose verb and path match (``ALWAYS``: to all).
 
     ``verb`` is a verb of the API (``list``, ``watch``, ``create``...) or ``*``; ``path`` is a regular
     expression searched in the path. ``kind`` ``status`` answers ``code``, with Retry-After when
-    ``retry_after_seconds`` is set; ``hang`` answers nothing until ``release``; ``close`` ends the
-    connection unanswered.
+    ``retry_after_seconds`` is set; ``hang`` answers nothing until ``release``; ``delay`` answers after
+    ``delay_seconds``; ``stale`` answers a get or list as it was at ``resource_version``, as a server behind
+    does; ``close`` ends the connection unanswered.
     """
 
     verb: str
     path: str
-    kind: Literal["status", "hang", "close"] = "status"
+    kind: Literal["status", "hang", "delay", "stale", "close"] = "status"
     code: int = 500
     retry_after_seconds: int | None = None
+    delay_seconds: float = 0.0
+    resource_version: int = 0
     times: int = 1
     released: threading.Event = field(default_factory=threading.Event)
 
@@ -54,6 +59,8 @@ class Faults:
 
     def take(self, verb: str, path: str) -> Fault | None:
         """The fault that this request meets, counted as used."""
+        if not self._faults:
+            return None
         with self._lock:
             for fault in self._faults:
                 if fault.times > 0 and fault.verb in ("*", verb) and re.search(fault.path, path):

@@ -1,30 +1,50 @@
-"""Speaks HTTP for the API server: bodies, Status answers, and watches as chunked streams."""
+"""Speaks HTTP for the API server: what is no object, bodies, tables, warnings and Status answers."""
 
 from __future__ import annotations
 
 import json
-import time
-from http.server import BaseHTTPRequestHandler
+from socketserver import StreamRequestHandler
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from envtest.embedded import discovery, openapi
+from envtest.embedded.patching import APPLY
 from envtest.embedded.requests import parse_request
+from envtest.embedded.schema.decoding import DecodingError
+from envtest.embedded.schema.protobuf import CONTENT_TYPE as PROTOBUF
+from envtest.embedded.schema.protobuf import from_protobuf
 from envtest.embedded.statuses import Refused, status_body
-from envtest.embedded.store import Watch
-from envtest.embedded.verbs import collection_of
+from envtest.embedded.tables import TABLE, table_of
+from envtest.embedded.verbs import resource_of
+from envtest.embedded.watching import serve_watch
+from envtest.embedded.wire import (
+    MOST_BODY_BYTES,
+    BadRequestLine,
+    BodyTooLarge,
+    HttpRequest,
+    answer_bytes,
+    json_bytes,
+    read_body,
+    read_head,
+)
 
 if TYPE_CHECKING:
+    from envtest.embedded.faults import Fault
     from envtest.embedded.requests import Request
     from envtest.embedded.server import EmbeddedApiServer
 
 _MOST_HANG_SECONDS = 600.0
-_DEFAULT_WATCH_SECONDS = 1800.0
 _CREATED = 201
+_HEALTH = ("/healthz", "/readyz", "/livez")
+_JSON = "application/json"
+_BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(StreamRequestHandler):
     """One connection; the listener gives it the API server that it speaks for."""
 
-    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
     server: Any
@@ -34,152 +54,184 @@ class Handler(BaseHTTPRequestHandler):
         api: EmbeddedApiServer = self.server.api
         return api
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # the name is the library's
-        """Requests are remembered by the API server, not printed."""
-
-    def _answer(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = self.rfile.read(length) if length else b""
-        if self._answered_without_resource():
-            return
-        request = parse_request(self.command, self.path)
-        if request is None:
-            self._send_json(404, status_body(404, f"there is nothing at {self.path}"))
-            return
-        self._api.heard(request)
-        token = self._api.accepted_bearer
-        if token is not None and self.headers.get("Authorization") != f"Bearer {token}":
-            self._send_json(401, status_body(401, "Unauthorized"))
-            return
-        if self._met_fault(request):
-            return
+    def handle(self) -> None:
+        """Answer requests until the client or an error ends the connection."""
         try:
+            while (head := read_head(self.rfile)) is not None:
+                try:
+                    body = read_body(head, self.rfile, self.wfile)
+                except BodyTooLarge:
+                    text = f"Request entity too large: limit is {MOST_BODY_BYTES}"
+                    self._send_json(413, status_body(413, text), {"Connection": "close"})
+                    return
+                if not self._answer(head, body) or head.closes:
+                    return
+        except BadRequestLine:
+            self._send(400, b"400 Bad Request", "text/plain", {"Connection": "close"})
+
+    def _answer(self, head: HttpRequest, body: bytes) -> bool:
+        """Answer one request; whether the connection goes on."""
+        if self._answered_without_resource(head):
+            return True
+        client = head.header("user-agent").partition("/")[0]
+        request = parse_request(head.method, head.target, client)
+        if request is None:
+            code = 404 if head.method in _METHODS else 405
+            text = "the server could not find the requested resource"
+            self._send_json(code, status_body(code, text, details={}))
+            return True
+        api = self._api
+        api.heard(request)
+        token = api.accepted_bearer
+        if token is not None and head.header("authorization") != f"Bearer {token}":
+            self._send_json(401, status_body(401, "Unauthorized"))
+            return True
+        fault = api.faults.take(request.verb, request.path)
+        if fault is not None and self._ended_by(fault):
+            return fault.kind != "close"
+        return self._served(request, head, body, fault)
+
+    def _served(self, request: Request, head: HttpRequest, body: bytes, fault: Fault | None) -> bool:
+        warnings: list[str] = []
+        try:
+            resource = resource_of(request)
             if request.verb == "watch":
-                self._watch(request)
-                return
-            code, answer = self._served(request, json.loads(body) if body else {})
+                return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
+            stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
+            code, answer = self._done(request, head, body, stale, warnings)
+            if request.verb in ("get", "list") and _wants_table(head):
+                items = answer["items"] if request.verb == "list" else [answer]
+                metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
+                include = request.query.get("includeObject", "Metadata")
+                answer = table_of(items, resource.plural, metadata, include)
         except Refused as refused:
             code, answer = refused.code, refused.body
-        except ValueError as error:
-            code, answer = 400, status_body(400, f"the body is not JSON: {error}")
-        self._send_json(code, answer)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 # the library calls these
-
-    def _answered_without_resource(self) -> bool:
-        path = self.path.partition("?")[0]
-        if path in ("/healthz", "/readyz", "/livez"):
-            self._send(200, b"ok", "text/plain")
-        elif path == "/version":
-            self._send_json(200, {"major": "1", "minor": "37", "gitVersion": "v1.37.1"})
-        else:
-            return False
+        self._send_json(code, answer, _warning_headers(warnings))
         return True
 
-    def _served(self, request: Request, body: Any) -> tuple[int, Any]:
+    def _done(
+        self, request: Request, head: HttpRequest, body: bytes, stale: int | None, warnings: list[str]
+    ) -> tuple[int, Any]:
         verbs = self._api.verbs
         match request.verb:
             case "get":
-                return 200, verbs.get(request)
+                return 200, verbs.get(request, stale)
             case "list":
-                return 200, verbs.list(request)
+                return 200, verbs.list(request, stale)
             case "create":
-                return _CREATED, verbs.create(request, body)
+                return _CREATED, verbs.create(request, _parsed(head, body), warnings)
             case "update":
-                return 200, verbs.update(request, body)
+                return 200, verbs.update(request, _parsed(head, body), warnings)
             case "patch":
-                kind = (self.headers.get("Content-Type") or "").partition(";")[0]
-                return 200, verbs.patch(request, body, kind)
+                kind = head.header("content-type").partition(";")[0].strip()
+                patch = _yaml(body) if kind == APPLY else _json(body)
+                created, item = verbs.patch(request, patch, kind, warnings)
+                return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(request, body)
+                return 200, verbs.delete(request, _options(head, body))
             case _:
-                return 200, verbs.deletecollection(request)
+                return 200, verbs.deletecollection(request, _options(head, body))
 
-    def _met_fault(self, request: Request) -> bool:
-        """Whether a fault has dealt with the request."""
-        fault = self._api.faults.take(request.verb, request.path)
-        if fault is None:
+    def _answered_without_resource(self, head: HttpRequest) -> bool:
+        path = head.target.partition("?")[0]
+        if head.method != "GET":
             return False
-        if fault.kind == "hang":
-            fault.released.wait(_MOST_HANG_SECONDS)
-            return not self._api.running
-        if fault.kind == "close":
-            self.close_connection = True
+        if path.startswith(_HEALTH):
+            self._send(200, b"ok", "text/plain")
             return True
-        headers = {} if fault.retry_after_seconds is None else {"Retry-After": str(fault.retry_after_seconds)}
-        self._send_json(fault.code, status_body(fault.code, "a fault was asked for"), headers)
+        if path == "/version":
+            self._send_json(200, discovery.VERSION)
+            return True
+        if path == "/openapi/v3":
+            document: Any = openapi.openapi_v3_index()
+        elif path.startswith("/openapi/v3/"):
+            document = openapi.openapi_v3(path.removeprefix("/openapi/v3/"))
+        else:
+            accept = head.header("accept")
+            aggregated = discovery.AGGREGATED in accept
+            document = discovery.discovery_document(path, aggregated=aggregated, address=self._api.address)
+            if document is not None and aggregated and document["kind"] == "APIGroupDiscoveryList":
+                kind = f"{_JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
+                self._send(200, json_bytes(document), kind)
+                return True
+        if document is None:
+            return False
+        self._send_json(200, document)
         return True
 
-    def _watch(self, request: Request) -> None:
-        api = self._api
-        selects = api.verbs.selection(request)
-        asked = int(request.query.get("resourceVersion") or 0)
-        with api.store.changed:
-            version = asked or api.store.resource_version
-            initial = [] if asked else api.verbs.list(request)["items"]
-            gone = version < api.store.compacted
-        self._start_stream()
-        if gone:
-            self._send_event("ERROR", status_body(410, f"too old resource version: {version}"))
-        else:
-            for item in initial:
-                self._send_event("ADDED", item)
-            self._stream(request, Watch(api.store, collection_of(request), version, selects))
-        self._send_chunk(b"")
-
-    def _stream(self, request: Request, watch: Watch) -> None:
-        """Send events and bookmarks until the time is up, the server stops or watches have to end."""
-        api, listener, generation = self._api, self.server, self._api.watch_generation
-        sent_bookmarks = api.bookmarks_due
-        end = time.monotonic() + float(request.query.get("timeoutSeconds") or _DEFAULT_WATCH_SECONDS)
-        next_bookmark = time.monotonic() + api.bookmark_seconds
-
-        def ended() -> bool:
-            return api.watch_generation != generation or not api.serves(listener)
-
-        def bookmark_asked() -> bool:
-            return api.bookmarks_due != sent_bookmarks
-
-        api.watch_began()
-        while True:
-            watch.wait(min(end, next_bookmark), lambda: ended() or bookmark_asked())
-            for kind, item in watch.take_events():
-                self._send_event(kind, {**item, "apiVersion": request.api_version})
-            if bookmark_asked() or time.monotonic() >= next_bookmark:
-                sent_bookmarks = api.bookmarks_due
-                next_bookmark = time.monotonic() + api.bookmark_seconds
-                self._send_bookmark(request, watch)
-            if ended() or time.monotonic() >= end:
-                return
-
-    def _send_bookmark(self, request: Request, watch: Watch) -> None:
-        if request.query.get("allowWatchBookmarks") == "true":
-            metadata = {"resourceVersion": str(watch.resource_version), "creationTimestamp": None}
-            self._send_event("BOOKMARK", {"apiVersion": request.api_version, "metadata": metadata})
-
-    def _start_stream(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.flush()
-
-    def _send_event(self, kind: str, item: Any) -> None:
-        self._send_chunk(json.dumps({"type": kind, "object": item}).encode() + b"\n")
-
-    def _send_chunk(self, data: bytes) -> None:
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.flush()
+    def _ended_by(self, fault: Fault) -> bool:
+        """Whether the fault has dealt with the request."""
+        if fault.kind in ("hang", "delay"):
+            most = _MOST_HANG_SECONDS if fault.kind == "hang" else fault.delay_seconds
+            fault.released.wait(most)
+            return not self._api.running
+        if fault.kind == "status":
+            seconds = fault.retry_after_seconds
+            headers = {} if seconds is None else {"Retry-After": str(seconds)}
+            self._send_json(fault.code, status_body(fault.code, "a fault was asked for"), headers)
+        return fault.kind in ("status", "close")
 
     def _send_json(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        self._send(code, json.dumps(body).encode(), "application/json", headers)
+        self._send(code, json_bytes(body), _JSON, headers)
 
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
-        self.send_response(code)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(answer_bytes(code, data, kind, headers))
         self.wfile.flush()
+
+
+def _wants_table(head: HttpRequest) -> bool:
+    return TABLE in head.header("accept")
+
+
+def _version_of(item: dict[str, Any]) -> dict[str, Any]:
+    return {"resourceVersion": item["metadata"]["resourceVersion"]}
+
+
+def _parsed(head: HttpRequest, body: bytes) -> Any:
+    """The body as its Content-Type says; raises Refused (400, 415)."""
+    kind = head.header("content-type").partition(";")[0].strip()
+    if kind == PROTOBUF:
+        try:
+            return from_protobuf(body)
+        except DecodingError as error:
+            raise Refused(400, f"the object provided is unrecognized: {error}") from error
+    if kind not in _BODY_TYPES:
+        text = "the body of the request was in an unknown format - accepted media types include: "
+        raise Refused(415, f"{text}application/json, application/yaml, {PROTOBUF}")
+    return _yaml(body) if kind == "application/yaml" else _json(body)
+
+
+def _options(head: HttpRequest, body: bytes) -> dict[str, Any]:
+    options = _parsed(head, body) if body else {}
+    if not isinstance(options, dict):
+        raise Refused(400, "the body of the request has to be DeleteOptions")
+    return options
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise Refused(400, f"the object provided is unrecognized (must be of type JSON): {error}") from error
+    except RecursionError as error:
+        raise Refused(400, "the object provided is nested too deeply") from error
+
+
+def _yaml(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        pass  # it is YAML that is not JSON
+    except RecursionError as error:
+        raise Refused(400, "the object provided is nested too deeply") from error
+    try:
+        return yaml.safe_load(body)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise Refused(400, f"error decoding YAML: {error}") from error
+
+
+def _warning_headers(warnings: list[str]) -> dict[str, str]:
+    if not warnings:
+        return {}
+    escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
+    return {"Warning": ", ".join(f'299 - "{text}"' for text in escaped)}

@@ -1,293 +1,241 @@
-"""Registers DRA plugins over their sockets, prepares and unprepares the claims of pods, as a kubelet does.
+"""Runs the pods of one node as a kubelet does, over the real sockets of DRA plugins.
 
-No container is started: a pod that runs is one whose claims are prepared and whose CDI devices resolve.
+What it does not do: count memory and CPU, pull images, run commands, probe, restart. A container runs
+from its start to the end of its pod (see container_runtime).
 """
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import grpc
-from google.protobuf.message import Message
-
-from driver.errors import DriverError
-from driver.kube.paths import object_path
+from driver.errors import DriverError, NodeIncomplete
+from driver.log import get_logger
 from driver.service import Service
-from envtest.embedded.cdi import ContainerView, resolve
-from envtest.embedded.scheduler import GROUP, claim_names
-from proto import dra_health_v1_pb2 as device_health
-from proto import dra_v1_pb2 as dra
-from proto import registration_v1_pb2 as registration
+from envtest.embedded import pod_status
+from envtest.embedded.change_loop import ChangeLoop
+from envtest.embedded.kubelet_calls import KubeletError
+from envtest.embedded.kubelet_claims import ClaimCache, container_device_ids
+from envtest.embedded.kubelet_plugins import PluginRegistry
+from envtest.embedded.objects import (
+    PODS,
+    SLICES,
+    ApiDown,
+    Objects,
+    is_deleted,
+    is_terminal,
+    uid_of,
+)
+from envtest.embedded.statuses import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from envtest.embedded.container_runtime import ContainerRuntime
     from envtest.embedded.server import EmbeddedApiServer
+    from envtest.real.layout import NodeLayout
 
 Object = dict[str, Any]
-Answer = TypeVar("Answer", bound=Message)
 
-DRA_V1 = "v1.DRAPlugin"
-HEALTH_V1 = "v1.DRAResourceHealth"
-REGISTRATION_SECONDS = 1.0
-CALL_SECONDS = 45.0
-_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
-
-
-class KubeletError(DriverError):
-    """A pod could not be started or ended; the message has the plugin's own words."""
+COMPONENT = "kubelet"
+WORKERS = 16
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
-    """A registered plugin and the connection to its service."""
+class KubeletTimes:
+    """The kubelet's intervals in seconds, by default those of the real one.
 
-    driver: str
-    channel: grpc.Channel
+    ``look`` is how often it looks for sockets; ``prepare_again`` is the range in which a pod whose claims
+    could not be prepared is tried again; ``unprepare_again`` and ``create_again`` are those of a failed
+    unprepare and of a container that cannot be created; ``wipe`` is how long the slices of a driver stay
+    that is not connected.
+    """
+
+    look: float = 1.0
+    prepare_again: tuple[float, float] = (60.0, 90.0)
+    unprepare_again: float = 10.0
+    create_again: float = 10.0
+    wipe: float = 30.0
 
 
 @dataclass(slots=True)
-class PreparedClaim:
-    """A claim that plugins were asked to prepare, what they answered, by driver, and the pods that use it."""
+class PodWork:
+    """What is done for one pod, one thing at a time; the next try is not before a time.monotonic."""
 
-    claim: dra.Claim
-    drivers: set[str] = field(default_factory=set)
-    devices: dict[str, list[dra.Device]] = field(default_factory=dict)
-    pods: set[str] = field(default_factory=set)
+    busy: bool = False
+    ended: bool = False
+    not_before: float = 0.0
 
 
 class EmbeddedKubelet:
-    """The kubelet of one node; the caller says when it looks for plugins and which pods start and end.
+    """The kubelet of one node. ``plugins`` are its registered plugins, ``claims`` what they prepared."""
 
-    ``health`` is what the plugins' streams said last, by pool and device. ``prepared`` are the claims
-    that plugins hold, by UID. Every method raises KubeletError.
-    """
-
-    def __init__(self, server: EmbeddedApiServer, node_name: str, registry_dir: Path, cdi_dir: Path) -> None:
-        self._server = server
-        self._node_name = node_name
-        self._registry_dir = registry_dir
-        self._cdi_dir = cdi_dir
+    def __init__(
+        self,
+        server: EmbeddedApiServer,
+        node: NodeLayout,
+        runtime: ContainerRuntime,
+        times: KubeletTimes | None = None,
+    ) -> None:
+        """Begin nothing yet; what an earlier kubelet of the node had prepared is known again."""
+        self._objects = Objects(server)
+        self._node_name = node.name
+        self._runtime = runtime
+        self._times = times or KubeletTimes()
         self._service = Service()
         self._lock = threading.Lock()
-        self._plugins: dict[str, Plugin] = {}
-        self._sockets: set[Path] = set()
-        self._health: dict[tuple[str, str], str] = {}
-        self.prepared: dict[str, PreparedClaim] = {}
+        self._work: dict[str, PodWork] = {}
+        watched = (PODS,)
+        self._loop = ChangeLoop(f"kubelet of {node.name}", server, watched, self._sync)
+        self.plugins = PluginRegistry(node.registry_dir, self._service, self._loop.ask)
+        self.claims = ClaimCache(self._objects, self.plugins, node.kubelet_dir / "dra_manager_state")
+        self._workers: ThreadPoolExecutor | None = None
+        self._wiped = False
 
-    @property
-    def health(self) -> dict[tuple[str, str], str]:
-        """``HEALTHY``, ``UNHEALTHY`` or ``UNKNOWN`` of each device."""
-        with self._lock:
-            return dict(self._health)
+    def start(self) -> None:
+        """Run in threads of its own until ``stop``; the node's slices are wiped first, as at every start."""
+        self._service.on_stop("plugins", self.plugins.close)
+        self._workers = self._service.pool(f"pods of {self._node_name}", WORKERS)
+        self._loop.start(self._service)
+        self._service.repeat(f"sockets of {self._node_name}", self._times.look, self.plugins.look)
 
-    @property
-    def drivers(self) -> tuple[str, ...]:
-        """The drivers whose plugins are registered, sorted."""
-        return tuple(sorted(self._plugins))
+    def stop(self) -> None:
+        """End all threads and connections; containers go on, and what is not unprepared yet stays so."""
+        self._service.stop()
+        if self._workers is not None:
+            self._workers.shutdown(wait=True, cancel_futures=True)
 
-    def register_plugins(self) -> None:
-        """Look once for new sockets of plugins, and register those that answer."""
-        for path in sorted(self._registry_dir.glob("*.sock")):
-            if path not in self._sockets and self._register(path):
-                self._sockets.add(path)
-
-    def start_pod(self, namespace: str, name: str) -> dict[str, ContainerView]:
-        """Prepare the pod's claims; what each of its containers would get, by the container's name."""
-        pod = self._pod(namespace, name)
-        if pod["spec"].get("nodeName") != self._node_name:
-            raise KubeletError(f"the pod {name} is not bound to {self._node_name}", "schedule it first")
-        claims = {
-            entry["name"]: self._claim_of(pod, claim)
-            for entry, claim in zip(pod["spec"].get("resourceClaims", ()), claim_names(pod), strict=True)
+    def _sync(self) -> float | None:
+        """Start and end what has to be; in how many seconds something is due."""
+        if not self._wiped:
+            self._objects.delete_collection(SLICES, f"spec.nodeName={self._node_name}")
+            self._wiped = True
+        here = {
+            uid_of(pod): pod
+            for pod in self._objects.list(PODS)
+            if pod["spec"].get("nodeName") == self._node_name
         }
-        self._prepare(pod, list(claims.values()))
-        views = {
-            container["name"]: resolve(self._cdi_dir, self._device_ids(container, claims))
+        with self._lock:
+            worked_on = set(self._work)
+        gone = (self.claims.pods | self._runtime.pods | worked_on) - here.keys()
+        waits = [self._wipe_unused(), self.plugins.health.seconds_to_expiry()]
+        waits += [self._give(uid, partial(self._end, uid, None)) for uid in gone]
+        waits += [self._sync_pod(uid, pod) for uid, pod in here.items()]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _sync_pod(self, uid: str, pod: Object) -> float | None:
+        if is_deleted(pod) or is_terminal(pod):
+            if is_terminal(pod) and not is_deleted(pod) and self._is_over(uid):
+                return None
+            return self._give(uid, lambda: self._end(uid, pod))
+        running = self._runtime.find(uid)
+        if running is None:
+            return self._give(uid, lambda: self._start(pod))
+        status = pod_status.running_status(pod, running, self.claims, self.plugins.health)
+        if status != pod.get("status"):
+            self._objects.replace_status(PODS, pod, status)
+        return None
+
+    def _give(self, uid: str, task: Callable[[], None]) -> float | None:
+        """Have a worker do it, unless one is busy with the pod; if it is too early, in how many seconds."""
+        with self._lock:
+            work = self._work.setdefault(uid, PodWork())
+            if work.busy:
+                return None
+            early = work.not_before - time.monotonic()
+            if early > 0:
+                return early
+            work.busy = True
+        assert self._workers is not None
+        try:
+            self._workers.submit(self._do, uid, task)
+        except RuntimeError:  # the pool takes nothing any more: the kubelet ends
+            return None
+        return None
+
+    def _do(self, uid: str, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except (Refused, ApiDown) as error:
+            _log.info("pod has to be looked at again", uid=uid, error=str(error))
+            self._later(uid, 0.2)
+        finally:
+            with self._lock:
+                if uid in self._work:
+                    self._work[uid].busy = False
+            self._loop.ask()
+
+    def _start(self, pod: Object) -> None:
+        """Prepare the pod's claims and start its containers, or say why not and when to try again."""
+        uid = uid_of(pod)
+        try:
+            self.claims.prepare(pod)
+        except KubeletError as error:
+            self._later(uid, random.uniform(*self._times.prepare_again))  # noqa: S311 - no secret
+            self._wait_with(pod, "ContainerCreating")
+            text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error.what}"
+            self._objects.tell("Pod", pod, "Warning", "FailedPrepareDynamicResources", text, COMPONENT)
+            return
+        devices = {
+            container["name"]: container_device_ids(self.claims, pod, container)
             for container in pod["spec"]["containers"]
         }
-        status = {**pod.get("status", {}), "phase": "Running"}
-        self._server.replace(f"{_pod_path(namespace, name)}/status", {**pod, "status": status})
-        return views
-
-    def end_pod(self, namespace: str, name: str) -> None:
-        """Unprepare the claims that no other pod uses, then remove the pod from the API."""
-        uid = self._pod(namespace, name)["metadata"]["uid"]
-        for held in [held for held in self.prepared.values() if uid in held.pods]:
-            if held.pods == {uid}:
-                for driver in sorted(held.drivers):
-                    self._unprepare(driver, held)
-                del self.prepared[held.claim.uid]
-            held.pods.discard(uid)
-        self._server.delete(_pod_path(namespace, name))
-
-    def close(self) -> None:
-        """End the streams and the connections; nothing is unprepared."""
-        self._service.stop()
-        for plugin in self._plugins.values():
-            plugin.channel.close()
-
-    def _register(self, path: Path) -> bool:
-        """Whether the plugin behind a registration socket answered and is registered now."""
-        service = "/pluginregistration.Registration"
-        with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
-            try:
-                info = _call(
-                    channel,
-                    f"{service}/GetInfo",
-                    registration.InfoRequest(),
-                    registration.PluginInfo,
-                    REGISTRATION_SECONDS,
-                )
-            except grpc.RpcError:
-                return False  # not up yet: looked at again the next time
-            reason = _reason_to_refuse(info)
-            status = registration.RegistrationStatus(plugin_registered=not reason, error=reason)
-            _call(
-                channel,
-                f"{service}/NotifyRegistrationStatus",
-                status,
-                registration.RegistrationStatusResponse,
-                CALL_SECONDS,
-            )
-        if reason:
-            raise KubeletError(f"the plugin at {path} is refused: {reason}")
-        plugin = Plugin(info.name, grpc.insecure_channel(f"unix:{info.endpoint}", options=_OPTIONS))
-        self._plugins[info.name] = plugin
-        if HEALTH_V1 in info.supported_versions:
-            self._follow_health(plugin)
-        return True
-
-    def _follow_health(self, plugin: Plugin) -> None:
-        watch = plugin.channel.unary_stream(
-            f"/{HEALTH_V1}/NodeWatchResources",
-            request_serializer=device_health.NodeWatchResourcesRequest.SerializeToString,
-            response_deserializer=device_health.NodeWatchResourcesResponse.FromString,
-        )
-        stream = watch(device_health.NodeWatchResourcesRequest())
-
-        def follow() -> None:
-            try:
-                for answer in stream:
-                    self._heard(answer)
-            except grpc.RpcError:
-                pass  # the plugin went away, or the kubelet ends
-            self._heard(device_health.NodeWatchResourcesResponse())
-
-        self._service.spawn(f"health of {plugin.driver}", follow, stop=stream.cancel)
-
-    def _heard(self, answer: device_health.NodeWatchResourcesResponse) -> None:
-        told = {
-            (one.device.pool_name, one.device.device_name): device_health.HealthStatus.Name(one.health)
-            for one in answer.devices
-        }
-        with self._lock:
-            self._health = told
-        self._server.store.notify()
-
-    def _prepare(self, pod: Object, claims: list[Object]) -> None:
-        """Ask each driver for its claims that are not prepared yet; then the pod is a user of all."""
-        asked: dict[str, list[dra.Claim]] = {}
-        for claim in claims:
-            metadata = claim["metadata"]
-            reference = dra.Claim(namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
-            held = self.prepared.setdefault(reference.uid, PreparedClaim(reference))
-            held.pods.add(pod["metadata"]["uid"])
-            held.drivers |= {
-                result["driver"] for result in claim["status"]["allocation"]["devices"]["results"]
-            }
-            for driver in held.drivers - held.devices.keys():
-                asked.setdefault(driver, []).append(reference)
-        for driver, references in sorted(asked.items()):
-            answer = self._ask(
-                driver,
-                "NodePrepareResources",
-                dra.NodePrepareResourcesRequest(claims=references),
-                dra.NodePrepareResourcesResponse,
-            )
-            for uid, entry in answer.claims.items():
-                if uid in self.prepared and not entry.error:
-                    self.prepared[uid].devices[driver] = list(entry.devices)
-            self._check(driver, "prepare", references, answer.claims)
-
-    def _unprepare(self, driver: str, held: PreparedClaim) -> None:
-        answer = self._ask(
-            driver,
-            "NodeUnprepareResources",
-            dra.NodeUnprepareResourcesRequest(claims=[held.claim]),
-            dra.NodeUnprepareResourcesResponse,
-        )
-        self._check(driver, "unprepare", [held.claim], answer.claims)
-        held.drivers.discard(driver)
-        held.devices.pop(driver, None)
-
-    def _ask(self, driver: str, method: str, request: Message, answer: type[Answer]) -> Answer:
-        plugin = self._plugins.get(driver)
-        if plugin is None:
-            raise KubeletError(f"no plugin of the driver {driver} is registered", "start it")
-        path = f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{method}"
         try:
-            return _call(plugin.channel, path, request, answer, CALL_SECONDS)
-        except grpc.RpcError as error:
-            raise KubeletError(
-                f"{method} of the driver {driver} failed: {error}", "look at its log"
-            ) from error
+            self._runtime.start(uid, devices)
+        except NodeIncomplete as error:
+            self._later(uid, self._times.create_again)
+            text = f"failed to generate container spec: CDI device injection failed: {error.what}"
+            self._wait_with(pod, "CreateContainerError", text)
+            self._objects.tell("Pod", pod, "Warning", "Failed", f"Error: {text}", COMPONENT)
+            return
+        for container in devices:
+            self._objects.tell("Pod", pod, "Normal", "Started", f"Started container {container}", COMPONENT)
 
-    @staticmethod
-    def _check(driver: str, verb: str, references: list[dra.Claim], answered: Mapping[str, Any]) -> None:
-        """Each claim needs an entry without an error, and no other may have one."""
-        asked = {reference.uid: f"{reference.namespace}/{reference.name}" for reference in references}
-        if set(asked) != set(answered):
-            raise KubeletError(f"the driver {driver} answered for other claims than those it was asked for")
-        for uid, entry in answered.items():
-            if entry.error:
-                raise KubeletError(f"{driver} cannot {verb} claim {asked[uid]}: {entry.error}")
-
-    def _device_ids(self, container: Mapping[str, Any], claims: Mapping[str, Object]) -> list[str]:
-        """The CDI devices of a container: those of its claims, or of the one request that it names."""
-        ids: list[str] = []
-        for entry in container.get("resources", {}).get("claims", ()):
-            held = self.prepared[claims[entry["name"]]["metadata"]["uid"]]
-            for device in (device for devices in held.devices.values() for device in devices):
-                wanted = entry.get("request")
-                if not wanted or not device.request_names or wanted in device.request_names:
-                    ids.extend(device.cdi_device_ids)
-        return ids
-
-    def _claim_of(self, pod: Object, name: str) -> Object:
-        claim = self._server.store.get((GROUP, "resourceclaims"), (pod["metadata"]["namespace"], name))
-        users = (claim or {}).get("status", {}).get("reservedFor", ())
-        if claim is None or pod["metadata"]["uid"] not in (user["uid"] for user in users):
-            raise KubeletError(f"the claim {name} is not reserved for the pod", "schedule the pod first")
-        return claim
-
-    def _pod(self, namespace: str, name: str) -> Object:
-        pod = self._server.store.get(("", "pods"), (namespace, name))
+    def _end(self, uid: str, pod: Object | None) -> None:
+        """End the containers, unprepare what nobody else uses, and let a deleted pod's object go."""
+        self._runtime.end(uid)
+        try:
+            self.claims.unprepare(uid)
+        except DriverError as error:
+            self._later(uid, self._times.unprepare_again)
+            _log.warning("pod's claims not unprepared", uid=uid, error=error.what)
+            if pod is not None:
+                text = f"error killing pod: unprepare dynamic resources: {error.what}"
+                self._objects.tell("Pod", pod, "Warning", "FailedKillPod", text, COMPONENT)
+            return
         if pod is None:
-            raise KubeletError(f"there is no pod {namespace}/{name}", "create it")
-        return pod
+            with self._lock:
+                self._work.pop(uid, None)
+            return
+        with self._lock:
+            self._work[uid].ended = True
+        if is_deleted(pod):
+            self._objects.delete(PODS, pod, grace_seconds=0)
 
+    def _is_over(self, uid: str) -> bool:
+        with self._lock:
+            return uid in self._work and self._work[uid].ended
 
-def _reason_to_refuse(info: registration.PluginInfo) -> str:
-    """Why a plugin cannot be used, empty when it can."""
-    if info.type != "DRAPlugin":
-        return f"it is a {info.type or 'plugin without a type'}, and not a DRAPlugin"
-    if DRA_V1 not in info.supported_versions:
-        return f"it does not support {DRA_V1}"
-    return "" if info.endpoint else "it names no endpoint"
+    def _wait_with(self, pod: Object, reason: str, message: str = "") -> None:
+        status = pod_status.waiting_status(pod, reason, message)
+        if status != pod.get("status"):
+            self._objects.replace_status(PODS, pod, status)
 
+    def _later(self, uid: str, seconds: float) -> None:
+        with self._lock:
+            self._work.setdefault(uid, PodWork()).not_before = time.monotonic() + seconds
 
-def _call(
-    channel: grpc.Channel, method: str, request: Message, answer: type[Answer], timeout_seconds: float
-) -> Answer:
-    ask = channel.unary_unary(
-        method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
-    )
-    done: Answer = ask(request, timeout=timeout_seconds)
-    return done
-
-
-def _pod_path(namespace: str, name: str) -> str:
-    return object_path(f"/api/v1/namespaces/{namespace}/pods", name)
+    def _wipe_unused(self) -> float | None:
+        """Delete the slices of drivers whose plugins have been away for too long."""
+        over, rest = self.plugins.unused(self._times.wipe)
+        for driver in over:
+            _log.info("wiping slices of a driver that is gone", driver=driver, node=self._node_name)
+            self._objects.delete_collection(SLICES, f"spec.nodeName={self._node_name},spec.driver={driver}")
+            self.plugins.wiped(driver)
+        return rest

@@ -13,7 +13,8 @@ Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "d
 class Request:
     """One request in the words of the API: verb, resource and object.
 
-    ``namespace`` and ``name`` are empty where the path has none; ``subresource`` likewise.
+    ``namespace`` and ``name`` are empty where the path has none; ``subresource`` likewise. ``client`` is
+    what the client calls itself.
     """
 
     verb: Verb
@@ -25,6 +26,7 @@ class Request:
     name: str = ""
     subresource: str = ""
     query: dict[str, str] = field(default_factory=dict)
+    client: str = ""
 
     @property
     def api_version(self) -> str:
@@ -32,11 +34,13 @@ class Request:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def parse_request(method: str, target: str) -> Request | None:
+def parse_request(method: str, target: str, client: str = "") -> Request | None:
     """The request, or None when the path is not that of a resource.
 
     ``method`` is the HTTP method, ``target`` the path with its query.
     """
+    if target.startswith("//"):
+        return None
     parts = urlsplit(target)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     match [unquote(part) for part in parts.path.strip("/").split("/")]:
@@ -50,16 +54,18 @@ def parse_request(method: str, target: str) -> Request | None:
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource, *more = [*rest, "", ""][: max(3, len(rest))]
-    verb = _verb(method, query, has_name=bool(name))
+    verb = _verb(method, query, has_name=bool(name), is_subresource=bool(subresource))
     if more or verb is None:
         return None
-    return Request(verb, parts.path, group, version, resource, namespace, name, subresource, query)
+    return Request(verb, parts.path, group, version, resource, namespace, name, subresource, query, client)
 
 
-def _verb(method: str, query: dict[str, str], *, has_name: bool) -> Verb | None:
+def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource: bool) -> Verb | None:
     """The API's verb for an HTTP method; None where the API has none."""
     if method == "GET" and query.get("watch") in ("1", "true"):
         return "watch"
+    if method == "POST" and is_subresource:
+        return "create"
     verbs: dict[tuple[str, bool], Verb] = {
         ("GET", True): "get",
         ("GET", False): "list",

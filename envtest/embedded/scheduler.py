@@ -1,239 +1,267 @@
-"""Gives claims their devices and pods their node, as the real scheduler does in the simplest case.
+"""Gives claims their devices and pods their node, as kube-scheduler and its DynamicResources plugin do.
 
-That case is one node, and claims that ask for a number of devices of one DeviceClass. First fit: pools by
-driver and name, slices by name, devices as they are listed. What would need more than that is refused with
-CannotJudge and never guessed: other requests, constraints, selectors beyond plain comparisons, devices with
-counters or shares, pods with more than one class.
+What it leaves out: CPU, memory and counts of extended resources of device plugins are not added up, node
+affinity and topology are not read, no pod is preempted, and device binding conditions are not waited for.
+Of several nodes that fit, the one with the fewest pods is taken, the first of equals; the real scheduler
+scores by more than that and picks among equals by chance, so no test may count on either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.errors import ConfigError
-from driver.kube.paths import claim_path, object_path
-from envtest.embedded.device_selector import CannotJudge, check_known, selects
+from driver.allocator.allocate import AllocationFailed
+from driver.errors import DriverError
+from driver.service import Service
+from envtest.embedded.change_loop import ChangeLoop
+from envtest.embedded.extended_resources import (
+    ExtendedRequests,
+    asked_resources,
+    class_of,
+    extended_requests,
+)
+from envtest.embedded.objects import (
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    SLICES,
+    TAINT_RULES,
+    Objects,
+    is_deleted,
+    now,
+)
+from envtest.embedded.pod_claims import (
+    EXTENDED_ANNOTATION,
+    ClaimNotUsable,
+    claims_of_pod,
+    owner_of,
+    owner_reference,
+)
+from envtest.embedded.reservation import NotReserved, reserve
+from envtest.embedded.scheduler_nodes import NO_NODES, fit_error, reason_against, selector_matches
+from envtest.embedded.scheduler_view import SCHEDULER_NAME, ClusterView
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 
-GROUP = "resource.k8s.io"
-_EXACTLY = {"deviceClassName", "allocationMode", "count"}
-_NEEDS_MORE = ("consumesCounters", "allowMultipleAllocations", "bindingConditions", "bindsToNode")
-_UNSCHEDULABLE = "0/1 nodes are available: 1 cannot allocate all claims."
-_MAX_USERS = 256
+DOES_NOT_FIT = "the claims do not fit on node"
+"""What the allocator says where a pool is invalid and no other has room: other nodes may have."""
+
+WATCHED = (PODS, NODES, CLAIMS, CLASSES, SLICES, TAINT_RULES)
+
+
+class Unschedulable(DriverError):
+    """There is no place for a pod now; ``what`` has the real scheduler's words."""
+
+
+class SchedulingFailed(DriverError):
+    """Something is wrong with what a pod asks for; ``what`` has the real scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
-    """One device of a complete pool, as its slice lists it."""
+class Placement:
+    """A node for a pod, an allocation for each claim that has none, the one for extended resources last."""
 
-    driver: str
-    pool: str
-    listed: Mapping[str, Any]
-
-    @property
-    def identity(self) -> tuple[str, str, str]:
-        """What allocations name a device by: driver, pool, device."""
-        return self.driver, self.pool, str(self.listed["name"])
-
-
-def complete_pools(slices: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """The slices of each pool whose newest generation is whole, by driver and pool, in allocation order."""
-    pools: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for one in sorted(slices, key=lambda one: str(one["metadata"]["name"])):
-        pools.setdefault((one["spec"]["driver"], one["spec"]["pool"]["name"]), []).append(one)
-    whole = {}
-    for key, members in sorted(pools.items()):
-        newest = max(int(one["spec"]["pool"]["generation"]) for one in members)
-        current = [one for one in members if int(one["spec"]["pool"]["generation"]) == newest]
-        if len(current) == int(current[0]["spec"]["pool"]["resourceSliceCount"]):
-            whole[key] = current
-    return whole
+    node: Object
+    allocations: Sequence[Object]
+    extended: ExtendedRequests | None
 
 
 class EmbeddedScheduler:
-    """The scheduler of a cluster with one node; the caller says when it looks at a pod."""
+    """Looks at all waiting pods again after every change of something that it reads."""
 
-    def __init__(self, server: EmbeddedApiServer, node_name: str) -> None:
-        self._server = server
-        self._node_name = node_name
+    def __init__(self, server: EmbeddedApiServer) -> None:
+        self._objects = Objects(server)
+        self._service = Service()
+        self._loop = ChangeLoop("scheduler", server, WATCHED, self.schedule_all)
 
-    def schedule(self, namespace: str, name: str) -> str | None:
-        """Allocate and reserve the pod's claims and bind it; why it has to wait, None when it is bound.
+    def start(self) -> None:
+        """Run in a thread of its own until ``stop``."""
+        self._loop.start(self._service)
 
-        Why it waits is also in the pod's PodScheduled condition. Raises CannotJudge, and ConfigError when
-        the pod, a claim or the class is not there.
-        """
-        with self._server.store.changed:
-            pod = self._get("", "pods", namespace, name)
-            claims = [self._get(GROUP, "resourceclaims", namespace, claim) for claim in claim_names(pod)]
-            unallocated = [claim for claim in claims if "allocation" not in claim.get("status", {})]
-            chosen = self._choose(unallocated)
-            if chosen is None:
-                self._condition(pod, "False", _UNSCHEDULABLE)
-                return _UNSCHEDULABLE
-            for claim in claims:
-                allocation = chosen.get(claim["metadata"]["uid"])
-                self._reserve(claim, allocation or claim["status"]["allocation"], pod)
-            self._server.replace(_path(pod), {**pod, "spec": {**pod["spec"], "nodeName": self._node_name}})
-            self._condition(self._get("", "pods", namespace, name), "True", "")
-        return None
+    def stop(self) -> None:
+        """End the thread."""
+        self._service.stop()
 
-    def release_unused(self) -> None:
-        """Take the allocation from claims whose pods are all gone, as the claim controller does."""
-        with self._server.store.changed:
-            uids = {pod["metadata"]["uid"] for pod in self._server.objects("pods")}
-            for claim in self._server.objects("resourceclaims", GROUP):
-                status = claim.get("status") or {}
-                users = [user for user in status.get("reservedFor", ()) if user["uid"] in uids]
-                if len(users) == len(status.get("reservedFor", ())):
-                    continue
-                left = {**status, "reservedFor": users} if users else {}
-                self._server.replace(f"{_path(claim)}/status", {**claim, "status": left})
+    def schedule_all(self) -> None:
+        """One pass over the waiting pods, in the order of priority and age."""
+        view = ClusterView(self._objects)
+        for pod in view.waiting:
+            self._schedule(pod, view)
 
-    def _choose(self, claims: list[Object]) -> dict[str, Object] | None:
-        """An allocation for each claim by UID, None when there are not enough devices."""
-        names = {request["exactly"]["deviceClassName"] for claim in claims for request in _requests(claim)}
-        if not names:
-            return {}
-        if len(names) > 1:
-            raise CannotJudge(f"the pod asks for devices of the classes {', '.join(sorted(names))}")
-        device_class = self._get(GROUP, "deviceclasses", "", names.pop())
-        free = self._free(device_class)
-        chosen = {}
+    def _schedule(self, pod: Object, view: ClusterView) -> None:
+        try:
+            claims = [claim for _, claim in claims_of_pod(self._objects, pod)]
+        except ClaimNotUsable:
+            return  # the real scheduler does not queue such a pod, and says nothing
+        if any(map(is_deleted, claims)):
+            return
+        try:
+            placement = self._place(pod, claims, view)
+            self._bind(pod, claims, placement, view)
+        except Unschedulable as error:
+            self._refuse(pod, "Unschedulable", error.what)
+        except (SchedulingFailed, NotReserved) as error:
+            self._refuse(pod, "SchedulerError", error.what)
+
+    def _place(self, pod: Object, claims: Sequence[Object], view: ClusterView) -> Placement:
+        """Find a node. Raises Unschedulable, SchedulingFailed."""
+        if not view.nodes:
+            raise Unschedulable(NO_NODES)
+        may_preempt = pod["spec"].get("preemptionPolicy") != "Never"
+        unallocated = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
+        missing = _missing_class(unallocated, view)
+        if missing:
+            raise Unschedulable(fit_error(len(view.nodes), missing, (), may_preempt=may_preempt))
+        asked = asked_resources(pod)
+        by_class = {name: class_of(name, view.classes) for name in asked}
+        if any(by_class.values()):
+            self._drop_stale_claim(pod)
+        reasons = []
+        for node in sorted(view.nodes, key=view.load):
+            found = _on_node(pod, node, claims, by_class, view)
+            if isinstance(found, Placement):
+                return found
+            reasons.append(found)
+        raise Unschedulable(fit_error(len(view.nodes), "", reasons, may_preempt=may_preempt))
+
+    def _bind(self, pod: Object, claims: Sequence[Object], placement: Placement, view: ClusterView) -> None:
+        """Write allocations and reservations, then the pod's node. Raises NotReserved."""
+        rest = list(placement.allocations)
         for claim in claims:
-            results = []
-            for request in _requests(claim):
-                for _ in range(int(request["exactly"].get("count", 1))):
-                    device = next(free, None)
-                    if device is None:
-                        return None
-                    driver, pool, name = device.identity
-                    results.append(
-                        {"request": request["name"], "driver": driver, "pool": pool, "device": name}
-                    )
-            chosen[claim["metadata"]["uid"]] = self._allocation(claim, device_class, results)
-        return chosen
+            allocation = None if claim.get("status", {}).get("allocation") else rest.pop(0)
+            stored = reserve(self._objects, claim, pod, allocation)
+            if allocation is not None:
+                view.allocator.assume(stored)
+        if placement.extended is not None:
+            stored = reserve(self._objects, self._special_claim(pod, placement.extended), pod, rest.pop(0))
+            view.allocator.assume(stored)
+            pod = self._note_special(pod, stored, placement.extended)
+        name = placement.node["metadata"]["name"]
+        self._objects.bind(pod, name)
+        view.count_pod(name)
+        where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        text = f"Successfully assigned {where} to {name}"
+        self._objects.tell("Pod", pod, "Normal", "Scheduled", text, SCHEDULER_NAME)
 
-    def _free(self, device_class: Object) -> Iterator[Offered]:
-        """The devices of the class that nobody has, in allocation order."""
-        expressions = [one["cel"]["expression"] for one in device_class["spec"].get("selectors", ())]
-        for expression in expressions:
-            check_known(expression)
-        taken = {
-            (result["driver"], result["pool"], result["device"])
-            for claim in self._server.objects("resourceclaims", GROUP)
-            for result in _results(claim)
+    def _refuse(self, pod: Object, reason: str, message: str) -> None:
+        """Write why the pod waits into its condition, and an event when that is new."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        status = _with_condition(pod, condition)
+        if status != pod.get("status"):
+            self._objects.replace_status(PODS, pod, status)
+            self._objects.tell("Pod", pod, "Warning", "FailedScheduling", message, SCHEDULER_NAME)
+
+    def _special_claim(self, pod: Object, extended: ExtendedRequests) -> Object:
+        """Create the claim for the pod's extended resources."""
+        metadata = pod["metadata"]
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "generateName": f"{metadata['name']}-extended-resources-",
+                "annotations": {EXTENDED_ANNOTATION: "true"},
+                "ownerReferences": [owner_reference(pod)],
+            },
+            "spec": {"devices": {"requests": extended.requests}},
         }
-        for device in self._offered():
-            attributes = device.listed.get("attributes") or {}
-            if not all(selects(expression, device.driver, attributes) for expression in expressions):
-                continue
-            if any(field in device.listed for field in _NEEDS_MORE):
-                raise CannotJudge(f"the device {'/'.join(device.identity)} is more than a plain one")
-            if device.identity not in taken and not _is_tainted(device.listed):
-                yield device
+        return self._objects.create(CLAIMS, metadata["namespace"], body)
 
-    def _offered(self) -> Iterator[Offered]:
-        slices = self._server.objects("resourceslices", GROUP)
-        for one in slices:
-            if "nodeName" not in one["spec"]:
-                raise CannotJudge(f"the slice {one['metadata']['name']} is not of one node")
-        here = [one for one in slices if one["spec"]["nodeName"] == self._node_name]
-        for (driver, pool), members in complete_pools(here).items():
-            devices = [
-                Offered(driver, pool, one) for each in members for one in each["spec"].get("devices", ())
-            ]
-            if len({device.identity for device in devices}) == len(devices):  # else the pool is invalid
-                yield from devices
+    def _note_special(self, pod: Object, claim: Object, extended: ExtendedRequests) -> Object:
+        told = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": extended.mappings}
+        status = {**pod.get("status", {}), "extendedResourceClaimStatus": told}
+        return self._objects.replace_status(PODS, pod, status)
 
-    def _allocation(self, claim: Object, device_class: Object, results: list[Object]) -> Object:
-        """The result as the API has it: class configuration first, then the claim's own."""
-        requests = [request["name"] for request in _requests(claim)]
-        config = [
-            {"source": "FromClass", "requests": requests, **entry}
-            for entry in device_class["spec"].get("config", ())
-        ]
-        config += [{"source": "FromClaim", **entry} for entry in claim["spec"]["devices"].get("config", ())]
-        here = {"key": "metadata.name", "operator": "In", "values": [self._node_name]}
-        return {
-            "devices": {"results": results, **({"config": config} if config else {})},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
-        }
-
-    def _reserve(self, claim: Object, allocation: Object, pod: Object) -> None:
-        """Write the allocation, and the pod as one of those that may use it."""
-        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        users = list(claim.get("status", {}).get("reservedFor", ()))
-        if uid not in (user["uid"] for user in users):
-            if len(users) == _MAX_USERS:
-                raise CannotJudge(f"the claim {claim['metadata']['name']} has {_MAX_USERS} pods already")
-            users.append({"resource": "pods", "name": name, "uid": uid})
-        status = {**claim.get("status", {}), "allocation": allocation, "reservedFor": users}
-        self._server.replace(f"{_path(claim)}/status", {**claim, "status": status})
-
-    def _condition(self, pod: Object, status: str, message: str) -> None:
-        condition = {"type": "PodScheduled", "status": status}
-        if message:
-            condition |= {"reason": "Unschedulable", "message": message}
-        others = [one for one in pod.get("status", {}).get("conditions", ()) if one["type"] != "PodScheduled"]
-        changed = {"phase": "Pending", **pod.get("status", {}), "conditions": [*others, condition]}
-        self._server.replace(f"{_path(pod)}/status", {**pod, "status": changed})
-
-    def _get(self, group: str, resource: str, namespace: str, name: str) -> Object:
-        item = self._server.store.get((group, resource), (namespace, name))
-        if item is None:
-            raise ConfigError(f"there is no {name!r} among the {resource}", "create it")
-        return item
+    def _drop_stale_claim(self, pod: Object) -> None:
+        """Delete a special claim of an attempt that did not get to its end: it may be for another node."""
+        mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
+        for claim in self._objects.list(CLAIMS):
+            special = claim["metadata"].get("annotations", {}).get(EXTENDED_ANNOTATION) == "true"
+            if special and owner_of(claim) == mine and not is_deleted(claim):
+                bare = {**claim, "metadata": {**claim["metadata"], "finalizers": []}}
+                self._objects.delete(CLAIMS, self._objects.replace(CLAIMS, bare))
 
 
-def claim_names(pod: Mapping[str, Any]) -> list[str]:
-    """The claims of a pod in its order. Raises CannotJudge for a template: nobody makes claims of it here."""
-    names = []
-    for entry in pod["spec"].get("resourceClaims", ()):
-        if "resourceClaimName" not in entry:
-            raise CannotJudge(f"the pod {pod['metadata']['name']} has a claim that is still to be made")
-        names.append(str(entry["resourceClaimName"]))
-    return names
+def _missing_class(claims: Sequence[Object], view: ClusterView) -> str:
+    """What is said of the first request whose class does not exist; empty when all do."""
+    for claim in claims:
+        for request in claim["spec"].get("devices", {}).get("requests", ()):
+            named = [(request["name"], request["exactly"])] if "exactly" in request else []
+            named += [(f"{request['name']}/{one['name']}", one) for one in request.get("firstAvailable", ())]
+            for name, asked in named:
+                if not view.has_class(asked["deviceClassName"]):
+                    return f"request {name}: device class {asked['deviceClassName']} does not exist"
+    return ""
 
 
-def _requests(claim: Mapping[str, Any]) -> list[Object]:
-    """The requests of a claim; raises CannotJudge unless each is a class and a number."""
-    devices = claim["spec"].get("devices", {})
-    name = claim["metadata"]["name"]
-    if devices.get("constraints"):
-        raise CannotJudge(f"the claim {name} has constraints")
-    for request in devices.get("requests", ()):
-        exactly = request.get("exactly") or {}
-        more = sorted(set(exactly) - _EXACTLY)
-        if (
-            more
-            or "deviceClassName" not in exactly
-            or exactly.get("allocationMode", "ExactCount") != "ExactCount"
-        ):
-            asks = ", ".join(more) or "something else than a number of devices of a class"
-            raise CannotJudge(f"the request {request['name']} of claim {name} asks for {asks}")
-    return list(devices.get("requests", ()))
+def _on_node(
+    pod: Object,
+    node: Object,
+    claims: Sequence[Object],
+    by_class: Mapping[str, str | None],
+    view: ClusterView,
+) -> Placement | str:
+    """A placement on this node, or the reason against it. Raises SchedulingFailed."""
+    reason = reason_against(pod, node)
+    if reason:
+        return reason
+    over_dra = _over_dra(node, by_class)
+    if isinstance(over_dra, str):
+        return over_dra
+    for claim in claims:
+        allocation = claim.get("status", {}).get("allocation")
+        if allocation and not selector_matches(allocation.get("nodeSelector"), node):
+            return "resourceclaim not available on the node"
+    asked = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
+    extended = extended_requests(pod, over_dra) if over_dra else None
+    if extended is not None:
+        asked.append(_in_memory(pod, extended))
+    if not asked:
+        return Placement(node, (), None)
+    try:
+        allocations = view.allocator.allocate(node, asked)
+    except AllocationFailed as error:
+        if DOES_NOT_FIT in error.what:
+            return "invalid resource pools were encountered"
+        raise SchedulingFailed(f'running "DynamicResources" filter plugin: {error.what}') from error
+    if allocations is None:
+        return "cannot allocate all claims"
+    return Placement(node, allocations, extended)
 
 
-def _results(claim: Mapping[str, Any]) -> list[Object]:
-    allocation = claim.get("status", {}).get("allocation") or {}
-    return list(allocation.get("devices", {}).get("results", ()))
+def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str] | str:
+    """The extended resources that the node gives through claims, by class; or one that it does not have."""
+    provided = node.get("status", {}).get("allocatable", {})
+    found = {}
+    for resource, device_class in by_class.items():
+        by_plugin = str(provided.get(resource, "0")) != "0"
+        if device_class is not None and not by_plugin:
+            found[resource] = device_class
+        elif not by_plugin:
+            return f"Insufficient {resource}"
+    return found
 
 
-def _is_tainted(listed: Mapping[str, Any]) -> bool:
-    """Whether a taint keeps new claims away; requests with tolerations are not judged here."""
-    return any(taint["effect"] in ("NoSchedule", "NoExecute") for taint in listed.get("taints", ()))
+def _in_memory(pod: Object, extended: ExtendedRequests) -> Object:
+    """The special claim before it is created."""
+    metadata = {"name": "<extended-resources>", "namespace": pod["metadata"]["namespace"], "uid": ""}
+    return {"metadata": metadata, "spec": {"devices": {"requests": extended.requests}}}
 
 
-def _path(item: Object) -> str:
-    """The API path of a pod or a claim."""
-    namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
-    if item["kind"] == "Pod":
-        return object_path(f"/api/v1/namespaces/{namespace}/pods", name)
-    return claim_path(namespace, name)
+def _with_condition(pod: Object, condition: Object) -> Object:
+    """The pod's status with this condition in the place of the one of its type."""
+    status = pod.get("status", {})
+    conditions = status.get("conditions", ())
+    before: Object = next((one for one in conditions if one["type"] == condition["type"]), {})
+    if all(before.get(key) == condition.get(key) for key in ("status", "reason", "message")):
+        return dict(status)
+    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
+    others = [one for one in conditions if one is not before]
+    stamped = {**condition, "lastTransitionTime": since or now()}
+    return {"phase": "Pending", **status, "conditions": [*others, stamped]}

@@ -14,20 +14,29 @@ Object = dict[str, Any]
 
 _FIELDS_OF = {
     "resourceslices": {"spec.nodeName", "spec.driver", "spec.pool.name"},
-    "pods": {"spec.nodeName", "spec.schedulerName", "status.phase", "spec.restartPolicy"},
-    "events": {"involvedObject.kind", "involvedObject.name", "involvedObject.uid", "reason", "type"},
+    "pods": {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"}
+    | {"spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"},
+    "events": {f"involvedObject.{name}" for name in ("kind", "namespace", "name", "uid", "apiVersion")}
+    | {"involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "type", "source"}
+    | {"reportingComponent"},
     "nodes": {"spec.unschedulable"},
+    "namespaces": {"status.phase"},
 }
 """Field selectors beside metadata.name and metadata.namespace, which every resource has."""
 
+_FALSE_WHEN_ABSENT = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 _SET_REQUIREMENT = re.compile(r"^(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^)]*)\)$")
 
 
 def field_value(item: Object, path: str) -> str:
     """The value at a dotted path as a selector sees it: a string, empty when absent."""
+    if path == "source":
+        path = "source.component"
     value: Any = item
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
+    if value is None and path in _FALSE_WHEN_ABSENT:
+        return "false"
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
@@ -44,15 +53,26 @@ def field_selector(
     known = ({"metadata.name", "metadata.namespace"} | _FIELDS_OF.get(resource, set())) - without
     terms: list[tuple[str, str, bool]] = []
     for term in filter(None, text.split(",")):
-        path, operator, value = re.split(r"(!=|==|=)", term, maxsplit=1)
+        parts = re.split(r"(!=|==|=)", term, maxsplit=1)
+        if len(parts) != 3:
+            raise Refused(400, f"invalid field selector: {term!r} has no operator")
+        path, operator, value = parts
         if path not in known:
             raise Refused(400, f"field label not supported: {path}")
         terms.append((path, value, operator != "!="))
+    if not terms:
+        return _everything
     return lambda item: all((field_value(item, path) == value) is equal for path, value, equal in terms)
+
+
+def _everything(_item: Object) -> bool:
+    return True
 
 
 def label_selector(text: str) -> Callable[[Object], bool]:
     """The predicate of a label selector such as ``a=b,c!=d,e,!f,g in (h,i),j notin (k)``."""
+    if not text.strip():
+        return _everything
     requirements = [_requirement(term.strip()) for term in _split_terms(text) if term.strip()]
 
     def selects(item: Object) -> bool:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import deque
-from http.server import ThreadingHTTPServer
+from socketserver import ThreadingTCPServer
 from typing import TYPE_CHECKING, Any, Self
 
 from envtest.embedded.faults import Fault, Faults
@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+"""The namespaces that every cluster has."""
+
 _KEPT_REQUESTS = 10_000
 _LOOK_SECONDS = 0.05
 
 
-class _Listener(ThreadingHTTPServer):
+class _Listener(ThreadingTCPServer):
     """One bound port; remembers its connections so that they end when it does."""
 
     daemon_threads = True
     block_on_close = False
+    allow_reuse_address = True
     request_queue_size = 128
 
     def __init__(self, port: int, api: EmbeddedApiServer) -> None:
@@ -86,8 +90,12 @@ class EmbeddedApiServer:
         self.bookmarks_due = 0
         self.watch_generation = 0
         self.watches = 0
+        self._looking = 0
         self._listener: _Listener | None = None
         self._port = 0
+        for name in NAMESPACES:
+            item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
+            self.create("/api/v1/namespaces", item)
 
     def __enter__(self) -> Self:
         self.start()
@@ -100,6 +108,11 @@ class EmbeddedApiServer:
     def url(self) -> str:
         """Where it listens; stays the same when it is stopped and started again."""
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of ``url``."""
+        return self.url.removeprefix("http://")
 
     @property
     def running(self) -> bool:
@@ -191,10 +204,14 @@ class EmbeddedApiServer:
         """
         deadline = time.monotonic() + timeout_seconds
         with self.store.changed:
-            while not condition():
-                if time.monotonic() >= deadline:
-                    return False
-                self.store.changed.wait(_LOOK_SECONDS)
+            self._looking += 1
+            try:
+                while not condition():
+                    if time.monotonic() >= deadline:
+                        return False
+                    self.store.changed.wait(_LOOK_SECONDS)
+            finally:
+                self._looking -= 1
         return True
 
     def watch_began(self) -> None:
@@ -206,7 +223,8 @@ class EmbeddedApiServer:
     def heard(self, request: Request) -> None:
         """Remember a request."""
         self.requests.append(request)
-        self.store.notify()
+        if self._looking:
+            self.store.notify()
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server; the answer is ``path``."""

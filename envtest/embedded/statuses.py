@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envtest.embedded.validation.errors import FieldError
+
+Object = dict[str, Any]
 
 _REASONS = {
     400: "BadRequest",
@@ -10,8 +16,10 @@ _REASONS = {
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
+    406: "NotAcceptable",
     409: "Conflict",
     410: "Expired",
+    413: "RequestEntityTooLarge",
     415: "UnsupportedMediaType",
     422: "Invalid",
     429: "TooManyRequests",
@@ -21,7 +29,9 @@ _REASONS = {
 }
 
 
-def status_body(code: int, message: str, reason: str | None = None) -> dict[str, Any]:
+def status_body(
+    code: int, message: str, reason: str | None = None, details: Object | None = None
+) -> dict[str, Any]:
     """A metav1.Status of kind Failure."""
     return {
         "kind": "Status",
@@ -30,14 +40,40 @@ def status_body(code: int, message: str, reason: str | None = None) -> dict[str,
         "status": "Failure",
         "message": message,
         "reason": reason or _REASONS.get(code, "Unknown"),
+        **({"details": details} if details else {}),
         "code": code,
     }
+
+
+def details_of(group: str, resource: str, name: str) -> Object:
+    """The details that name an object."""
+    found = {"name": name, "group": group, "kind": resource}
+    return {key: value for key, value in found.items() if value}
+
+
+def conflict_causes(conflicts: Iterable[tuple[str, str]]) -> list[Object]:
+    """The causes of a server-side apply's conflict: who owns a field, and which."""
+    return [
+        {"reason": "FieldManagerConflict", "message": message, "field": field} for message, field in conflicts
+    ]
 
 
 class Refused(Exception):
     """The request is answered with this Status."""
 
-    def __init__(self, code: int, message: str, reason: str | None = None) -> None:
+    def __init__(
+        self, code: int, message: str, reason: str | None = None, details: Object | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
-        self.body = status_body(code, message, reason)
+        self.body = status_body(code, message, reason, details)
+
+
+def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refused:
+    """The 422 that lists what is wrong with an object, each with its field."""
+    causes = [{"reason": error.type, "message": error.detail, "field": error.field} for error in errors]
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    details = {**details_of(group, kind, name), "causes": causes}
+    return Refused(422, f'{qualified} "{name}" is invalid: {listed}', details=details)

@@ -1,214 +1,239 @@
 """Does what the verbs of the API do to the store, and answers or refuses as kube-apiserver would.
 
-Not kept: field ownership, quantities and schema validation, and admission of any kind.
+Pods, nodes and the other core kinds are decoded by their types but not validated beyond that;
+resource.k8s.io is validated in full.
 """
 
 from __future__ import annotations
 
-import base64
-import copy
-import json
-import secrets
-import uuid
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.defaults import defaulted
+from envtest.embedded.admission import admit_admin_access, admit_namespace
+from envtest.embedded.defaults import ALPHA_GATES, now
 from envtest.embedded.patching import APPLY, patched
-from envtest.embedded.selectors import field_selector, label_selector
-from envtest.embedded.statuses import Refused
+from envtest.embedded.pod_subresources import bound, eviction_options
+from envtest.embedded.quota import Quotas
+from envtest.embedded.reading import list_page, not_found, selection, shown
+from envtest.embedded.removal import Removal
+from envtest.embedded.resources import Resource, find_resource
+from envtest.embedded.server_side_apply import Manager, after_update, applied, without_times
+from envtest.embedded.statuses import Refused, details_of
+from envtest.embedded.writing import (
+    check_create,
+    check_preconditions,
+    check_update,
+    kind_of,
+    prepare_create,
+    prepare_update,
+    read_body,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from envtest.embedded.requests import Request
-    from envtest.embedded.store import Collection, Key, Store
+    from envtest.embedded.store import Key, Store
 
 Object = dict[str, Any]
+Warnings = list[str]
 
-_NAME_BASE_CHARACTERS = 58
-_KEPT_METADATA = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "selfLink")
-_NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+_STATUS_GONE = frozenset({"devicetaintrules"})
+"""The resources whose DELETE answers a Status instead of the object."""
 
 
 class Verbs:
-    """The verbs of the API over one store. Thread-safe.
+    """The verbs of the API over one store. Thread-safe; every verb raises Refused.
 
     ``missing_selectors`` are field selectors that an older server would answer 400.
-    ``disabled_gates`` are feature gates whose fields are dropped on write.
+    ``disabled_gates`` are feature gates whose fields are dropped on write. Writers add to ``warnings``
+    what the client should hear beside the answer.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._quotas = Quotas(store)
+        self._removal = Removal(store, self._quotas)
         self.missing_selectors: frozenset[str] = frozenset()
-        self.disabled_gates: frozenset[str] = frozenset()
+        self.disabled_gates: frozenset[str] = ALPHA_GATES
 
-    def get(self, request: Request) -> Object:
-        """One object."""
-        return self._shown(request, self._existing(request))
+    def get(self, request: Request, at_version: int | None = None) -> Object:
+        """One object; ``at_version`` is an earlier version that is to be shown."""
+        resource = resource_of(request)
+        if at_version is None:
+            return shown(resource, self._existing(request, resource))
+        past = dict(self._store.at_version(resource.collection, at_version))
+        if key_of(request) not in past:
+            raise not_found(resource, request.name)
+        return shown(resource, past[key_of(request)])
 
-    def list(self, request: Request) -> Object:
+    def list(self, request: Request, at_version: int | None = None) -> Object:
         """The objects that the selectors select, in pages when ``limit`` asks for them."""
-        selects = self.selection(request)
-        start, version = self._continued(request)
-        with self._store.changed:
-            found = [(key, item) for key, item in self._store.items(collection_of(request)) if selects(item)]
-            version = version or self._store.resource_version
-        rest = [(key, item) for key, item in found if start is None or key > start]
-        limit = int(request.query.get("limit") or 0) or len(rest)
-        page = rest[:limit]
-        metadata: Object = {"resourceVersion": str(version)}
-        if len(rest) > limit:
-            token = json.dumps({"rv": version, "after": page[-1][0]})
-            metadata["continue"] = base64.urlsafe_b64encode(token.encode()).decode()
-            metadata["remainingItemCount"] = len(rest) - limit
-        kind = found[0][1].get("kind", "") if found else request.resource.rstrip("s").capitalize()
-        return {
-            "kind": f"{kind}List",
-            "apiVersion": request.api_version,
-            "metadata": metadata,
-            "items": [self._shown(request, item) for _, item in page],
-        }
+        return list_page(self._store, request, resource_of(request), self.missing_selectors, at_version)
 
     def selection(self, request: Request) -> Callable[[Object], bool]:
-        """The predicate of the request's namespace and selectors; raises Refused (400)."""
-        by_field = field_selector(
-            request.query.get("fieldSelector", ""), request.resource, self.missing_selectors
-        )
-        by_label = label_selector(request.query.get("labelSelector", ""))
+        """The predicate of the request's namespace and selectors."""
+        return selection(request, resource_of(request), self.missing_selectors)
 
-        def selects(item: Object) -> bool:
-            namespace = item["metadata"].get("namespace", "")
-            in_namespace = not request.namespace or namespace == request.namespace
-            return in_namespace and by_field(item) and by_label(item)
-
-        return selects
-
-    def create(self, request: Request, body: Object) -> Object:
-        """Store a new object with name, UID and creation time."""
-        item = self._read(request, body)
-        metadata = item.setdefault("metadata", {})
-        if not metadata.get("name"):
-            if not metadata.get("generateName"):
-                raise Refused(422, f"{request.resource}: name or generateName is required")
-            suffix = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
-            metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
-        if request.namespace:
-            metadata["namespace"] = request.namespace
-        metadata.pop("resourceVersion", None)
-        metadata["uid"] = str(uuid.uuid4())
-        metadata["creationTimestamp"] = _now()
-        if "spec" in item:
-            metadata["generation"] = 1
-        if request.resource != "nodes":
-            item.pop("status", None)
+    def create(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
+        """Store a new object with name, UID and creation time, or do what a pod's subresource does."""
+        resource = resource_of(request)
+        if request.subresource:
+            return self._create_subresource(request, resource, body)
+        item = read_body(request, resource, body, [] if warnings is None else warnings)
+        item = prepare_create(request, resource, item, self.disabled_gates)
         with self._store.changed:
-            key = (request.namespace, metadata["name"])
-            if self._store.get(collection_of(request), key) is not None:
-                raise Refused(409, f"{request.resource} {key[1]!r} already exists", "AlreadyExists")
-            return self._shown(request, self._store.put(collection_of(request), key, item))
+            return self._add(request, resource, item)
 
-    def update(self, request: Request, body: Object) -> Object:
+    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
+        resource = resource_of(request)
+        wanted = read_body(request, resource, body, [] if warnings is None else warnings)
         with self._store.changed:
-            stored = self._existing(request)
-            return self._write(request, stored, self._read(request, body))
+            stored = self._existing(request, resource)
+            return self._write(request, resource, stored, wanted)
 
-    def patch(self, request: Request, patch: Any, content_type: str) -> Object:
-        """Patch the object; an apply patch creates it when it is not there."""
+    def patch(
+        self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
+    ) -> tuple[bool, Object]:
+        """Patch the object; an apply patch creates it when it is not there, which the answer tells first."""
+        resource = resource_of(request)
+        told: Warnings = [] if warnings is None else warnings
         with self._store.changed:
-            stored = self._store.get(collection_of(request), key_of(request))
+            stored = self._store.get(resource.collection, key_of(request))
+            if content_type == APPLY:
+                return self._apply(request, resource, stored, read_body(request, resource, patch, told))
             if stored is None:
-                if content_type != APPLY or request.subresource:
-                    raise self._not_found(request)
-                metadata = {**patch.get("metadata", {}), "name": request.name}
-                return self.create(request, {**patch, "metadata": metadata})
-            return self._write(request, stored, patched(stored, patch, content_type))
+                raise not_found(resource, request.name)
+            wanted = patched(shown(resource, stored), patch, content_type, kind_of(resource))
+            wanted = read_body(request, resource, wanted, told)
+            return False, self._write(request, resource, stored, wanted)
 
     def delete(self, request: Request, options: Object) -> Object:
-        """Delete the object, or mark it for deletion while finalizers keep it."""
+        """Delete the object, or mark it for deletion while somebody still needs it."""
+        resource = resource_of(request)
         with self._store.changed:
-            stored = self._existing(request)
-            _check_preconditions(request, stored, options.get("preconditions") or {})
-            return self._shown(request, self._remove(collection_of(request), key_of(request), stored))
+            stored = self._existing(request, resource)
+            check_preconditions(request, resource, stored, options.get("preconditions") or {})
+            options = {**_query_options(request), **options}
+            if _is_dry(request, options):
+                return shown(resource, stored)
+            last = self._removal.delete(resource.collection, key_of(request), options)
+        if resource.plural in _STATUS_GONE:
+            return SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
+        return shown(resource, last)
 
-    def deletecollection(self, request: Request) -> Object:
+    def deletecollection(self, request: Request, options: Object | None = None) -> Object:
         """Delete all objects that the selectors select."""
+        resource = resource_of(request)
         selects = self.selection(request)
+        options = {**_query_options(request), **(options or {})}
         with self._store.changed:
-            chosen = [entry for entry in self._store.items(collection_of(request)) if selects(entry[1])]
-            for key, item in chosen:
-                self._remove(collection_of(request), key, item)
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+            chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
+            for key in chosen:
+                # What one object owned may be gone with it.
+                if not _is_dry(request, options) and self._store.get(resource.collection, key) is not None:
+                    self._removal.delete(resource.collection, key, options)
+        return SUCCESS
 
-    def _remove(self, collection: Collection, key: Key, stored: Object) -> Object:
-        if not stored["metadata"].get("finalizers"):
-            return self._store.remove(collection, key)
-        if "deletionTimestamp" in stored["metadata"]:
-            return stored
-        marked = {**stored["metadata"], "deletionTimestamp": _now()}
-        return self._store.put(collection, key, {**stored, "metadata": marked})
+    def _create_subresource(self, request: Request, resource: Resource, body: Object) -> Object:
+        with self._store.changed:
+            pod = self._existing(request, resource)
+            if request.subresource == "eviction":
+                options = eviction_options(body)
+                check_preconditions(request, resource, pod, options.get("preconditions") or {})
+                if not _is_dry(request, options):
+                    self._removal.delete(resource.collection, key_of(request), options)
+            elif not _is_dry(request, {}):
+                self._store.put(resource.collection, key_of(request), bound(request, resource, pod, body))
+        return {**SUCCESS, "code": 201}
 
-    def _write(self, request: Request, stored: Object, wanted: Object) -> Object:
-        """Put ``wanted`` in the place of ``stored``: the rules of an update."""
-        old, new = stored["metadata"], dict(wanted.get("metadata") or {})
-        _check_preconditions(request, stored, new)
-        if new.get("name", request.name) != request.name:
-            raise Refused(400, "the name of the object is not that of the path")
-        item = copy.deepcopy(stored if request.subresource else wanted)
-        if request.subresource == "status":
-            item["status"] = copy.deepcopy(wanted.get("status"))
-        elif "status" in stored:
-            item["status"] = stored["status"]
-        else:
-            item.pop("status", None)
-        metadata = item["metadata"] = {**(old if request.subresource else new), "name": request.name}
-        metadata.update({name: old[name] for name in _KEPT_METADATA if name in old})
-        if "namespace" in old:
-            metadata["namespace"] = old["namespace"]
-        metadata["resourceVersion"] = old["resourceVersion"]
-        item = defaulted(item, request.resource, self.disabled_gates, stored)
-        if item.get("spec") != stored.get("spec") and "generation" in old:
-            metadata["generation"] = old["generation"] + 1
-        if item == stored:
-            return self._shown(request, stored)
-        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
-            return self._shown(request, self._store.remove(collection_of(request), key_of(request)))
-        return self._shown(request, self._store.put(collection_of(request), key_of(request), item))
+    def _add(self, request: Request, resource: Resource, item: Object) -> Object:
+        """Store the new object if the rules allow it."""
+        name = item["metadata"].get("name") or ""
+        if resource.namespaced:
+            admit_namespace(self._store, resource, request.namespace, name)
+        check_create(resource, item)
+        key = (request.namespace, name)
+        if self._store.get(resource.collection, key) is not None:
+            details = details_of(resource.group, resource.plural, name)
+            text = f'{resource.qualified_name} "{name}" already exists'
+            raise Refused(409, text, "AlreadyExists", details)
+        admit_admin_access(self._store, item, None)
+        self._quotas.admit(resource, item)
+        if _is_dry(request, {}):
+            return shown(resource, item)
+        stored = self._store.put(resource.collection, key, item)
+        self._quotas.refresh(request.namespace)
+        return shown(resource, stored)
 
-    def _read(self, request: Request, body: Object) -> Object:
-        """A body as it is stored: its own copy, with defaults, without the fields of disabled gates."""
-        if body.get("apiVersion", request.api_version) != request.api_version:
-            raise Refused(400, f"the body is no object of {request.api_version}")
-        return defaulted(copy.deepcopy(body), request.resource, self.disabled_gates, None)
-
-    def _existing(self, request: Request) -> Object:
-        stored = self._store.get(collection_of(request), key_of(request))
+    def _apply(
+        self, request: Request, resource: Resource, stored: Object | None, config: Object
+    ) -> tuple[bool, Object]:
+        name = request.query.get("fieldManager", "")
+        if not name:
+            text = "fieldManager: Required value: is required for apply patch"
+            raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
+        if config["metadata"].get("managedFields"):
+            raise Refused(400, "metadata.managedFields must be nil")
+        if stored is None and (request.subresource or config["metadata"].get("uid")):
+            raise not_found(resource, request.name)
+        manager = Manager(name, "Apply", request.subresource)
+        force = request.query.get("force") in ("true", "1")
         if stored is None:
-            raise self._not_found(request)
+            merged = applied(None, config, kind_of(resource), manager, now(), force=force)
+            merged["metadata"] |= {**config["metadata"], "name": request.name}
+            item = prepare_create(request, resource, merged, self.disabled_gates)
+            return True, self._add(request, resource, item)
+        check_preconditions(request, resource, stored, config["metadata"])
+        merged = applied(stored, config, kind_of(resource), manager, now(), force=force)
+        return False, self._write(request, resource, stored, merged, is_apply=True)
+
+    def _write(
+        self,
+        request: Request,
+        resource: Resource,
+        stored: Object,
+        wanted: Object,
+        *,
+        is_apply: bool = False,
+    ) -> Object:
+        """Put ``wanted`` in the place of ``stored``: the rules of an update."""
+        check_preconditions(request, resource, stored, wanted["metadata"])
+        item = prepare_update(request, resource, stored, wanted, self.disabled_gates)
+        if item == stored or (is_apply and without_times(item) == without_times(stored)):
+            return shown(resource, stored)
+        check_update(request, resource, item, stored)
+        admit_admin_access(self._store, item, stored)
+        if not is_apply:
+            name = request.query.get("fieldManager") or request.client or "unknown"
+            manager = Manager(name, "Update", request.subresource)
+            item = after_update(stored, item, kind_of(resource), manager, now())
+        if _is_dry(request, {}):
+            return shown(resource, item)
+        metadata = item["metadata"]
+        is_over = not metadata.get("finalizers") and not metadata.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in metadata and is_over:
+            return shown(resource, self._removal.remove(resource.collection, key_of(request)))
+        result = shown(resource, self._store.put(resource.collection, key_of(request), item))
+        self._quotas.refresh(request.namespace)
+        return result
+
+    def _existing(self, request: Request, resource: Resource) -> Object:
+        stored = self._store.get(resource.collection, key_of(request))
+        if stored is None:
+            raise not_found(resource, request.name)
         return stored
 
-    def _not_found(self, request: Request) -> Refused:
-        return Refused(404, f'{request.resource} "{request.name}" not found')
 
-    def _continued(self, request: Request) -> tuple[tuple[str, str] | None, int]:
-        """Where a page starts and the version of its list; raises Refused (410) after a compaction."""
-        token = request.query.get("continue")
-        if not token:
-            return None, 0
-        content = json.loads(base64.urlsafe_b64decode(token))
-        if content["rv"] < self._store.compacted:
-            raise Refused(410, "the provided continue parameter is too old")
-        return (content["after"][0], content["after"][1]), content["rv"]
-
-    def _shown(self, request: Request, item: Object) -> Object:
-        """The object in the version that was asked for."""
-        return {**item, "apiVersion": request.api_version}
-
-
-def collection_of(request: Request) -> Collection:
-    """Where the request's objects are stored."""
-    return request.group, request.resource
+def resource_of(request: Request) -> Resource:
+    """The resource that the request is for; raises Refused (404, 405)."""
+    resource = find_resource(request.group, request.version, request.resource)
+    if resource is None or not resource.has(request.subresource):
+        raise Refused(404, "the server could not find the requested resource", details={})
+    if request.verb not in resource.verbs_of(request.subresource):
+        raise Refused(405, "the server does not allow this method on the requested resource", details={})
+    return resource
 
 
 def key_of(request: Request) -> Key:
@@ -216,11 +241,15 @@ def key_of(request: Request) -> Key:
     return request.namespace, request.name
 
 
-def _check_preconditions(request: Request, stored: Object, wanted: Object) -> None:
-    for name in ("uid", "resourceVersion"):
-        if wanted.get(name) and wanted[name] != stored["metadata"][name]:
-            raise Refused(409, f"{request.resource} {request.name!r}: the {name} is another one")
+def _query_options(request: Request) -> Object:
+    options: Object = {}
+    if "gracePeriodSeconds" in request.query:
+        options["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
+    if "propagationPolicy" in request.query:
+        options["propagationPolicy"] = request.query["propagationPolicy"]
+    return options
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _is_dry(request: Request, options: Object) -> bool:
+    """Whether everything is to be done but the writing."""
+    return request.query.get("dryRun") == "All" or "All" in (options.get("dryRun") or [])

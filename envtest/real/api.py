@@ -29,11 +29,11 @@ class ApiClient:
     there is none.
     """
 
-    def __init__(self, server: str, authority: Path, token: str) -> None:
-        """Args: the server's URL, the certificate file to trust, the bearer token to show."""
+    def __init__(self, server: str, authority: Path | None, token: str) -> None:
+        """Args: the server's URL, the certificate file to trust (None for http), the bearer token to show."""
         self._address = urlsplit(server).netloc
         self._token = token
-        self._tls = ssl.create_default_context(cafile=str(authority))
+        self._tls = None if authority is None else ssl.create_default_context(cafile=str(authority))
         self._resources: dict[str, dict[str, Object]] = {}
 
     def get(self, path: str) -> Object:
@@ -121,11 +121,13 @@ class ApiClient:
             "Connection": "close",
             "Content-Type": content_type,
         }
-        connection = http.client.HTTPSConnection(self._address, context=self._tls, timeout=timeout_seconds)
+        connection = self._connection(timeout_seconds)
         data = None if body is None else json.dumps(body).encode()
         try:
             connection.request(method, address, data, headers)
             answer = connection.getresponse()
+            if connection.sock is not None:  # the answer reads on from it, and its end is the connection's
+                connection.sock.close()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             what = f"{method} {path} at {self._address}"
@@ -134,6 +136,11 @@ class ApiClient:
             with answer:
                 raise _refusal(f"{method} {path}", answer.status, answer.read())
         return answer
+
+    def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._address, timeout=timeout_seconds)
+        return http.client.HTTPSConnection(self._address, context=self._tls, timeout=timeout_seconds)
 
     def collection_of(self, obj: Object, namespace: str = "default") -> str:
         """The path of the collection that an object belongs to, as the server publishes it.

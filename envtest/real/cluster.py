@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts
 from envtest.real import containers, control_plane, description, nodes, paths, tokens
 from envtest.real.api import ApiClient, Object
 from envtest.real.description import Description
@@ -16,7 +17,6 @@ from envtest.real.errors import ClusterError
 from envtest.real.processes import Process, Processes
 
 EXEC_SECONDS = 30.0
-DRIVER_NAMESPACE = "gpu-dra"
 
 
 class RealCluster:
@@ -27,6 +27,8 @@ class RealCluster:
     namespaces: a driver that is started there sees the mounts and process ids that the kubelet
     sees, and ends with the cluster.
     """
+
+    has_rights = True
 
     def __init__(self, described: Description, processes: Processes) -> None:
         """Wait for the API server of a cluster whose processes are started."""
@@ -126,6 +128,15 @@ class RealCluster:
         node = next(node for node in self.nodes if node.name == found["spec"]["nodeName"])
         ctr = self._described.assets.binary("ctr")
         return containers.run_in_container(ctr, node, identity, command, timeout_seconds)
+
+    def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
+        """What a running container finds inside, seen from inside.
+
+        Raises:
+            CommandFailed: something cannot be looked at.
+            ClusterError: the container does not run.
+        """
+        return containers.facts(self.exec(pod, containers.LOOK, namespace, container))
 
     def kubelet(self, node: int) -> Process:
         """The kubelet of a node, to be stopped, killed or read."""

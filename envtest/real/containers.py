@@ -7,12 +7,20 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from envtest.cluster import ContainerFacts, Mounted
 from envtest.real.api import Object
 from envtest.real.errors import ClusterError, CommandFailed
 from envtest.real.layout import NodeLayout
 
 # containerd's namespace for what the kubelet runs.
 NAMESPACE = "k8s.io"
+
+LOOK = ("sh", "-c", "find /dev -type c; echo; env; echo; cat /proc/self/mountinfo")
+"""What is run in a container for ``facts``."""
+
+EVERYWHERE = frozenset(
+    f"/dev/{name}" for name in ("console", "full", "null", "ptmx", "random", "tty", "urandom", "zero")
+)
 
 
 def container_id(pod: Object, container: str | None) -> str:
@@ -58,3 +66,18 @@ def run_in_container(
     if done.returncode != 0:
         raise CommandFailed(what, done.returncode, done.stdout, done.stderr)
     return done.stdout
+
+
+def facts(looked: str) -> ContainerFacts:
+    """What a container finds inside, from what ``LOOK`` printed."""
+    devices, variables, table = looked.split("\n\n", 2)
+    nodes = [
+        path for path in devices.splitlines() if path not in EVERYWHERE and not path.startswith("/dev/pts/")
+    ]
+    pairs = [line.partition("=") for line in variables.splitlines()]
+    # Of mountinfo the fourth field is where the mount comes from, the fifth and sixth are path and options.
+    mounts = {
+        fields[4]: Mounted(fields[3], tuple(fields[5].split(",")))
+        for fields in (line.split() for line in table.splitlines())
+    }
+    return ContainerFacts(tuple(sorted(nodes)), {name: value for name, _, value in pairs}, mounts)

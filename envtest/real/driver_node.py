@@ -1,10 +1,11 @@
-"""Runs the driver on a node of a real cluster: its two processes, over a fake machine, with their own rights.
+"""Runs the driver on a node of a cluster of either kind: its two processes, over a fake machine.
 
 The NVIDIA driver's files and device nodes are fakes that containers can really be started with.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,39 +15,47 @@ import grpc
 from driver.names import DRIVER_NAME, service_socket_name
 from driver.nvml.driver_root import build_driver_root, build_sysfs
 from driver.nvml.fake_machine import FakeMachine
-from envtest.real.cluster import RealCluster
+from driver.nvml.fake_spec import known_machines
+from envtest.cluster import Cluster, Process
 from envtest.real.layout import NodeLayout
-from envtest.real.processes import PACKAGE_ROOT, Process
+from envtest.real.processes import PACKAGE_ROOT
 from envtest.real.readiness import wait_until
 from proto import grpc_health_v1_pb2 as health
 
-MANIFESTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml", "deviceclasses/gpu.yaml")
+RIGHTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml")
+CLASSES = ("deviceclasses/gpu.yaml",)
 
 
 @dataclass(frozen=True, slots=True)
 class DriverNode:
-    """One node with a fake machine in it; ``machine`` changes the hardware while the driver runs."""
+    """One node with a fake machine in it; ``machine`` changes the hardware while the driver runs.
 
-    cluster: RealCluster
+    ``nvml`` is what the driver's processes find the same machine by.
+    """
+
+    cluster: Cluster
     node: NodeLayout
     machine: FakeMachine
+    nvml: str
     folder: Path
 
     @classmethod
-    def install(cls, cluster: RealCluster, index: int = 0, machine: str = "hgx-h100") -> DriverNode:
+    def install(cls, cluster: Cluster, index: int = 0, machine: str = "hgx-h100") -> DriverNode:
         """Put a machine into a node, and the driver's rights, policy and class into the cluster.
 
-        Nothing is started yet.
+        Nothing is started yet. ``machine`` is a known one or the path of a machine file.
         """
-        for manifest in MANIFESTS:
+        for manifest in (*(RIGHTS if cluster.has_rights else ()), *CLASSES):
             cluster.api.apply(PACKAGE_ROOT / manifest)
         node = cluster.nodes[index]
         folder = node.folder / "gpus"
         folder.mkdir()
-        fake = FakeMachine.open(f"{machine}@{folder / 'state.json'}")
+        named = machine if machine in known_machines() else Path(machine).resolve()
+        nvml = f"fake:{named}@{folder / 'state.json'}"
+        fake = FakeMachine.open(nvml)
         build_driver_root(folder / "driver", fake)
         build_sysfs(folder, fake)
-        return cls(cluster, node, fake, folder)
+        return cls(cluster, node, fake, nvml, folder)
 
     @property
     def data_dir(self) -> Path:
@@ -114,10 +123,10 @@ class DriverNode:
         common = (
             *("--node-name", name),
             *("--kubeconfig", str(self.cluster.service_account_kubeconfig(account, name))),
-            *("--nvml", f"fake:{self.machine.spec.name}@{self.folder / 'state.json'}"),
+            *("--nvml", self.nvml),
             *("--driver-root", str(self.folder / "driver"), "--sysfs-root", str(self.folder / "sys")),
         )
-        command = (sys.executable, "-m", package, *common, *flags)
-        return self.cluster.processes.start(
-            f"{package}-{name}{suffix}", command, {"PYTHONPATH": str(PACKAGE_ROOT)}
-        )
+        # -P: our packages, whatever lies in the working folder.
+        command = (sys.executable, "-P", "-m", package, *common, *flags)
+        python_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
+        return self.cluster.processes.start(f"{package}-{name}{suffix}", command, {"PYTHONPATH": python_path})

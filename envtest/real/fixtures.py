@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 
 import pytest
 
-from envtest.real import paths
+from envtest.fresh_namespace import fresh_namespace
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cluster import RealCluster
+from envtest.real.driver_node import DriverNode
 from envtest.real.startup import start_cluster as start
-from envtest.real.watching import wait_for, wait_for_list
 
 # Logs that say little about why a driver's test failed.
 QUIET_LOGS = frozenset({"audit", "etcd", "kube-apiserver", "kube-controller-manager", "supervisor"})
@@ -44,6 +43,16 @@ def real_cluster(kubernetes: str, request: pytest.FixtureRequest) -> Generator[R
         request.config.stash[STARTED_CLUSTERS].remove(cluster)
 
 
+@pytest.fixture(scope="session")
+def real_driver(real_cluster: RealCluster) -> DriverNode:
+    """The driver on the node of ``real_cluster``, over eight fake H100, running and registered."""
+    driver = DriverNode.install(real_cluster)
+    driver.start_plugin()
+    driver.start_controller()
+    driver.wait_serving()
+    return driver
+
+
 @pytest.fixture
 def start_cluster(
     kubernetes: str, request: pytest.FixtureRequest
@@ -64,16 +73,8 @@ def start_cluster(
 @pytest.fixture
 def namespace(real_cluster: RealCluster) -> Generator[str, None, None]:
     """A namespace of ``real_cluster`` for one test; its pods and claims are gone when it ends."""
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    api = real_cluster.api
-    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    wait_for(api, paths.service_account("default", name), lambda _: True)
-    yield name
-    for pod in api.list_objects(paths.pod(namespace=name)):
-        api.delete(paths.pod(pod["metadata"]["name"], name), grace_seconds=1)
-    wait_for_list(api, paths.pod(namespace=name), lambda pods: not pods)
-    api.delete(paths.namespace(name))
-    wait_for_list(api, paths.resource_claim(namespace=name), lambda claims: not claims)
+    with fresh_namespace(real_cluster.api) as name:
+        yield name
 
 
 @pytest.hookimpl(wrapper=True)

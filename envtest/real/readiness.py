@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from envtest.real.errors import NotReady
-from envtest.real.processes import Processes
 
 READY_SECONDS = 90.0
 POLL_SECONDS = 0.05
@@ -15,7 +14,17 @@ POLL_SECONDS = 0.05
 T = TypeVar("T")
 
 
-def wait_until(needed: Sequence[str], processes: Processes, attempt: Callable[[], T | None]) -> T:
+class Watched(Protocol):
+    """What is asked of processes while something is waited for."""
+
+    def check_running(self, name: str) -> None:
+        """Return if a process runs; raises NotReady."""
+
+    def log_tail(self, name: str) -> str:
+        """The last lines that a process wrote."""
+
+
+def wait_until(needed: Sequence[str], processes: Watched, attempt: Callable[[], T | None]) -> T:
     """Try again and again until an attempt gives something, and return that.
 
     ``needed`` are the names of the processes without which it never will, the one in question first.

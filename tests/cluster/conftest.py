@@ -14,8 +14,8 @@ from envtest.real.cluster import RealCluster
 from envtest.real.driver_node import DriverNode
 from envtest.real.errors import ApiRefused
 from envtest.real.readiness import wait_until
-from tests.cluster.claims import wait_published
 from tests.cluster.objects import slice_of
+from tests.flow.claims import restored
 
 pytest_plugins = ["envtest.real.fixtures"]
 
@@ -52,28 +52,9 @@ def installed_cluster(real_cluster: RealCluster) -> RealCluster:
     return real_cluster
 
 
-@pytest.fixture(scope="session")
-def installed_driver(real_cluster: RealCluster) -> DriverNode:
-    """The driver on the node of ``real_cluster``, over eight fake H100."""
-    install_manifests(real_cluster)
-    driver = DriverNode.install(real_cluster)
-    driver.start_plugin()
-    driver.start_controller()
-    driver.wait_serving()
-    wait_published(driver)
-    return driver
-
-
 @pytest.fixture
-def driver(installed_driver: DriverNode) -> Iterator[DriverNode]:
-    """The driver, running and publishing, with all its GPUs healthy; whatever a test does to it is undone."""
-    yield installed_driver
-    installed_driver.machine.heal()
-    for name, start in (
-        ("kubeletplugin", installed_driver.start_plugin),
-        ("controller", installed_driver.start_controller),
-    ):
-        if installed_driver.process(name).returncode is not None:
-            start()
-    installed_driver.wait_serving()
-    wait_published(installed_driver)
+def driver(real_driver: DriverNode) -> Iterator[DriverNode]:
+    """The driver on the node of ``real_cluster``, running and publishing, with all its GPUs healthy."""
+    restored(real_driver)
+    yield real_driver
+    restored(real_driver)

@@ -22,6 +22,8 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 @pytest.fixture
 def server() -> Iterator[EmbeddedApiServer]:
     with EmbeddedApiServer() as running:
+        for name in ("team", "other"):
+            running.create("/api/v1/namespaces", {"metadata": {"name": name}})
         yield running
 
 
@@ -35,8 +37,13 @@ def pod(name: str, **labels: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels},
-        "spec": {"nodeName": "a"},
+        "spec": {"schedulerName": "a"},
     }
+
+
+def resource_slice(name: str, **spec: Any) -> dict[str, Any]:
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    return {"metadata": {"name": name}, "spec": {"driver": "x", "nodeName": "n", "pool": pool, **spec}}
 
 
 def names(answer: dict[str, Any]) -> list[str]:
@@ -50,7 +57,7 @@ def test_a_created_object_gets_identity_and_a_first_generation(client: KubeClien
     assert (metadata["namespace"], metadata["generation"]) == ("team", 1)
     assert metadata["uid"]
     assert metadata["creationTimestamp"].endswith("Z")
-    assert "status" not in stored
+    assert stored["status"]["phase"] == "Pending"
 
 
 def test_a_generated_name_has_58_characters_of_its_base_and_five_more(client: KubeClient) -> None:
@@ -74,7 +81,7 @@ def test_only_a_changed_spec_is_a_new_generation_and_nothing_new_is_no_write(cli
     first = client.create(PODS, pod("p"))
     same = client.replace(f"{PODS}/p", first)
     labelled = client.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
-    changed = client.patch(f"{PODS}/p", {"spec": {"nodeName": "b"}}, "application/merge-patch+json")
+    changed = client.patch(f"{PODS}/p", {"spec": {"schedulerName": "b"}}, "application/merge-patch+json")
 
     assert same == first
     assert [one["metadata"]["generation"] for one in (first, labelled, changed)] == [1, 1, 2]
@@ -113,7 +120,7 @@ def test_lists_are_selected_by_fields_and_labels(client: KubeClient) -> None:
     assert names(client.get(PODS, {"labelSelector": "app=x"})) == ["p", "r"]
     assert names(client.get(PODS, {"labelSelector": "app in (y,z)"})) == ["q"]
     assert names(client.get(PODS, {"labelSelector": "app notin (y), !none"})) == ["p", "r"]
-    assert names(client.get(PODS, {"fieldSelector": "metadata.name!=p,spec.nodeName=a"})) == ["q", "r"]
+    assert names(client.get(PODS, {"fieldSelector": "metadata.name!=p,spec.schedulerName=a"})) == ["q", "r"]
     with pytest.raises(BadRequest):
         client.get(PODS, {"fieldSelector": "spec.unknown=a"})
 
@@ -196,7 +203,7 @@ def test_a_disabled_gate_drops_its_fields_and_an_enabled_one_fills_in_the_time(
 ) -> None:
     def tainted(name: str) -> dict[str, Any]:
         device = {"name": "d", "taints": [{"key": "k", "effect": "NoSchedule"}]}
-        return {"metadata": {"name": name}, "spec": {"driver": "x", "devices": [device]}}
+        return resource_slice(name, devices=[device])
 
     [kept] = client.create(SLICES, tainted("s"))["spec"]["devices"]
     server.verbs.disabled_gates = frozenset({"DRADeviceTaints"})
@@ -214,9 +221,8 @@ def test_the_objects_outlive_a_restart(server: EmbeddedApiServer, client: KubeCl
     assert names(client.get(PODS)) == ["p"]
 
 
-def test_all_versions_of_a_resource_show_the_same_objects(client: KubeClient) -> None:
-    client.create(SLICES, {"metadata": {"name": "s"}, "spec": {"driver": "x"}})
+def test_only_the_version_that_kubernetes_serves_by_default_is_there(client: KubeClient) -> None:
+    client.create(SLICES, resource_slice("s"))
 
-    older = client.get("/apis/resource.k8s.io/v1beta2/resourceslices/s")
-
-    assert older["apiVersion"] == "resource.k8s.io/v1beta2"
+    with pytest.raises(NotFound):
+        client.get("/apis/resource.k8s.io/v1beta2/resourceslices/s")

@@ -27,14 +27,17 @@ def node(name: str, **spec: object) -> dict[str, object]:
 def test_a_field_that_nobody_knows_survives_a_read_modify_write(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
-    server.create(NODES, node("a", fieldOfTheFuture={"kept": [1, None]}))
-    read = client.get(NODE_A)
+    opaque = {"driver": "gpu.example.com", "parameters": {"fieldOfTheFuture": {"kept": [1, None]}}}
+    item = {"metadata": {"name": "c"}, "spec": {"config": [{"opaque": opaque}]}}
+    server.create("/apis/resource.k8s.io/v1/deviceclasses", item)
+    path = "/apis/resource.k8s.io/v1/deviceclasses/c"
+    read = client.get(path)
     read["metadata"]["labels"] = {"new": "yes"}
 
-    client.replace(NODE_A, read)
+    client.replace(path, read)
 
-    stored = client.get(NODE_A)
-    assert stored["spec"] == {"fieldOfTheFuture": {"kept": [1, None]}}
+    stored = client.get(path)
+    assert stored["spec"] == {"config": [{"opaque": opaque}]}
     assert stored["metadata"]["labels"] == {"new": "yes"}
 
 

@@ -38,6 +38,7 @@ def posted(server: EmbeddedApiServer) -> list[dict[str, Any]]:
 def test_an_event_of_a_claim_says_what_it_is_about_and_who_tells_it(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
+    server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
     with recording(client) as recorder:
         recorder.post(CLAIM, "Warning", "PrepareFailed", "no such device")
 

@@ -27,7 +27,11 @@ def slice_of(name: str, node: str = "a", pool: str = "p", generation: int = 1) -
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
         "metadata": {"name": name},
-        "spec": {"driver": "d", "nodeName": node, "pool": {"name": pool, "generation": generation}},
+        "spec": {
+            "driver": "d",
+            "nodeName": node,
+            "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
+        },
     }
 
 

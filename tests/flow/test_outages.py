@@ -1,4 +1,4 @@
-"""The parts of a real node end and start again while pods have GPUs, and nothing is lost."""
+"""The parts of a node end and start again while pods have GPUs, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from driver.names import service_socket_name
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode
 from envtest.real.watching import wait_for, wait_for_list, wait_gone
-from tests.cluster.claims import (
+from tests.flow.claims import (
     allocated,
     claim_of,
     gpu_nodes,

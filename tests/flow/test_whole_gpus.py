@@ -1,4 +1,4 @@
-"""Whole GPUs on a real cluster: from the node's slices to what a container sees, and back."""
+"""Whole GPUs: from the node's slices to what a container sees, and back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode
 from envtest.real.watching import wait_for, wait_for_list, wait_gone
-from tests.cluster.claims import (
+from tests.flow.claims import (
     allocated,
     claim_of,
     gpu_nodes,
     gpu_pod,
+    is_refusal,
     journal_states,
     make_claim,
     make_template,
@@ -26,8 +27,15 @@ from tests.cluster.claims import (
 
 def unschedulable(pod: dict[str, Any]) -> bool:
     """Whether the scheduler said that it finds no place for a pod."""
-    conditions = pod["status"].get("conditions", [])
-    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
+    return bool(message_of(pod))
+
+
+def message_of(pod: dict[str, Any]) -> str:
+    """Why the scheduler finds no place for a pod."""
+    for condition in pod["status"].get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            return str(condition["message"])
+    return ""
 
 
 def test_the_node_publishes_its_gpus_as_the_api_server_stores_them(driver: DriverNode) -> None:
@@ -57,22 +65,19 @@ def test_a_pod_sees_its_device_nodes_environment_and_driver_files(driver: Driver
     slot = next(i for i, pci in enumerate(sorted(driver.machine.state.gpus)) if device.endswith(_tail(pci)))
     minor = driver.machine.state.gpus[driver.machine.pci(slot)].minor
     assert gpu_nodes(cluster, namespace, "train") == [f"/dev/nvidia{minor}"]
-    for path in ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"):
-        assert cluster.exec("train", ["sh", "-c", f"test -c {path} && echo yes"], namespace) == "yes\n"
-    nodes = cluster.exec("train", ["ls", "/dev/dri"], namespace).split()
-    assert nodes == [f"card{slot + 1}", f"renderD{slot + 128}"]
-    environment = cluster.exec("train", ["env"], namespace).splitlines()
-    assert "NVIDIA_VISIBLE_DEVICES=void" in environment
-    version = driver.machine.state.driver_version
-    library = f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}"
-    mounts = cluster.exec("train", ["cat", "/proc/mounts"], namespace)
-    assert f" {library} ext4 ro,nosuid,nodev" in mounts.replace(" overlay ", " ext4 ")
-    assert cluster.exec("train", ["cat", library], namespace) == cluster.exec(
-        "train", ["cat", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"], namespace
+    found = cluster.container("train", namespace)
+    assert found.device_nodes == (
+        f"/dev/dri/card{slot + 1}",
+        f"/dev/dri/renderD{slot + 128}",
+        *("/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", f"/dev/nvidia{minor}"),
+        "/dev/nvidiactl",
     )
-    listed = cluster.exec("train", ["/usr/bin/nvidia-smi"], namespace)
-    assert driver.machine.uuid(driver.machine.pci(slot)) in listed
-    assert listed.count("GPU-") == 1
+    assert found.env["NVIDIA_VISIBLE_DEVICES"] == "void"
+    version = driver.machine.state.driver_version
+    for name in (f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}", "usr/bin/nvidia-smi"):
+        mounted = found.mounts[f"/{name}"]
+        assert mounted.source.endswith(f"{driver.folder.name}/driver/{name}")
+        assert {"ro", "nosuid", "nodev"} <= set(mounted.options)
 
 
 def _tail(pci: object) -> str:
@@ -91,7 +96,8 @@ def test_eight_pods_get_eight_gpus_and_the_ninth_waits_for_one(driver: DriverNod
     seen = [node for name in names[:8] for node in gpu_nodes(cluster, namespace, name)]
     assert sorted(seen) == [f"/dev/nvidia{minor}" for minor in range(8)]
     cluster.api.create(gpu_pod("pod-8"), namespace)
-    wait_for(cluster.api, paths.pod("pod-8", namespace), unschedulable)
+    waiting = wait_for(cluster.api, paths.pod("pod-8", namespace), unschedulable)
+    assert is_refusal(message_of(waiting), "1 cannot allocate all claims")
     (freed,) = gpu_nodes(cluster, namespace, "pod-3")
     cluster.api.delete(paths.pod("pod-3", namespace))
     wait_running(cluster, namespace, "pod-8")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from envtest.cluster import Cluster
 from envtest.real import paths
-from envtest.real.cluster import RealCluster
 from envtest.real.driver_node import DriverNode
 from envtest.real.readiness import wait_until
 from envtest.real.watching import wait_for, wait_for_list
@@ -19,7 +19,7 @@ def request(name: str = "gpu", device_class: str = CLASS, **exactly: Any) -> dic
     return {"name": name, "exactly": {"deviceClassName": device_class, **exactly}}
 
 
-def make_claim(cluster: RealCluster, namespace: str, name: str, *requests: dict[str, Any]) -> dict[str, Any]:
+def make_claim(cluster: Cluster, namespace: str, name: str, *requests: dict[str, Any]) -> dict[str, Any]:
     """A claim that pods share by name."""
     return cluster.api.create(
         {
@@ -32,7 +32,7 @@ def make_claim(cluster: RealCluster, namespace: str, name: str, *requests: dict[
     )
 
 
-def make_template(cluster: RealCluster, namespace: str, *requests: dict[str, Any]) -> None:
+def make_template(cluster: Cluster, namespace: str, *requests: dict[str, Any]) -> None:
     """The template ``gpu``, from which each pod gets a claim of its own."""
     cluster.api.create(
         {
@@ -68,13 +68,13 @@ def gpu_pod(name: str, claim: str = "", containers: tuple[str, ...] = ("main",))
     }
 
 
-def start(cluster: RealCluster, namespace: str, pod: dict[str, Any], timeout_seconds: float = 60) -> None:
+def start(cluster: Cluster, namespace: str, pod: dict[str, Any], timeout_seconds: float = 60) -> None:
     """Create a pod and wait until it runs."""
     cluster.api.create(pod, namespace)
     wait_running(cluster, namespace, pod["metadata"]["name"], timeout_seconds)
 
 
-def wait_running(cluster: RealCluster, namespace: str, pod: str, timeout_seconds: float = 60) -> None:
+def wait_running(cluster: Cluster, namespace: str, pod: str, timeout_seconds: float = 60) -> None:
     """Wait until a pod runs with all its containers."""
 
     def runs(stored: dict[str, Any]) -> bool:
@@ -83,14 +83,22 @@ def wait_running(cluster: RealCluster, namespace: str, pod: str, timeout_seconds
     wait_for(cluster.api, paths.pod(pod, namespace), runs, timeout_seconds)
 
 
-def gpu_nodes(cluster: RealCluster, namespace: str, pod: str, container: str = "main") -> list[str]:
+def is_refusal(message: str, reason: str) -> bool:
+    """Whether a message says that the one node was refused for this reason.
+
+    Before its ending, which is about preemption, 1.36 says that there is nothing to deallocate.
+    """
+    ending = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    return message.startswith(f"0/1 nodes are available: {reason}. ") and message.endswith(ending)
+
+
+def gpu_nodes(cluster: Cluster, namespace: str, pod: str, container: str = "main") -> list[str]:
     """The nodes of GPUs, /dev/nvidia<number>, that a container sees."""
-    listed = cluster.exec(pod, ["ls", "/dev"], namespace, container)
-    names = (name.removeprefix("nvidia") for name in listed.split() if name.startswith("nvidia"))
-    return sorted(f"/dev/nvidia{number}" for number in names if number.isdigit())
+    nodes = cluster.container(pod, namespace, container).device_nodes
+    return [node for node in nodes if node.removeprefix("/dev/nvidia").isdigit()]
 
 
-def claim_of(cluster: RealCluster, namespace: str, pod: str) -> dict[str, Any]:
+def claim_of(cluster: Cluster, namespace: str, pod: str) -> dict[str, Any]:
     """The claim that was made for a pod."""
     status = cluster.api.get(paths.pod(pod, namespace))["status"]["resourceClaimStatuses"]
     return cluster.api.get(paths.resource_claim(status[0]["resourceClaimName"], namespace))
@@ -138,3 +146,16 @@ def wait_released(driver: DriverNode, uid: str) -> None:
         return True if states.get(uid) == "released" and uid not in spec_files(driver) else None
 
     wait_until([], driver.cluster.processes, gone)
+
+
+def restored(driver: DriverNode) -> None:
+    """Undo what a test did to the driver: all processes run and all GPUs are healthy and published."""
+    driver.machine.heal()
+    for name, start_again in (
+        ("kubeletplugin", driver.start_plugin),
+        ("controller", driver.start_controller),
+    ):
+        if driver.process(name).returncode is not None:
+            start_again()
+    driver.wait_serving()
+    wait_published(driver)

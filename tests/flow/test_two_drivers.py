@@ -10,8 +10,8 @@ from typing import Any
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode
 from envtest.real.processes import PACKAGE_ROOT
-from tests.cluster.claims import claim_of, gpu_nodes, gpu_pod, make_template, request, start, wait_released
-from tests.cluster.other_driver import DEVICE, DRIVER, POOL
+from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, request, start, wait_released
+from tests.flow.other_driver import DEVICE, DRIVER, POOL
 
 SCRIPT = Path(__file__).with_name("other_driver.py")
 

@@ -1,0 +1,156 @@
+"""Measures the embedded API server: how soon it is ready, requests a second, the memory of many slices."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import multiprocessing
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+from urllib.parse import urlsplit
+
+from envtest.embedded.server import EmbeddedApiServer
+
+CLIENTS = 20
+SECONDS = 5.0
+SLICES = 10_000
+_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_DEVICES_OF_SLICE = 8
+
+
+def measure() -> dict[str, float]:
+    """Seconds until it is ready, requests a second with 20 clients, and MB for 10,000 slices of 8 GPUs.
+
+    Clients and server are processes of their own. Half of the requests read a claim, half write it.
+    """
+    ready_seconds = _in_process(_ready)
+    rate = _in_process(_rate)
+    slices_mb = _in_process(_slices_memory)
+    return {"ready_seconds": ready_seconds, "requests_per_second": rate, "slices_mb": slices_mb}
+
+
+def _in_process(work: Callable[[Connection], None]) -> float:
+    """What ``work`` sends, from a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs,))
+    process.start()
+    found: float = ours.recv()
+    process.join()
+    return found
+
+
+def _ready(answer: Connection) -> None:
+    started = time.perf_counter()
+    with EmbeddedApiServer() as server:
+        connection = _connected(server.url)
+        connection.request("GET", "/readyz")
+        connection.getresponse().read()
+        answer.send(time.perf_counter() - started)
+
+
+def _rate(answer: Connection) -> None:
+    with EmbeddedApiServer() as server:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        clients = context.Process(target=_clients, args=(server.url, theirs))
+        clients.start()
+        answer.send(ours.recv())
+        clients.join()
+
+
+def _clients(url: str, answer: Connection) -> None:
+    counts = [0] * CLIENTS
+    end = time.perf_counter() + SECONDS
+
+    def run(number: int) -> None:
+        counts[number] = _client(url, f"claim-{number}", end)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    answer.send(sum(counts) / SECONDS)
+
+
+def _client(url: str, name: str, end: float) -> int:
+    connection = _connected(url)
+    exact = {"deviceClassName": "gpu.example.com"}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exact}]}}
+    item = _asked(connection, "POST", _CLAIMS, {"metadata": {"name": name}, "spec": spec})
+    path, count = f"{_CLAIMS}/{name}", 1
+    while time.perf_counter() < end:
+        item = _asked(connection, "GET", path)
+        item["metadata"]["labels"] = {"round": str(count)}
+        _asked(connection, "PUT", path, item)
+        count += 2
+    return count
+
+
+def _slices_memory(answer: Connection) -> None:
+    server = EmbeddedApiServer()
+    before = _resident_mb()
+    for number in range(SLICES):
+        server.create(_SLICES, _resource_slice(number))
+    answer.send(_resident_mb() - before)
+
+
+def _resource_slice(number: int) -> dict[str, Any]:
+    node = f"node-{number}"
+    devices = [
+        {
+            "name": f"gpu-0000-{index:02x}-00-0",
+            "attributes": {
+                "uuid": {"string": f"GPU-{number:08x}-0000-0000-0000-{index:012x}"},
+                "index": {"int": index},
+                "productName": {"string": "NVIDIA H100 80GB HBM3"},
+                "architecture": {"string": "Hopper"},
+                "brand": {"string": "Nvidia"},
+                "driverVersion": {"version": "580.95.5"},
+                "cudaDriverVersion": {"version": "13.0.0"},
+                "cudaComputeCapability": {"version": "9.0.0"},
+                "migCapable": {"bool": True},
+                "type": {"string": "gpu"},
+                "resource.kubernetes.io/pciBusID": {"string": f"0000:{index:02x}:00.0"},
+                "resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{index:02x}"},
+                "resource.kubernetes.io/numaNode": {"int": index // 4},
+            },
+            "capacity": {"memory": {"value": "81559Mi"}, "multiprocessors": {"value": "132"}},
+        }
+        for index in range(_DEVICES_OF_SLICE)
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": node, "pool": pool, "devices": devices}
+    return {"metadata": {"name": node}, "spec": spec}
+
+
+def _connected(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+
+
+def _asked(connection: http.client.HTTPConnection, method: str, path: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body)
+    connection.request(method, path, data, {"Content-Type": "application/json"} if data else {})
+    response = connection.getresponse()
+    content = json.loads(response.read())
+    if response.status >= 300:
+        raise RuntimeError(f"{method} {path} was answered {response.status}: {content.get('message')}")
+    return content
+
+
+def _resident_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    json.dump(measure(), sys.stdout, indent=2)
+    print()

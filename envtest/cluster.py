@@ -1,0 +1,139 @@
+"""What a test needs of a cluster, be it real Kubernetes or the embedded one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from envtest.real.api import ApiClient
+from envtest.real.layout import NodeLayout
+
+DRIVER_NAMESPACE = "gpu-dra"
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A file or folder in a container: ``source`` ends with its path on the node."""
+
+    source: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """What a running container finds inside.
+
+    ``device_nodes`` are the paths of the character devices in /dev, sorted, without those that every
+    container has. ``env`` and ``mounts``, by their paths in the container, have at least what CDI put
+    there: a real container has more of both.
+    """
+
+    device_nodes: tuple[str, ...]
+    env: Mapping[str, str]
+    mounts: Mapping[str, Mounted]
+
+
+class Process(Protocol):
+    """A process of a cluster, by its name, which also names its log."""
+
+    @property
+    def name(self) -> str:
+        """Its name among the cluster's processes."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+
+    @property
+    def host_pid(self) -> int:
+        """Its process id as this machine sees it."""
+
+    @property
+    def log(self) -> str:
+        """All that it wrote to stdout and stderr since the cluster started, restarts included."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens if it ended already."""
+
+    def wait(self, timeout_seconds: float = ...) -> int:
+        """Wait for its end and return its exit status; raises ClusterError when it runs on."""
+
+    def stop(self, timeout_seconds: float = ...) -> int:
+        """Ask it to end (SIGTERM), wait for that, and return its exit status; raises ClusterError."""
+
+    def kill(self) -> None:
+        """Kill it (SIGKILL) and wait until it is gone."""
+
+
+class Processes(Protocol):
+    """The processes beside a cluster, which end with it."""
+
+    def start(
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start a process; ``environment`` is added to this one's own. Raises ClusterError."""
+
+    def named(self, name: str) -> Process:
+        """A process that was started before."""
+
+    def names(self) -> list[str]:
+        """The names of all processes that ever wrote a log, ended ones included."""
+
+    def log_tail(self, name: str) -> str:
+        """The last lines that a process wrote, long ones cut."""
+
+    def check_running(self, name: str) -> None:
+        """Return if a process runs; raises NotReady with the end of its log when it ended."""
+
+
+class Cluster(Protocol):
+    """A control plane and its nodes, node-0 first. Close it when it is not needed any more.
+
+    Both kinds keep their files in ``folder``, and a driver finds the same folders and sockets in
+    ``nodes``. ``has_rights`` says whether the API server knows RBAC and admission policies: the embedded
+    one lets everybody do everything.
+    """
+
+    kubernetes: str
+    folder: Path
+    server: str
+    api: ApiClient
+
+    @property
+    def has_rights(self) -> bool:
+        """Whether a client may do only what its account may do."""
+
+    @property
+    def nodes(self) -> Sequence[NodeLayout]:
+        """The folders and sockets of the nodes."""
+
+    @property
+    def processes(self) -> Processes:
+        """Where the driver's processes are started."""
+
+    @property
+    def admin(self) -> Path:
+        """The administrator's kubeconfig."""
+
+    def service_account_kubeconfig(
+        self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE
+    ) -> Path:
+        """A kubeconfig with the rights of a service account's pod on a node."""
+
+    def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
+        """What a running container (the first unless named) finds inside; raises ClusterError."""
+
+    def restart_kubelet(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
+        """End a kubelet and start it again; it deletes the ResourceSlices of its node at every start."""
+
+    def stop_api_server(self) -> None:
+        """Break all connections to the API server; nobody answers at its port any more."""
+
+    def start_api_server(self) -> None:
+        """Start the stopped API server at the same port with the same objects."""
+
+    def close(self) -> None:
+        """End all processes and remove the cluster's files; a closed cluster may be closed again."""

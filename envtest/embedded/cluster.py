@@ -1,0 +1,193 @@
+"""A whole cluster in this process: API server, scheduler, controllers, kubelets; needs no root, no GPU."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from driver.names import DRIVER_NAME, checked_socket_path, registration_socket, service_socket_name
+from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
+from envtest.embedded.child_processes import ChildProcesses
+from envtest.embedded.claim_controller import EmbeddedClaimController
+from envtest.embedded.container_runtime import ContainerRuntime
+from envtest.embedded.kubelet import EmbeddedKubelet, KubeletTimes
+from envtest.embedded.objects import NAMESPACES, NODES, PODS, Objects, now
+from envtest.embedded.scheduler import EmbeddedScheduler
+from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.service_account_controller import EmbeddedServiceAccountController
+from envtest.embedded.taint_eviction import EmbeddedTaintEviction
+from envtest.real.api import ApiClient
+from envtest.real.errors import ClusterError
+from envtest.real.layout import ClusterLayout, NodeLayout
+
+KUBERNETES = "1.37"
+FOLDER_PREFIX = "k"
+
+
+class Part(Protocol):
+    """A loop of the cluster."""
+
+    def start(self) -> None:
+        """Run in threads of its own."""
+
+    def stop(self) -> None:
+        """End them."""
+
+
+class EmbeddedCluster:
+    """See envtest.cluster.Cluster; a context manager. Everything runs from its making to ``close``.
+
+    ``api_server`` is the server behind ``api``, with its faults and switches; ``kubelets`` are those of
+    ``nodes``. ``times`` are the kubelets' intervals, by default those of the real one.
+    """
+
+    has_rights = False
+
+    def __init__(self, node_count: int = 1, times: KubeletTimes | None = None) -> None:
+        """Start all parts; raises what a part raises, and leaves nothing then."""
+        self.kubernetes = KUBERNETES
+        self._times = times
+        with ExitStack() as cleanup:
+            self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+            cleanup.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            self._layout = ClusterLayout(self.folder)
+            self._layout.logs.mkdir()
+            self.nodes = tuple(self._layout.node(index) for index in range(node_count))
+            for node in self.nodes:
+                _make_node_folders(node)
+            self.api_server = cleanup.enter_context(EmbeddedApiServer())
+            self.server = self.api_server.url
+            self.api = ApiClient(self.server, None, "embedded")
+            self._make_objects()
+            for part in self._control_loops():
+                part.start()
+                cleanup.callback(part.stop)
+            self._runtimes = [ContainerRuntime(node.cdi_dir) for node in self.nodes]
+            self.kubelets = [self._new_kubelet(index) for index in range(node_count)]
+            cleanup.callback(self._stop_kubelets)
+            for kubelet in self.kubelets:
+                kubelet.start()
+            self.processes = ChildProcesses(self._layout)
+            cleanup.callback(self.processes.shutdown)
+            self._cleanup = cleanup.pop_all()
+
+    def __enter__(self) -> Self:
+        """The cluster itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the cluster."""
+        self.close()
+
+    def close(self) -> None:
+        """End the processes, then everything else, and remove the folder."""
+        self._cleanup.close()
+
+    @property
+    def admin(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.api_server.write_kubeconfig(self._layout.kubeconfig("admin"))
+
+    def service_account_kubeconfig(
+        self, service_account: str, node: str, namespace: str = DRIVER_NAMESPACE
+    ) -> Path:
+        """A kubeconfig for a service account's pod; here everybody may do everything."""
+        name = f"{namespace}.{service_account}.{node}"
+        return self.api_server.write_kubeconfig(self._layout.kubeconfig(name))
+
+    def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
+        """What CDI put into a running container."""
+        found = Objects(self.api_server).find(PODS, namespace, pod)
+        uid = "" if found is None else found["metadata"]["uid"]
+        running = next((one for runtime in self._runtimes if (one := runtime.find(uid))), None)
+        if found is None or running is None:
+            raise ClusterError(f"the pod {namespace}/{pod} does not run")
+        name = container or found["spec"]["containers"][0]["name"]
+        if name not in running.containers:
+            raise ClusterError(f"the pod {namespace}/{pod} has no container {name}")
+        view = running.containers[name]
+        mounts = {path: Mounted(one.host_path, one.options) for path, one in view.mounts.items()}
+        return ContainerFacts(tuple(sorted(view.nodes)), dict(view.env), mounts)
+
+    def restart_kubelet(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
+        """End a kubelet and start another one in its place; no signal makes a difference here."""
+        del stop_signal
+        self.kubelets[node].stop()
+        self.kubelets[node] = self._new_kubelet(node)
+        self.kubelets[node].start()
+
+    def stop_api_server(self) -> None:
+        """Break all connections; the cluster's own loops stand still too."""
+        self.api_server.stop()
+
+    def start_api_server(self) -> None:
+        """Listen again at the same port with the same objects."""
+        self.api_server.start()
+        self.api_server.store.notify()
+
+    def log(self, process: str) -> str:
+        """The log of a process of the driver."""
+        return self.processes.log(process)
+
+    def _control_loops(self) -> list[Part]:
+        return [
+            EmbeddedServiceAccountController(self.api_server),
+            EmbeddedClaimController(self.api_server),
+            EmbeddedTaintEviction(self.api_server),
+            EmbeddedScheduler(self.api_server),
+        ]
+
+    def _new_kubelet(self, index: int) -> EmbeddedKubelet:
+        return EmbeddedKubelet(self.api_server, self.nodes[index], self._runtimes[index], self._times)
+
+    def _stop_kubelets(self) -> None:
+        for kubelet in self.kubelets:
+            kubelet.stop()
+
+    def _make_objects(self) -> None:
+        """The namespaces and nodes that every cluster has."""
+        objects = Objects(self.api_server)
+        for name in ("default", "kube-system"):
+            if objects.find(NAMESPACES, "", name) is None:
+                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                objects.create(NAMESPACES, "", namespace)
+        for node in self.nodes:
+            objects.create(NODES, "", _node_object(node.name))
+
+
+def _make_node_folders(node: NodeLayout) -> None:
+    """Raises ConfigError where the sockets of a driver would not fit below the folder."""
+    registration_socket(node.registry_dir, DRIVER_NAME)
+    checked_socket_path(node.plugins_dir / DRIVER_NAME / service_socket_name())
+    for folder in (node.plugins_dir, node.registry_dir, node.cdi_dir):
+        folder.mkdir(parents=True)
+
+
+def _node_object(name: str) -> dict[str, object]:
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "kubelet is posting ready status",
+        "lastTransitionTime": now(),
+        "lastHeartbeatTime": now(),
+    }
+    room = {"cpu": "64", "memory": "256Gi", "pods": "250"}
+    info = {"kubeletVersion": f"v{KUBERNETES}.0-embedded", "containerRuntimeVersion": "embedded://1"}
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"conditions": [ready], "capacity": room, "allocatable": room, "nodeInfo": info},
+    }

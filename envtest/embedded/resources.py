@@ -1,0 +1,126 @@
+"""The resources that the API server serves: names, kinds, scopes, subresources and verbs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_STATUS_VERBS = ("get", "patch", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One served resource. ``subresources`` maps the name of each to the kind that it takes and its verbs."""
+
+    group: str
+    plural: str
+    singular: str
+    kind: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    subresources: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    version: str = "v1"
+    stored_group: str | None = None
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def collection(self) -> tuple[str, str]:
+        """Where the objects are stored: events have two groups and one store."""
+        return (self.group if self.stored_group is None else self.stored_group), self.plural
+
+    @property
+    def qualified_name(self) -> str:
+        """As messages name it: ``pods`` or ``resourceclaims.resource.k8s.io``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def verbs_of(self, subresource: str) -> tuple[str, ...]:
+        """The verbs of a subresource, or of the resource for the empty name; none where there is none."""
+        if not subresource:
+            return self.verbs
+        return next((verbs for name, _, verbs in self.subresources if name == subresource), ())
+
+    def has(self, subresource: str) -> bool:
+        """Whether it has this subresource; the empty name is the resource itself."""
+        return not subresource or any(name == subresource for name, _, _ in self.subresources)
+
+
+def _status(kind: str) -> tuple[str, str, tuple[str, ...]]:
+    return ("status", kind, _STATUS_VERBS)
+
+
+_DRA = "resource.k8s.io"
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource("", "configmaps", "configmap", "ConfigMap", short_names=("cm",)),
+    Resource("", "events", "event", "Event", short_names=("ev",)),
+    Resource("", "limitranges", "limitrange", "LimitRange", short_names=("limits",)),
+    Resource(
+        "",
+        "namespaces",
+        "namespace",
+        "Namespace",
+        namespaced=False,
+        short_names=("ns",),
+        verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
+        subresources=(("finalize", "Namespace", ("update",)), _status("Namespace")),
+    ),
+    Resource(
+        "", "nodes", "node", "Node", namespaced=False, short_names=("no",), subresources=(_status("Node"),)
+    ),
+    Resource(
+        "",
+        "pods",
+        "pod",
+        "Pod",
+        short_names=("po",),
+        categories=("all",),
+        subresources=(
+            ("binding", "Binding", ("create",)),
+            ("eviction", "Eviction", ("create",)),
+            _status("Pod"),
+        ),
+    ),
+    Resource(
+        "",
+        "resourcequotas",
+        "resourcequota",
+        "ResourceQuota",
+        short_names=("quota",),
+        subresources=(_status("ResourceQuota"),),
+    ),
+    Resource("", "serviceaccounts", "serviceaccount", "ServiceAccount", short_names=("sa",)),
+    Resource("coordination.k8s.io", "leases", "lease", "Lease"),
+    Resource("events.k8s.io", "events", "event", "Event", short_names=("ev",), stored_group=""),
+    Resource(_DRA, "deviceclasses", "deviceclass", "DeviceClass", namespaced=False),
+    Resource(
+        _DRA,
+        "devicetaintrules",
+        "devicetaintrule",
+        "DeviceTaintRule",
+        namespaced=False,
+        subresources=(_status("DeviceTaintRule"),),
+    ),
+    Resource(
+        _DRA, "resourceclaims", "resourceclaim", "ResourceClaim", subresources=(_status("ResourceClaim"),)
+    ),
+    Resource(_DRA, "resourceclaimtemplates", "resourceclaimtemplate", "ResourceClaimTemplate"),
+    Resource(_DRA, "resourceslices", "resourceslice", "ResourceSlice", namespaced=False),
+)
+
+_BY_NAME = {(resource.group, resource.version, resource.plural): resource for resource in RESOURCES}
+
+
+def find_resource(group: str, version: str, plural: str) -> Resource | None:
+    """The served resource of that name, None for an unknown one."""
+    return _BY_NAME.get((group, version, plural))
+
+
+def groups() -> list[str]:
+    """The named API groups in the order that discovery has them."""
+    return sorted({resource.group for resource in RESOURCES if resource.group})

@@ -1,0 +1,93 @@
+"""Judges whether a pod may be on a node at all, before its devices are looked at, and words what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
+NO_NODES = "no nodes available to schedule pods"
+
+
+def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
+    """Why the pod may not be on the node, empty when it may; node affinity is not looked at.
+
+    Looked at are, in the order of the real scheduler: spec.unschedulable, taints, the node selector.
+    """
+    spec = node.get("spec", {})
+    tolerations = pod["spec"].get("tolerations", ())
+    cordoned = {"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}
+    if spec.get("unschedulable") and not _tolerated(cordoned, tolerations):
+        return "node(s) were unschedulable"
+    for taint in spec.get("taints", ()):
+        if taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerated(taint, tolerations):
+            return "node(s) had untolerated taint(s)"
+    labels = node["metadata"].get("labels", {})
+    if any(labels.get(name) != value for name, value in pod["spec"].get("nodeSelector", {}).items()):
+        return "node(s) didn't match Pod's node affinity/selector"
+    return ""
+
+
+def selector_matches(selector: Mapping[str, Any] | None, node: Mapping[str, Any]) -> bool:
+    """Whether a node selector (of an allocation) takes in the node; None takes in all."""
+    if selector is None:
+        return True
+    terms = selector.get("nodeSelectorTerms", ())
+    return any(_term_matches(term, node) for term in terms)
+
+
+def fit_error(node_count: int, before_nodes: str, reasons: Sequence[str], *, may_preempt: bool = True) -> str:
+    """Why a pod finds no place, as the real scheduler words it.
+
+    ``before_nodes`` is a reason that holds whatever the node; otherwise ``reasons`` has one for each. No
+    pod is ever preempted for devices, and the message says so at its end.
+    """
+    told = before_nodes
+    if not before_nodes:
+        counted = Counter(reasons)
+        told = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
+    helpless = f"0/{node_count} nodes are available: {node_count} Preemption is not helpful for scheduling."
+    ending = helpless if may_preempt else "not eligible due to preemptionPolicy=Never."
+    return f"0/{node_count} nodes are available: {told}. preemption: {ending}"
+
+
+def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a toleration fits the taint (core/v1 Toleration.ToleratesTaint)."""
+    for one in tolerations:
+        same_effect = not one.get("effect") or one["effect"] == taint["effect"]
+        same_key = not one.get("key") or one["key"] == taint["key"]
+        exists = one.get("operator") == "Exists"
+        if same_effect and same_key and (exists or one.get("value", "") == taint.get("value", "")):
+            return True
+    return False
+
+
+def _term_matches(term: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """Whether all requirements of a term hold; an empty one holds for no node."""
+    fields = term.get("matchFields", ())
+    labels = term.get("matchExpressions", ())
+    if not fields and not labels:
+        return False
+    metadata = node["metadata"]
+    named = {"metadata.name": metadata["name"]}
+    return all(_holds(one, named) for one in fields) and all(
+        _holds(one, metadata.get("labels", {})) for one in labels
+    )
+
+
+def _holds(requirement: Mapping[str, Any], values: Mapping[str, str]) -> bool:
+    value, wanted = values.get(requirement["key"]), requirement.get("values", ())
+    match requirement["operator"]:
+        case "In":
+            return value in wanted
+        case "NotIn":
+            return value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and int(value) > int(wanted[0])
+        case _:
+            return value is not None and int(value) < int(wanted[0])

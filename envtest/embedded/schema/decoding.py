@@ -1,0 +1,119 @@
+"""Reads an object as its types have it: wrong types are refused, unknown fields and nulls left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from driver.quantity import Quantity
+from envtest.embedded.schema.types import FieldType
+
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+}
+
+
+class DecodingError(ValueError):
+    """A value does not fit its type; the text is what the API server answers with 400."""
+
+
+@dataclass(slots=True)
+class Decoder:
+    """Decodes objects and collects the paths of ``unknown`` fields on the way."""
+
+    unknown: list[str] = field(default_factory=list)
+
+    def decode(self, value: Any, kind: FieldType, path: str = "") -> Any:
+        """The value as its type has it; raises DecodingError."""
+        expected = _PLAIN.get(kind.shape)
+        if expected is not None:
+            if isinstance(value, bool) != (kind.shape == "boolean") or not isinstance(value, expected):
+                raise _mismatch(value, kind, path)
+            return value
+        match kind.shape:
+            case "struct":
+                return self._struct(value, kind, path)
+            case "list":
+                return self._list(value, kind, path)
+            case "map":
+                return self._map(value, kind, path)
+            case "quantity":
+                return _quantity(value, kind, path)
+            case "time":
+                return _time(value, kind, path)
+            case "intOrString" if isinstance(value, bool) or not isinstance(value, (int, str)):
+                raise _mismatch(value, kind, path)
+        return value
+
+    def _struct(self, value: Any, kind: FieldType, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise _mismatch(value, kind, path)
+        fields, result = kind.fields, {}
+        for name, item in value.items():
+            here = f"{path}.{name}" if path else name
+            known = fields.get(name)
+            if known is None:
+                self.unknown.append(here)
+            elif item is not None:
+                result[name] = self.decode(item, known, here)
+        return result
+
+    def _list(self, value: Any, kind: FieldType, path: str) -> Any:
+        if not isinstance(value, list):
+            raise _mismatch(value, kind, path)
+        of = kind.of
+        assert of is not None
+        return [
+            _empty(of) if item is None else self.decode(item, of, f"{path}[{index}]")
+            for index, item in enumerate(value)
+        ]
+
+    def _map(self, value: Any, kind: FieldType, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise _mismatch(value, kind, path)
+        of = kind.of
+        assert of is not None
+        return {
+            key: _empty(of) if item is None else self.decode(item, of, f"{path}.{key}")
+            for key, item in value.items()
+        }
+
+
+def _empty(kind: FieldType) -> Any:
+    """What null is inside of a list or a map: the zero of its type."""
+    empties: dict[str, Any] = {"struct": {}, "list": [], "map": {}, "boolean": False, "quantity": "0"}
+    return empties.get(
+        kind.shape, 0 if kind.shape in ("integer", "number") else "" if kind.shape != "any" else None
+    )
+
+
+def _quantity(value: Any, kind: FieldType, path: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise _mismatch(value, kind, path)
+    try:
+        return str(Quantity.parse(str(value)))
+    except ValueError as error:
+        rule = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        raise DecodingError(rule) from error
+
+
+def _time(value: Any, kind: FieldType, path: str) -> str:
+    if not isinstance(value, str):
+        raise _mismatch(value, kind, path)
+    try:
+        datetime.fromisoformat(value)
+    except ValueError as error:
+        text = f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}"'
+        raise DecodingError(text) from error
+    return value
+
+
+def _mismatch(value: Any, kind: FieldType, path: str) -> DecodingError:
+    words: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
+    found = words.get(type(value), "object")
+    wanted = kind.ref.rpartition(".")[2] if kind.ref else kind.shape
+    return DecodingError(f"json: cannot unmarshal {found} into Go struct field .{path} of type {wanted}")

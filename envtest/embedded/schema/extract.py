@@ -1,0 +1,139 @@
+"""Writes types.json from the OpenAPI documents of a Kubernetes source tree (its folder api/openapi-spec/v3).
+
+python -m envtest.embedded.schema.extract FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+TYPES_FILE = Path(__file__).with_name("types.json")
+
+Schema = dict[str, Any]
+
+_DOCUMENTS = {
+    "api__v1_openapi.json": (
+        ("v1", ("Pod", "Binding", "Node", "Namespace", "Event", "ConfigMap", "ServiceAccount")),
+        ("v1", ("ResourceQuota", "LimitRange")),
+        ("policy/v1", ("Eviction",)),
+    ),
+    "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
+    "apis__events.k8s.io__v1_openapi.json": (("events.k8s.io/v1", ("Event",)),),
+    "apis__resource.k8s.io__v1_openapi.json": (
+        ("resource.k8s.io/v1", ("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")),
+        ("resource.k8s.io/v1", ("DeviceClass", "DeviceTaintRule")),
+    ),
+}
+_SPECIAL = {
+    "Quantity": "quantity",
+    "Time": "time",
+    "MicroTime": "time",
+    "IntOrString": "intOrString",
+    "FieldsV1": "any",
+    "RawExtension": "any",
+}
+
+
+_MESSAGE = re.compile(r"^message (\w+) \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(r"^  (?:optional |repeated )?(map<string, ?[\w.]+>|[\w.]+) (\w+) = (\d+);$", re.MULTILINE)
+
+
+def main(folder: Path, api: Path, apimachinery: Path) -> None:
+    """Write the types that the served kinds are made of, one a line."""
+    kinds: dict[str, dict[str, str]] = {}
+    types: dict[str, Any] = {}
+    for document, wanted in _DOCUMENTS.items():
+        schemas = json.loads((folder / document).read_text())["components"]["schemas"]
+        for api_version, names in wanted:
+            group, _, version = api_version.rpartition("/")
+            for name in names:
+                root = _kind(schemas, group, version, name)
+                kinds.setdefault(api_version, {})[name] = _short(root)
+                _collect(schemas, root, types)
+    tags: dict[str, Any] = {}
+    for name in sorted(types):
+        _collect_tags((api, apimachinery), name, types[name], tags)
+    head = f'{{"kinds":{json.dumps(kinds, sort_keys=True)},\n"types":{{\n'
+    text = head + _lines(types) + '\n},\n"tags":{\n' + _lines(tags) + "\n}}\n"
+    TYPES_FILE.write_text(text)
+
+
+def _lines(entries: dict[str, Any]) -> str:
+    return ",\n".join(
+        f"{json.dumps(name)}:{json.dumps(entries[name], separators=(',', ':'))}" for name in sorted(entries)
+    )
+
+
+def _collect_tags(
+    folders: tuple[Path, Path], name: str, fields: dict[str, Any], tags: dict[str, Any]
+) -> None:
+    """The protobuf tags of a type's ``fields``; a part that JSON has inline names its own type."""
+    package, _, message = name.rpartition(".")
+    folder = folders[1] / "pkg/apis" if package.startswith("meta.") else folders[0]
+    text = (folder / package.replace(".", "/") / "generated.proto").read_text()
+    found = tags[name] = {}
+    for kind, field, number in _FIELD.findall(dict(_MESSAGE.findall(text))[message]):
+        if field in fields:
+            found[number] = [field, *(["bytes"] if "bytes" in kind else [])]
+        elif kind[0].isupper():
+            found[number] = ["", f"{package}.{kind}"]
+            _collect_tags(folders, f"{package}.{kind}", fields, tags)
+
+
+def _kind(schemas: Schema, group: str, version: str, kind: str) -> str:
+    wanted = {"group": group, "version": version, "kind": kind}
+    return next(
+        name
+        for name, schema in schemas.items()
+        if wanted in schema.get("x-kubernetes-group-version-kind", []) and name.endswith(f".{kind}")
+    )
+
+
+def _short(name: str) -> str:
+    """``core.v1.Pod`` for ``io.k8s.api.core.v1.Pod``: unique, and no longer than it has to be."""
+    return name.removeprefix("io.k8s.api.").removeprefix("io.k8s.apimachinery.pkg.apis.")
+
+
+def _collect(schemas: Schema, name: str, types: dict[str, Any]) -> None:
+    if _short(name) in types:
+        return
+    schema = schemas[name]
+    fields = types[_short(name)] = {}
+    for field, value in schema.get("properties", {}).items():
+        fields[field] = _spec(schemas, value, types)
+
+
+def _spec(schemas: Schema, value: Schema, types: dict[str, Any]) -> Any:
+    """What types.json says of a field: the name of a scalar, or a map with ref, list or map."""
+    if len(value.get("allOf", ())) == 1:
+        value = {**value["allOf"][0], **{key: item for key, item in value.items() if key != "allOf"}}
+    if "$ref" in value:
+        name = value["$ref"].rpartition("/")[2]
+        last = name.rpartition(".")[2]
+        if last in _SPECIAL:
+            return _SPECIAL[last]
+        _collect(schemas, name, types)
+        target = schemas[name]
+        atomic = "atomic" in (value.get("x-kubernetes-map-type"), target.get("x-kubernetes-map-type"))
+        return {"ref": _short(name), **({"atomic": True} if atomic else {}), **_patch(value)}
+    if value.get("type") == "array":
+        spec = {"list": _spec(schemas, value["items"], types), **_patch(value)}
+        if value.get("x-kubernetes-list-type") in ("map", "set"):
+            spec["keys"] = value.get("x-kubernetes-list-map-keys", [])
+        return spec
+    if value.get("type") == "object":
+        return {"map": _spec(schemas, value.get("additionalProperties") or {}, types)}
+    return value.get("type", "any")
+
+
+def _patch(value: Schema) -> dict[str, str]:
+    names = {"x-kubernetes-patch-strategy": "strategy", "x-kubernetes-patch-merge-key": "merge"}
+    return {short: value[name] for name, short in names.items() if name in value}
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

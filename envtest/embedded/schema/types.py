@@ -1,0 +1,103 @@
+"""Knows the fields of each type of the served kinds, as types.json has them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+Shape = Literal[
+    "string",
+    "integer",
+    "number",
+    "boolean",
+    "quantity",
+    "time",
+    "intOrString",
+    "any",
+    "struct",
+    "list",
+    "map",
+]
+_FILE = Path(__file__).with_name("types.json")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldType:
+    """What a field, an entry of a list or a value of a map is.
+
+    ``ref`` names the type of a struct. ``of`` is the type of the entries of a list or of the values of a
+    map. ``keys`` are the fields that tell the entries of a list apart under server-side apply (empty for a
+    set, None for a list that is replaced as a whole). ``merge_key`` and ``strategies`` are those of a
+    strategic merge patch. ``atomic`` tells that a struct has one owner for all of it.
+    """
+
+    shape: Shape
+    ref: str = ""
+    of: FieldType | None = None
+    keys: tuple[str, ...] | None = None
+    merge_key: str = ""
+    strategies: tuple[str, ...] = ()
+    atomic: bool = False
+
+    @property
+    def fields(self) -> dict[str, FieldType]:
+        """The fields of a struct; none for everything else."""
+        return fields_of(self.ref) if self.ref else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    kinds: dict[str, dict[str, str]]
+    types: dict[str, dict[str, Any]]
+    tags: dict[str, dict[str, list[str]]]
+    known: dict[str, dict[str, FieldType]] = field(default_factory=dict)
+
+
+@cache
+def _document() -> _Document:
+    content = json.loads(_FILE.read_text())
+    return _Document(content["kinds"], content["types"], content["tags"])
+
+
+def type_of(api_version: str, kind: str) -> FieldType | None:
+    """The type of a kind's objects, None for a kind that is not served."""
+    name = _document().kinds.get(api_version, {}).get(kind)
+    return None if name is None else FieldType("struct", name)
+
+
+def type_names() -> list[str]:
+    """The names of all types."""
+    return list(_document().types)
+
+
+def tags_of(name: str) -> dict[str, list[str]]:
+    """The protobuf tags of a type: each number with the field's name in JSON.
+
+    After the name ``bytes`` follows where the values are bytes. An empty name means a part whose fields
+    JSON has inline; its type follows.
+    """
+    return _document().tags[name]
+
+
+def fields_of(name: str) -> dict[str, FieldType]:
+    """The fields of a type by their names in JSON."""
+    document = _document()
+    if name not in document.known:
+        document.known[name] = {key: _read(spec) for key, spec in document.types[name].items()}
+    return document.known[name]
+
+
+def _read(spec: Any) -> FieldType:
+    if isinstance(spec, str):
+        return FieldType(spec)  # type: ignore[arg-type] # the file has only shapes
+    strategies = tuple(filter(None, spec.get("strategy", "").split(",")))
+    merge_key = spec.get("merge", "")
+    if "ref" in spec:
+        return FieldType("struct", spec["ref"], strategies=strategies, atomic=spec.get("atomic", False))
+    if "map" in spec:
+        return FieldType("map", of=_read(spec["map"]))
+    keys = tuple(spec["keys"]) if "keys" in spec else None
+    return FieldType("list", of=_read(spec["list"]), keys=keys, merge_key=merge_key, strategies=strategies)

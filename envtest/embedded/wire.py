@@ -1,0 +1,122 @@
+"""Reads HTTP/1.1 requests from a connection and writes answers, with no more than the API's clients need."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from io import BufferedIOBase
+from typing import Any
+
+MOST_BODY_BYTES = 3 * 1024 * 1024
+_MOST_SKIPPED_BYTES = 64 * 1024 * 1024
+_MOST_LINE_BYTES = 64 * 1024
+_MOST_HEADERS = 100
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+class BadRequestLine(Exception):
+    """What came is no HTTP request; the connection ends."""
+
+
+class BodyTooLarge(Exception):
+    """The body is above the limit; the connection ends after the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request: ``headers`` by their names in lower case, ``target`` the path with its query."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    closes: bool
+
+    def header(self, name: str) -> str:
+        """A header's value, empty where it is absent."""
+        return self.headers.get(name, "")
+
+
+def read_head(source: BufferedIOBase) -> HttpRequest | None:
+    """The next request without its body; None at the end of the connection. Raises BadRequestLine."""
+    line = source.readline(_MOST_LINE_BYTES)
+    if line in (b"\r\n", b"\n"):
+        line = source.readline(_MOST_LINE_BYTES)
+    if not line:
+        return None
+    parts = line.decode("latin-1").split()
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise BadRequestLine
+    headers: dict[str, str] = {}
+    while True:
+        line = source.readline(_MOST_LINE_BYTES)
+        if line in (b"\r\n", b"\n"):
+            break
+        name, colon, value = line.decode("latin-1").partition(":")
+        if not colon or len(headers) >= _MOST_HEADERS:
+            raise BadRequestLine
+        headers[name.lower()] = value.strip()
+    connection = headers.get("connection", "").lower()
+    closes = connection == "close" or (parts[2] == "HTTP/1.0" and connection != "keep-alive")
+    return HttpRequest(parts[0], parts[1], headers, closes)
+
+
+def read_body(request: HttpRequest, source: BufferedIOBase, sink: BufferedIOBase) -> bytes:
+    """The request's body; raises BadRequestLine and BodyTooLarge."""
+    chunked = request.header("transfer-encoding").lower() == "chunked"
+    length = request.header("content-length")
+    if not chunked and length in ("", "0"):
+        return b""
+    if not chunked and not length.isdecimal():
+        raise BadRequestLine
+    if not chunked and int(length) > MOST_BODY_BYTES:
+        if int(length) <= _MOST_SKIPPED_BYTES:
+            _skip(source, int(length))
+        raise BodyTooLarge
+    if request.header("expect").lower() == "100-continue":
+        sink.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        sink.flush()
+    return _read_chunks(source) if chunked else source.read(int(length))
+
+
+def _skip(source: BufferedIOBase, count: int) -> None:
+    """Read and forget so many bytes: a client that still writes would not see the answer."""
+    while count > 0 and (data := source.read(min(count, 1 << 20))):
+        count -= len(data)
+
+
+def _read_chunks(source: BufferedIOBase) -> bytes:
+    body = bytearray()
+    while True:
+        try:
+            size = int(source.readline(_MOST_LINE_BYTES).partition(b";")[0], 16)
+        except ValueError as error:
+            raise BadRequestLine from error
+        if len(body) + size > MOST_BODY_BYTES:
+            raise BodyTooLarge
+        body += source.read(size)
+        source.readline(_MOST_LINE_BYTES)
+        if size == 0:
+            return bytes(body)
+
+
+def answer_bytes(code: int, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> bytes:
+    """A whole answer."""
+    extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    head = f"HTTP/1.1 {code} {_PHRASES.get(code, '')}\r\nContent-Type: {content_type}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n{extra}\r\n".encode("latin-1") + body
+
+
+def stream_head() -> bytes:
+    """The head of an answer whose body comes in chunks."""
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk; an empty one ends the body."""
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def json_bytes(value: Any) -> bytes:
+    """A value in compact JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

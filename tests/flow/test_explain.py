@@ -1,0 +1,86 @@
+"""``gpuctl explain`` names the true reason of each way in which a pod can have to wait, on either cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from envtest.cluster import Cluster
+from envtest.real import paths
+from envtest.real.readiness import wait_until
+from envtest.real.watching import wait_for
+from gpuctl.__main__ import commands
+from tests.flow.scene import Scene
+from tests.flow.situations import SITUATIONS, Situation
+
+CLUSTER_WIDE = ("ResourceSlice", "DeviceClass", "DeviceTaintRule")
+
+
+@pytest.fixture
+def scene(cluster: Cluster, namespace: str) -> Iterator[Scene]:
+    """An empty scene; what it made outside of its namespace is gone at the end."""
+    scene = Scene(namespace, cluster.nodes[0].name)
+    yield scene
+    for made in scene.objects:
+        if made["kind"] in CLUSTER_WIDE:
+            cluster.api.delete(cluster.api.path_of(made))
+
+
+def explained(cluster: Cluster, namespace: str, *arguments: str) -> tuple[int, str]:
+    """Exit code and output of ``gpuctl explain``."""
+    where = ("-n", namespace, "--kubeconfig", str(cluster.admin))
+    result = CliRunner().invoke(commands, ["explain", *arguments, *where], catch_exceptions=False)
+    return result.exit_code, result.output
+
+
+def reasons(told: dict[str, Any]) -> list[tuple[str, str]]:
+    """All kinds and gates of an explanation with their texts."""
+    found = [(one["kind"], one["message"]) for one in told["findings"]]
+    for request in told["requests"]:
+        for node in request["nodes"]:
+            found += [("pool", problem) for problem in node["pools"]]
+            found += [("node", node["closed"])] if node["closed"] else []
+            found += [(fall["gate"], f"{fall['reason']} {fall['devices']}") for fall in node["falls"]]
+    return found
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name.replace(" ", "-"))
+def test_the_reason_for_which_a_pod_waits_is_named(
+    situation: Situation, scene: Scene, cluster: Cluster, namespace: str
+) -> None:
+    situation.build(scene)
+    *before, waiting = scene.objects
+    for made in before:
+        cluster.api.create(made, namespace)
+    for name in situation.first:
+        wait_for(cluster.api, paths.pod(name, namespace), lambda pod: bool(pod["spec"].get("nodeName")))
+    cluster.api.create(waiting, namespace)
+    pod = paths.pod("waiting", namespace)
+    if situation.judged:
+        wait_for(cluster.api, pod, _refused)
+    told: dict[str, Any] = {}
+
+    def named() -> bool | None:
+        code, output = explained(cluster, namespace, "pod", "waiting", "-o", "json")
+        told.clear()
+        told.update(json.loads(output))
+        hit = any(kind == situation.kind and situation.says in text for kind, text in reasons(told))
+        return True if hit and code == 3 and told["verdict"] == "waits" else None
+
+    try:
+        wait_until([], cluster.processes, named)
+    except Exception as error:
+        raise AssertionError(json.dumps(told, indent=1)) from error
+    assert "nodeName" not in cluster.api.get(pod)["spec"]
+    code, drawn = explained(cluster, namespace, "pod", "waiting")
+    assert (code, f"pod {namespace}/waiting: it waits" in drawn) == (3, True)
+
+
+def _refused(pod: dict[str, Any]) -> bool:
+    """Whether the scheduler has said that the pod has no place, or that something is wrong with it."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
