@@ -40,6 +40,8 @@ cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETE
 	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES)
 
 bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (root)
+	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
+	$(BIN)/python -m bench.api_server
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
 
 fuzz: $(STAMP) ## Compare random cases with Kubernetes' own answers: ORACLE=path [CASES=n] [SEED=n]

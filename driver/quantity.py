@@ -120,7 +120,17 @@ class Quantity:
     def minus(self, other: Quantity) -> Quantity:
         """The difference, in this format unless this is zero. Raises OverflowError past 30,000 digits."""
         negated = other.value.copy_negate() if other.value else other.value
+        if not other.wide and not self.wide and negated and self._wraps(other):
+            negated = other.value
         return self.plus(Quantity(negated, other.format, wide=other.wide))
+
+    def _wraps(self, other: Quantity) -> bool:
+        """Whether the int64 of the other, negated, is itself again, and apimachinery adds it as it is."""
+        _, _, own = _parts(self.value)
+        _, _, exponent = _parts(other.value)
+        if other.value.scaleb(-exponent, _EXACT) != -(2**63):
+            return False
+        return not self.value or (exponent <= own and _fits_int64(self.value + other.value, exponent))
 
     def as_int64(self) -> int | None:
         """The integer, if apimachinery's AsInt64 finds one (``1.5Ki`` and ``1000m`` are none to it)."""

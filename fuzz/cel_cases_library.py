@@ -10,7 +10,7 @@ CASES = (
     'quantity("1").add(0) == quantity("1")',
     'type(quantity("1")) == kubernetes.Quantity',
     'type(semver("1.0.0")) == kubernetes.Semver',
-    'type(optional.none()) == optional_type',
+    "type(optional.none()) == optional_type",
     'semver("1.2.3").minor() == 2',
     'semver("v1.2", true).patch() == 0',
     'semver("v1.2").patch() == 0',

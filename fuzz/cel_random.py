@@ -1,7 +1,7 @@
 """Makes random selectors, mostly well typed, and random devices for them to look at.
 
-Selectors grow from templates. ``<int>`` is a place for an expression of that kind, ``$int`` names a new
-variable of that kind that the rest of the template can use.
+Selectors grow from templates. ``<int>`` is a place for an expression of that kind (``<!int>`` of no other),
+``$int`` names a new variable of that kind that the rest of the template can use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fuzz.cel_templates import LEAVES, TEMPLATES
 if TYPE_CHECKING:
     from fuzz.area import Case
 
-_PLACE = re.compile(r"<(\w+)>|\$(\w+)")
+_PLACE = re.compile(r"<(!?\w+)>|\$(\w+)")
 _KINDS = tuple(TEMPLATES)
 _DRIVERS = ("gpu.example.com", "net.example.com", "d")
 _DOMAINS = (*_DRIVERS, "other.example.com")
@@ -45,7 +45,9 @@ class _Grown:
 
     def expression(self, kind: str, depth: int, scope: tuple[tuple[str, str], ...]) -> str:
         chance = self._chance
-        if chance.random() < _WRONG:
+        if kind[0] == "!":
+            kind = kind[1:]
+        elif chance.random() < _WRONG:
             kind = chance.choice(_KINDS)
         known = [name for name, of_kind in scope if of_kind == kind]
         if known and chance.random() < 0.4:
@@ -79,10 +81,11 @@ def _damaged(expression: str, chance: Random) -> str:
 
 def random_device(chance: Random) -> dict[str, Any]:
     """A device of one of a few drivers, with a few attributes and capacities."""
-    attributes = {_name(chance): _attribute(chance) for _ in range(chance.randrange(8))}
-    capacity = {_name(chance): {"value": chance.choice(_QUANTITIES)} for _ in range(chance.randrange(4))}
+    driver = chance.choice(_DRIVERS)
+    attributes = {_name(chance, driver): _attribute(chance) for _ in range(chance.randrange(8))}
+    capacity = {_name(chance, driver): {"value": chance.choice(_QUANTITIES)} for _ in range(chance.randrange(4))}
     device: dict[str, Any] = {
-        "driver": chance.choice(_DRIVERS),
+        "driver": driver,
         "attributes": attributes,
         "capacity": capacity,
     }
@@ -91,13 +94,16 @@ def random_device(chance: Random) -> dict[str, Any]:
     return device
 
 
-def _name(chance: Random) -> str:
-    name = chance.choice(_NAMES)
-    return name if chance.random() < 0.6 else f"{chance.choice(_DOMAINS)}/{name}"
+def _name(chance: Random, driver: str) -> str:
+    """A name with a domain or without, never the driver's own: of two spellings of one, a random one counts."""
+    name, domain = chance.choice(_NAMES), chance.choice(_DOMAINS)
+    return name if domain == driver or chance.random() < 0.6 else f"{domain}/{name}"
 
 
 def _attribute(chance: Random) -> dict[str, Any]:
-    kind = chance.choice(("string", "string", "int", "bool", "version", "strings", "ints", "bools", "versions"))
+    kind = chance.choice(
+        ("string", "string", "int", "bool", "version", "strings", "ints", "bools", "versions")
+    )
     values: dict[str, tuple[Any, ...]] = {
         "string": _TEXTS, "int": _INTEGERS, "bool": (True, False), "version": _VERSIONS,
     }  # fmt: skip

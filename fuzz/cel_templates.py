@@ -50,7 +50,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
         "<ints>.all($int, <bool>)", "<ints>.exists($int, <bool>)", "<ints>.exists_one($int, <bool>)", "<strings>.all($string, <bool>)",
         "<strings>.exists($string, <bool>)", "<ints>.all($int, $int, <bool>)", "<strings>.exists($int, $string, <bool>)",
         "<ints>.existsOne($int, $int, <bool>)", "<dyn>.exists($dyn, <bool>)", "<dyn>.all($dyn, <bool>)", "<map>.exists($string, <bool>)",
-        "<map>.all($string, $int, <bool>)", "{<string>: <int>}.exists($string, $int, <bool>)", "device.attributes.exists($string, <bool>)",
+        "<map>.all($string, $int, <bool>)", "{<!string>: <int>}.exists($string, $int, <bool>)", "device.attributes.exists($string, <bool>)",
         "device.attributes[<driver>].all($string, <bool>)", "device.capacity[<driver>].exists($string, $quantity, <bool>)",
         "has(device.attributes[<driver>].<name>)", "has(device.capacity[<driver>].<name>)", "has(<map>.<name>)", "has(<dyn>.<name>)",
         "has(device.attributes.<name>)", "has(<dyn>.<name>.<name>)", "<string> in device.attributes[<driver>]", "<driver> in device.attributes",
@@ -91,17 +91,17 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "timestamp": ("<timestamp> + <duration>", "<duration> + <timestamp>", "<timestamp> - <duration>", "timestamp(<int>)", "timestamp(<string>)"),
     "ints": (
         "<ints> + <ints>", "[<int>]", "[<int>, <int>]", "<ints>.map($int, <int>)", "<ints>.filter($int, <bool>)", "<ints>.map($int, <bool>, <int>)", "<strings>.map($string, <int>)",
-        "<bool> ? <ints> : <ints>", "<ints>.transformList($int, $int, <int>)", "<strings>.transformList($int, $string, <bool>, <int>)", "[?<optional>, <int>]", "<ints>.reverse()",
+        "<bool> ? <ints> : <ints>", "<ints>.transformList($int, $int, <int>)", "<strings>.transformList($int, $string, <bool>, <int>)", "[?<ints>.last(), <int>]", "<ints>.reverse()",
         "<ints>.sort()", "<ints>.distinct()", "<ints>.slice(0, <int>)", "lists.range(3)", "[<ints>, <ints>].flatten()", "<ints>.sortBy($int, <int>)", "dyn(<ints>)",
-        "{<string>: <int>}.transformList($string, $int, <int>)", "<strings>.sortBy($string, <int>).map($string, <int>)",
+        "{<!string>: <int>}.transformList($string, $int, <int>)", "<strings>.sortBy($string, <int>).map($string, <int>)",
     ),
     "strings": (
         "<strings> + <strings>", "[<string>]", "[<string>, <string>]", "<strings>.map($string, <string>)", "<strings>.filter($string, <bool>)", "<ints>.map($int, <string>)",
-        "<string>.split(<string>)", "<string>.findAll('[a-z]')", "<strings>.sort()", "<strings>.distinct()", "{<string>: <int>}.map($string, <string>)", "<strings>.slice(<int>, <int>)",
+        "<string>.split(<string>)", "<string>.findAll('[a-z]')", "<strings>.sort()", "<strings>.distinct()", "{<!string>: <int>}.map($string, <string>)", "<strings>.slice(<int>, <int>)",
     ),
     "map": (
-        "{<string>: <int>}", "{<string>: <int>, <string>: <int>}", "{?'a': <optional>}", "<bool> ? <map> : <map>", "<map>.transformMap($string, $int, <int>)",
-        "{<string>: <int>}.transformMap($string, $int, <bool>, <int>)", "<strings>.transformMapEntry($int, $string, {<string>: <int>})", "{'a': <int>, ?<string>: <optional>}",
+        "{<!string>: <int>}", "{<!string>: <int>, <!string>: <int>}", "{?'a': optional.of(<int>)}", "<bool> ? <map> : <map>", "<map>.transformMap($string, $int, <int>)",
+        "{<!string>: <int>}.transformMap($string, $int, <bool>, <int>)", "<strings>.transformMapEntry($int, $string, {<!string>: <int>})", "{'a': <int>, ?<!string>: <ints>.first()}",
     ),
     "quantity": (
         "quantity(<string>)", "quantity('100Mi')", "<quantity>.add(<quantity>)", "<quantity>.sub(<int>)", "device.capacity[<driver>].<name>", "device.capacity[<driver>].?<name>.orValue(<quantity>)",

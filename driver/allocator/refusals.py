@@ -22,16 +22,20 @@ if TYPE_CHECKING:
 
 
 class Gate(StrEnum):
-    """The gates, in the order in which a device has to pass them."""
+    """The gates, in the order in which they are asked here: what never changes before what may pass.
 
-    IN_USE = "in use"
-    SELECTOR = "selector is false"
-    SELECTOR_FAILED = "selector fails"
-    OTHER_NODE = "for other nodes"
-    CAPACITY = "capacity"
-    CAPACITY_FAILED = "capacity cannot be computed"
-    COUNTERS = "counters"
+    The search itself asks whether a device is in use first, since that is cheap; whether the device is
+    refused is the same.
+    """
+
+    SELECTOR = "selector"
+    SELECTOR_FAILED = "selector-failed"
+    OTHER_NODE = "other-node"
     TAINT = "taint"
+    IN_USE = "in-use"
+    CAPACITY = "capacity"
+    CAPACITY_FAILED = "capacity-failed"
+    COUNTERS = "counters"
     CONSTRAINT = "constraint"
 
 
@@ -60,12 +64,12 @@ def refusal(
     several devices go together depends on those that are chosen.
     """
     return (
-        _in_use(allocator, request, device)
-        or _by_selector(allocator, request, device)
+        _by_selector(allocator, request, device)
         or _by_node(view, device)
+        or _by_taint(request, device)
+        or _in_use(allocator, request, device)
         or _by_capacity(allocator, request, device)
         or _by_counters(allocator, view, device)
-        or _by_taint(request, device)
         or _by_constraint(request, device, constraints)
     )
 

@@ -11,18 +11,18 @@ from typing import Any
 
 from driver.cel.frame import COST, DEVICE, Evaluate, Frame
 from driver.cel.library_values import Optional
-from driver.cel.operators import MISSING, find
+from driver.cel.operators import MISSING, DeviceMap, find
 from driver.cel.optionals import NONE, some
 from driver.cel.types import CelError
 
 
-class DomainMap(dict[str, Any]):
+class DomainMap(DeviceMap):
     """A map of domains, in which one that is not there is an empty map."""
 
     __slots__ = ()
 
     def __missing__(self, key: str) -> Mapping[str, Any]:
-        return {}
+        return DeviceMap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,12 @@ def get(value: Any, key: Any, *, lenient: bool) -> Any:
 
 
 def _index(key: Any) -> int:
-    if isinstance(key, bool) or not isinstance(key, int | float) or key != key or key != (whole := int_of(key)):
+    if (
+        isinstance(key, bool)
+        or not isinstance(key, int | float)
+        or key != key
+        or key != (whole := int_of(key))
+    ):
         raise CelError(f"unsupported index value {key!r}")
     return whole
 

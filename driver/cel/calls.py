@@ -11,11 +11,11 @@ from driver.cel.library_values import OpaqueValue, Optional
 from driver.cel.operators import equality_units
 from driver.cel.syntax import Call
 from driver.cel.library_time import Duration, Timestamp
-from driver.cel.types import CelError, Overload, Type, Uint
+from driver.cel.types import DYN, CelError, Overload, Type, Uint, list_of
 
 _CHECKED_INSIDE = frozenset(
     "_+_ _-_ _*_ _/_ _%_ -_ !_ _==_ _!=_ _<_ _<=_ _>_ _>=_ @in in size type dyn matches "
-    "cel.@mapInsert optional.of optional.none optional.ofNonZeroValue".split()
+    "cel.@mapInsert @sortByAssociatedKeys optional.of optional.none optional.ofNonZeroValue".split()
 )
 """Functions that look at the types of their arguments themselves."""
 _PYTHON_TYPES: dict[str, type] = {
@@ -59,7 +59,10 @@ def _map_guard(keys: Guard | None, values: Guard | None) -> Guard:
 
 
 def _guarded(overload: Overload) -> tuple[tuple[tuple[int, Guard], ...], Callable[..., Any]]:
-    guards = tuple((index, guard) for index, kind in enumerate(overload.parameters) if (guard := guard_of(kind)))
+    kinds = overload.parameters
+    if overload.name == "flatten":  # it takes elements that are no lists as well, once it runs
+        kinds = tuple(list_of(DYN) if kind.name == "list" else kind for kind in kinds)
+    guards = tuple((index, guard) for index, kind in enumerate(kinds) if (guard := guard_of(kind)))
     return guards, overload.call
 
 
@@ -81,7 +84,9 @@ def callee(name: str, overloads: tuple[Overload, ...]) -> Callable[..., Any]:
     return dispatch
 
 
-def _guarded_call(name: str, guards: tuple[tuple[int, Guard], ...], call: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded_call(
+    name: str, guards: tuple[tuple[int, Guard], ...], call: Callable[..., Any]
+) -> Callable[..., Any]:
     if not guards:
         return call
 
@@ -119,13 +124,30 @@ def _failed_units(cost: Callable[[tuple[Any, ...], Any], int] | None, arguments:
         return 1
 
 
-def planned_call(node: Call, arguments: list[Evaluate]) -> Evaluate:
-    """Evaluates the call, given what evaluates its arguments."""
+def _reading_text(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets a function take the name of a type, and what an optional holds, for a text."""
+
+    def read(value: Any, *others: Any) -> Any:
+        while isinstance(value, Optional) and value.present:
+            value = value.value
+        return call(value.name if isinstance(value, Type) else value, *others)
+
+    return read
+
+
+def planned_call(node: Call, arguments: list[Evaluate], *, reads_text: bool = False) -> Evaluate:
+    """Evaluates the call, given what evaluates its arguments.
+
+    ``reads_text`` is for patterns that are written out: cel-go then takes more values for texts.
+    """
     call = callee(node.function, node.overloads)
+    if reads_text:
+        call = _reading_text(call)
     cost = cost_of(node.function, node.overloads)
     if len(arguments) == 1:
         return _unary(arguments[0], call, cost)
-    if len(arguments) == 2:
+    one_by_one = len(node.overloads) > 1 and node.function not in _CHECKED_INSIDE
+    if len(arguments) == 2 and not reads_text and not one_by_one:
         return _binary(arguments[0], arguments[1], call, cost)
     return _any_arity(tuple(arguments), call, cost)
 
@@ -201,12 +223,17 @@ def text_equality(left: Evaluate, text: str, overloads: tuple[Overload, ...]) ->
 
 
 def _any_arity(arguments: tuple[Evaluate, ...], call: Callable[..., Any], cost: Any) -> Evaluate:
+    """Stops at the first argument that fails, in which case the call costs nothing unless it is the last."""
+    first, last = arguments[:-1], arguments[-1:]
+
     def run(frame: Frame) -> Any:
-        values = tuple([argument(frame) for argument in arguments])
+        values = tuple([argument(frame) for argument in first])
         try:
+            values += tuple([argument(frame) for argument in last])
             result = call(*values)
         except CelError:
-            frame[COST] += _failed_units(cost, values)
+            given = values if len(values) == len(arguments) else (*values, FAILED)
+            frame[COST] += _failed_units(cost, given)
             raise
         frame[COST] += 1 if cost is None else cost(values, result)
         check_cost(frame)

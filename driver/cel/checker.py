@@ -259,7 +259,10 @@ class Checker:
         self._scopes.pop()
         result = self.check(node.result)
         self._scopes.pop()
-        node.variables = {"accumulator": accumulator, **{f"item {name}": one for name, one in variables.items()}}
+        node.variables = {
+            "accumulator": accumulator,
+            **{f"item {name}": one for name, one in variables.items()},
+        }
         return self._bound(result)
 
     def _item_types(self, node: Fold, kind: Type) -> tuple[Type, Type]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.cel import library_quantity, library_semver
 from driver.cel.attributes import DomainMap
+from driver.cel.operators import DeviceMap
 from driver.cel.types import CelError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _by_domain(
         domain, slash, identifier = name.partition("/")
         if not slash:
             domain, identifier = driver, name
-        domains.setdefault(domain, {})[identifier] = convert(value)
+        domains.setdefault(domain, DeviceMap())[identifier] = convert(value)
     return domains
 
 

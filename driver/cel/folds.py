@@ -72,7 +72,13 @@ def bind(fold: PlannedFold) -> Evaluate:
 
 def over_items(fold: PlannedFold) -> Evaluate:
     """A fold over a list, or a map's keys; with two variables over indices or keys, and values."""
-    condition, step, slot, first, second = fold.condition, fold.step, fold.accumulator, fold.first, fold.second
+    condition, step, slot, first, second = (
+        fold.condition,
+        fold.step,
+        fold.accumulator,
+        fold.first,
+        fold.second,
+    )
 
     def run(frame: Frame) -> Any:
         pairs = _pairs(fold.items(frame), second >= 0)

@@ -23,8 +23,8 @@ WORK_LIMIT = 10_000_000
 """The elements that adding lists may copy: Kubernetes charges nothing for them, as it never copies."""
 
 
-class CostExceeded(Exception):
-    """An evaluation costs more than it may; nothing absorbs this."""
+class Aborted(Exception):
+    """An evaluation ends here, because it costs too much or would crash Kubernetes; nothing absorbs this."""
 
 
 class Failed:
@@ -35,9 +35,9 @@ FAILED = Failed()
 
 
 def check_cost(frame: Frame) -> None:
-    """Raises CostExceeded when the evaluation has cost more than it may."""
+    """Raises Aborted when the evaluation has cost more than it may."""
     if frame[COST] > COST_LIMIT or frame[WORK] > WORK_LIMIT:
-        raise CostExceeded(f"the evaluation costs more than {COST_LIMIT} units")
+        raise Aborted(f"the evaluation costs more than {COST_LIMIT} units")
 
 
 def attempt(evaluate: Evaluate, frame: Frame) -> Any:

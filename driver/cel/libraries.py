@@ -22,9 +22,10 @@ from driver.cel.types import Overload
 
 _CORE = (operators, conversions, times, optionals)
 _LIBRARIES = (
-    *_CORE, library_authz, library_format, library_ip, library_lists, library_quantity, library_regex,
-    library_semver, library_sets, library_strings, library_urls,
+    *_CORE, library_urls, library_regex, library_authz, library_quantity, library_strings, library_sets,
+    library_ip, library_format, library_semver, library_lists,
 )  # fmt: skip
+"""In the order of k8s.io/apiserver/pkg/cel/environment: of several signatures that fit, the first counts."""
 
 
 def _by_name() -> dict[str, tuple[Overload, ...]]:

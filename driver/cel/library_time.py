@@ -10,6 +10,8 @@ from driver.cel.types import CelError
 
 NANOSECONDS = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NEAR_BEGIN, _NEAR_END = -62_000_000_000, 253_000_000_000
+"""Seconds from 1970, beyond which a time zone may lead out of the years 1 to 9999 that datetime has."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,9 +44,11 @@ class Timestamp:
     def __str__(self) -> str:
         """As RFC 3339 has it, without zeros at the end of the fraction."""
         seconds, rest = divmod(self.nanoseconds, NANOSECONDS)
-        local = _EPOCH + timedelta(seconds=seconds + self.offset_seconds)
+        seconds += self.offset_seconds
+        years = 400 * ((seconds > _NEAR_END) - (seconds < _NEAR_BEGIN))  # so much on, the calendar is the same
+        local = _EPOCH + timedelta(days=-years * 146_097 // 400, seconds=seconds)
         fraction = f".{rest:09d}".rstrip("0").rstrip(".")
         minutes = abs(self.offset_seconds) // 60
         sign = "-" if self.offset_seconds < 0 else "+"
         zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if self.offset_seconds else "Z"
-        return f"{local.year:04d}-{local:%m-%dT%H:%M:%S}{fraction}{zone}"
+        return f"{local.year + years:04d}-{local:%m-%dT%H:%M:%S}{fraction}{zone}"

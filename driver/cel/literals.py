@@ -16,7 +16,11 @@ def check_literals(checker: Checker, tree: Node) -> None:
         match node:
             case ListLiteral() if id(node) not in exempt:
                 _check_same(
-                    [_kind(checker, item, index in node.optional) for index, item in enumerate(node.elements)], node
+                    [
+                        _kind(checker, item, index in node.optional)
+                        for index, item in enumerate(node.elements)
+                    ],
+                    node,
                 )
             case MapLiteral() if id(node) not in exempt:
                 _check_same([_kind(checker, key, optional=False) for key, _, _ in node.entries], node)
@@ -25,8 +29,12 @@ def check_literals(checker: Checker, tree: Node) -> None:
                 try:
                     compiled(pattern)  # of matches(a, b) it is a, as in cel-go
                 except CelError as error:
-                    raise TypeInvalid(f"the argument at character {node.arguments[0].start}: {error}") from error
-            case Call(function="format", target=Literal(value=str() as text), arguments=[ListLiteral() as values]):
+                    raise TypeInvalid(
+                        f"the argument at character {node.arguments[0].start}: {error}"
+                    ) from error
+            case Call(
+                function="format", target=Literal(value=str() as text), arguments=[ListLiteral() as values]
+            ):
                 _check_format(checker, text, values)
 
 

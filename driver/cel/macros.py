@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from driver.cel.lexer import SyntaxInvalid
-from driver.cel.syntax import ACCUMULATOR, UNUSED, Call, Fold, Ident, ListLiteral, Literal, MapLiteral, Node, Select
+from driver.cel.syntax import (
+    ACCUMULATOR,
+    UNUSED,
+    Call,
+    Fold,
+    Ident,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+)
 
 _INSERT = "cel.@mapInsert"
 
@@ -157,11 +168,7 @@ def _sort_by(call: Call) -> Node | None:
 
 _MACROS: dict[tuple[str, int, bool], Callable[[Call], Node | None]] = {
     ("has", 1, False): _has,
-    **{
-        (name, count, True): _quantifier
-        for name in ("all", "exists", "exists_one")
-        for count in (2, 3)
-    },
+    **{(name, count, True): _quantifier for name in ("all", "exists", "exists_one") for count in (2, 3)},
     ("existsOne", 3, True): _quantifier,
     ("map", 2, True): _map,
     ("map", 3, True): _map,

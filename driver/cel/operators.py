@@ -10,8 +10,19 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from driver.cel.frame import Aborted
 from driver.cel.library_regex import compiled
-from driver.cel.library_values import Optional, compare, equal, regex_units, size, string_units, surely_equal, type_name
+from driver.cel.library_semver import Semver
+from driver.cel.library_values import (
+    Optional,
+    compare,
+    equal,
+    regex_units,
+    size,
+    string_units,
+    surely_equal,
+    type_name,
+)
 from driver.cel.library_time import Duration, Timestamp
 from driver.cel.times import difference, duration, timestamp
 from driver.cel.types import (
@@ -23,7 +34,11 @@ A, B = parameter("A"), parameter("B")
 LIST, MAP = list_of(A), map_of(A, B)
 _INT = (-(2**63), 2**63 - 1)
 _UINT = (0, 2**64 - 1)
-_NUMBERS = (INT, UINT, DOUBLE)
+_NUMBERS = (DOUBLE, INT, UINT)
+_NUMERIC_PAIRS = (
+    (BOOL, BOOL), (INT, INT), (INT, DOUBLE), (INT, UINT), (UINT, UINT), (UINT, DOUBLE), (UINT, INT),
+    (DOUBLE, DOUBLE), (DOUBLE, INT), (DOUBLE, UINT),
+)  # fmt: skip
 
 
 def _whole(number: int, kind: type[int]) -> int:
@@ -152,10 +167,23 @@ def in_list(wanted: Any, elements: Any) -> bool:
 MISSING = object()
 
 
+class DeviceMap(dict[str, Any]):
+    """A map that belongs to the device: its keys are strings, and a key of another type is just not there."""
+
+    __slots__ = ()
+
+
+def check_hashable(key: Any, values: Any) -> None:
+    """Raises Aborted for a key that Kubernetes cannot look up: there, that is a crash which is caught."""
+    if isinstance(key, bytes | Semver) and values and not isinstance(values, DeviceMap):
+        raise Aborted("bytes and versions cannot be looked up")
+
+
 def find(values: Mapping[Any, Any], key: Any) -> Any:
     """The value of a key, MISSING if it has none. Numbers of any type find each other, bools only bools."""
+    check_hashable(key, values)
     try:
-        value = dict.get(values, key, MISSING)  # type: ignore[arg-type]  # all maps are dicts
+        value = values.get(key, MISSING)
     except TypeError:
         return MISSING
     if value is not MISSING and type(key) is not str and isinstance(key, int | float):
@@ -228,10 +256,11 @@ def _comparisons(name: str, holds: Callable[[Any, Any], bool]) -> tuple[Overload
             return holds(left, right)
         return holds(compare(left, right), 0)
 
-    pairs = [(kind, kind, None) for kind in (BOOL, TIMESTAMP, DURATION)]
-    pairs += [(left, right, None) for left in _NUMBERS for right in _NUMBERS]
-    plain = tuple(_function(name, (left, right), BOOL, call) for left, right, _ in pairs)
-    return plain + tuple(_function(name, (kind, kind), BOOL, call, _shorter) for kind in (STRING, BYTES))
+    return (
+        *(_function(name, pair, BOOL, call) for pair in _NUMERIC_PAIRS),
+        *(_function(name, (kind, kind), BOOL, call, _shorter) for kind in (STRING, BYTES)),
+        *(_function(name, (kind, kind), BOOL, call) for kind in (TIMESTAMP, DURATION)),
+    )
 
 
 def _unary(name: str, kinds: tuple[Type, ...], call: Any) -> tuple[Overload, ...]:
@@ -272,19 +301,22 @@ OVERLOADS: tuple[Overload, ...] = (
     _function("@not_strictly_false", (BOOL,), BOOL, never_called),
     _function("_==_", (A, A), BOOL, equal, equality_units),
     _function("_!=_", (A, A), BOOL, not_equal, equality_units),
-    *_binary("_+_", (*_NUMBERS, DURATION), add),
-    _function("_+_", (STRING, STRING), STRING, add, _both),
     _function("_+_", (BYTES, BYTES), BYTES, add, _both),
-    _function("_+_", (LIST, LIST), LIST, add),
+    *_binary("_+_", (DOUBLE, DURATION), add),
     _function("_+_", (DURATION, TIMESTAMP), TIMESTAMP, add),
     _function("_+_", (TIMESTAMP, DURATION), TIMESTAMP, add),
-    *_binary("_-_", (*_NUMBERS, DURATION), subtract),
-    _function("_-_", (TIMESTAMP, DURATION), TIMESTAMP, subtract),
-    _function("_-_", (TIMESTAMP, TIMESTAMP), DURATION, subtract),
-    *_binary("_*_", _NUMBERS, multiply),
+    _function("_+_", (INT, INT), INT, add),
+    _function("_+_", (LIST, LIST), LIST, add),
+    _function("_+_", (STRING, STRING), STRING, add, _both),
+    _function("_+_", (UINT, UINT), UINT, add),
     *_binary("_/_", _NUMBERS, divide),
     *_binary("_%_", (INT, UINT), modulo),
-    *_unary("-_", (INT, DOUBLE), negate),
+    *_binary("_*_", _NUMBERS, multiply),
+    *_unary("-_", (DOUBLE, INT), negate),
+    *_binary("_-_", (DOUBLE, DURATION, INT), subtract),
+    _function("_-_", (TIMESTAMP, DURATION), TIMESTAMP, subtract),
+    _function("_-_", (TIMESTAMP, TIMESTAMP), DURATION, subtract),
+    _function("_-_", (UINT, UINT), UINT, subtract),
     *_comparisons("_<_", operator.lt),
     *_comparisons("_<=_", operator.le),
     *_comparisons("_>_", operator.gt),

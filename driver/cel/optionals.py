@@ -77,7 +77,9 @@ def finished(value: Any) -> Any:
 
 OVERLOADS = (
     function("optional.of", (_V,), _OPTIONAL, some),
-    function("optional.ofNonZeroValue", (_V,), _OPTIONAL, lambda value: NONE if _is_zero(value) else some(value)),
+    function(
+        "optional.ofNonZeroValue", (_V,), _OPTIONAL, lambda value: NONE if _is_zero(value) else some(value)
+    ),
     function("optional.none", (), _OPTIONAL, lambda: NONE),
     method("value", (_OPTIONAL,), _V, value_of),
     method("hasValue", (_OPTIONAL,), BOOL, lambda value: value.present),

@@ -209,7 +209,9 @@ class _Parser:
 
     def _message(self) -> MessageLiteral | None:
         ahead = 1 if self._kind() == "." else 0
-        while self._kind(ahead) == "ident" and self._kind(ahead + 1) == "." and self._kind(ahead + 2) == "ident":
+        while (
+            self._kind(ahead) == "ident" and self._kind(ahead + 1) == "." and self._kind(ahead + 2) == "ident"
+        ):
             ahead += 2
         if self._kind(ahead) != "ident" or self._kind(ahead + 1) != "{":
             return None

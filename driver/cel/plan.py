@@ -10,11 +10,22 @@ from driver.cel.calls import callee, planned_call, text_equality
 from driver.cel.checker import TypeInvalid, Variable
 from driver.cel.conversions import NAMES
 from driver.cel.folds import PlannedFold, accumulator_reader, bind, gathering, over_items
-from driver.cel.frame import COST, DEVICE, FIRST_SLOT, Evaluate, Frame
+from driver.cel.frame import COST, DEVICE, FIRST_SLOT, Aborted, Evaluate, Frame
 from driver.cel.library_regex import compiled
 from driver.cel.library_values import Optional
-from driver.cel.operators import surely_equal
-from driver.cel.syntax import ACCUMULATOR, UNUSED, Call, Fold, Ident, ListLiteral, Literal, MapLiteral, Node, Select
+from driver.cel.operators import check_hashable, surely_equal
+from driver.cel.syntax import (
+    ACCUMULATOR,
+    UNUSED,
+    Call,
+    Fold,
+    Ident,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+)
 from driver.cel.types import CelError, Type
 
 _LIST_UNITS = 10
@@ -99,6 +110,7 @@ class Planner:
                     return member
         if node.function in _PATTERN_FUNCTIONS and isinstance(plans[1], Constant):
             _check_pattern(plans[1].value)
+            return planned_call(node, [_evaluate(plan) for plan in plans], reads_text=True)
         if node.function in NAMES and isinstance(plans[0], Constant):
             return _folded(node, plans[0].value)
         call = planned_call(node, [_evaluate(plan) for plan in plans])
@@ -138,6 +150,7 @@ class Planner:
             for key, evaluate, optional in entries:
                 place, value = key(frame), evaluate(frame)
                 held = _held(value) if optional else (value,)
+                check_hashable(place, entries)
                 try:
                     if held:
                         made[place] = held[0]
@@ -149,7 +162,10 @@ class Planner:
 
         constant = all(isinstance(plan, Constant) for key, value, _ in plans for plan in (key, value))
         if constant and not any(optional for _, _, optional in plans):
-            return Constant(run([0]))
+            try:
+                return Constant(run([0]))
+            except (Aborted, CelError) as error:
+                raise TypeInvalid(f"the map at character {node.start}: {error}") from error
         return run
 
     def _slot(self, variable: object) -> int:
@@ -277,11 +293,20 @@ def _membership(plan: Plan, elements: Any) -> Plan | None:
     evaluate = _evaluate(plan)
     if all(type(element) is str for element in elements):
         texts = frozenset(elements)
-        return lambda frame: type(value := evaluate(frame)) is str and value in texts
+
+        def run(frame: Frame) -> bool:
+            value = evaluate(frame)
+            if type(value) is str:
+                return value in texts
+            check_hashable(value, texts)
+            return False
+
+        return run
     return lambda frame: _is_member(evaluate(frame), elements)
 
 
 def _is_member(value: Any, elements: tuple[Any, ...]) -> bool:
+    check_hashable(value, elements)
     return any(surely_equal(value, element) for element in elements)
 
 

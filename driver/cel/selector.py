@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from driver.cel.frame import CostExceeded, check_cost
+from driver.cel.frame import Aborted, check_cost
 from driver.cel.types import CelError
 from driver.errors import DriverError
 
@@ -105,7 +105,7 @@ class Selector:
         try:
             value = evaluate(frame)
             check_cost(frame)
-        except (CelError, CostExceeded) as error:
+        except (CelError, Aborted) as error:
             raise self._failed(str(error)) from error
         except RecursionError as error:
             raise self._failed("it is nested too deeply") from error
@@ -148,4 +148,6 @@ def compile_selector(expression: str) -> Selector:
 
 
 def _invalid(expression: str, reason: str) -> SelectorInvalid:
-    return SelectorInvalid(f"the selector {expression[:200]!r} is invalid: {reason}", "correct the expression")
+    return SelectorInvalid(
+        f"the selector {expression[:200]!r} is invalid: {reason}", "correct the expression"
+    )

@@ -13,6 +13,8 @@ from driver.cel.types import DURATION, INT, STRING, TIMESTAMP, CelError, Overloa
 _NANOSECONDS = 1_000_000_000
 _LOWEST, _HIGHEST = -62_135_596_800, 253_402_300_799
 """The seconds from 1970 at which the years 1 and 9999 begin and end."""
+_DAY = 2 * 24 * 3600
+_DAYS_OF_400_YEARS = 146_097
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
@@ -83,12 +85,16 @@ def parse_timestamp(text: str) -> Timestamp:
     return timestamp(seconds * _NANOSECONDS + int((match[7] or "")[:9].ljust(9, "0")), offset)
 
 
-def _local(moment: Timestamp, zone: str) -> datetime:
-    """The moment in a time zone, without what is finer than a second. Raises CelError for an unknown zone."""
-    try:
-        return (_EPOCH + timedelta(seconds=moment.nanoseconds // _NANOSECONDS)).astimezone(_zone(zone))
-    except OverflowError as error:
-        raise CelError("timestamp overflow") from error
+def _local(moment: Timestamp, zone: str) -> tuple[datetime, int]:
+    """The moment in a time zone, and the years to be added to it; what is finer than a second is left out.
+
+    At both ends of the calendar a time zone leads out of the years that datetime has; 400 years further
+    the calendar is the same. Raises CelError for an unknown zone.
+    """
+    seconds, place = moment.nanoseconds // _NANOSECONDS, _zone(zone)
+    years = 400 if seconds > _HIGHEST - _DAY else -400 if seconds < _LOWEST + _DAY else 0
+    shifted = _EPOCH + (timedelta(seconds=seconds) - timedelta(days=years * _DAYS_OF_400_YEARS // 400))
+    return shifted.astimezone(place), years
 
 
 def _zone(name: str) -> tzinfo:
@@ -145,7 +151,8 @@ def _method(name: str, parameters: tuple[Type, ...], result: Type, call: Callabl
 
 def _part_overloads(name: str, part: Callable[[datetime], int]) -> tuple[Overload, ...]:
     def call(moment: Timestamp, zone: str = "UTC") -> int:
-        return part(_local(moment, zone))
+        local, years = _local(moment, zone)
+        return part(local) + (years if name == "getFullYear" else 0)
 
     return (
         _method(name, (TIMESTAMP,), INT, call),

@@ -196,13 +196,18 @@ def _reports(
     found = []
     for claim in read:
         for request in (one for alternatives in claim.requests for one in alternatives):
-            each = tuple(_node_report(allocator, request, node, pod, claims) for node in nodes)
+            each = tuple(_node_report(allocator, request, claim, node, pod, claims) for node in nodes)
             found.append(RequestReport(claim.name, request.full_name, _wants(request), each))
     return tuple(found)
 
 
 def _node_report(
-    allocator: Allocator, request: Request, node: Object, pod: Object | None, claims: Sequence[Object]
+    allocator: Allocator,
+    request: Request,
+    claim: RequestedClaim,
+    node: Object,
+    pod: Object | None,
+    claims: Sequence[Object],
 ) -> NodeReport:
     name = node["metadata"]["name"]
     try:
@@ -215,7 +220,7 @@ def _node_report(
             for pool in view.pools
             if not pool.usable
         )
-        return NodeReport(name, falls(allocator, view, request), pools, why)
+        return NodeReport(name, falls(allocator, view, request, claim.constraints), pools, why)
     except AllocationFailed as error:
         return NodeReport(name, (), (), error.what)
 

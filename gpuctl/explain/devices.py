@@ -5,88 +5,61 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from driver.cel.selector import compile_selector
-
-from driver.allocator.allocate import AllocationFailed, Allocator
-from driver.allocator.capacity import shortage
-from driver.allocator.counters import available_counters, exhausted
-from driver.allocator.gates import selector_device, untolerated_taint
+from driver.allocator.allocate import Allocator
+from driver.allocator.constraints import Constraint
+from driver.allocator.gates import selector_device
 from driver.allocator.node_view import NodeView
 from driver.allocator.published import Device
+from driver.allocator.refusals import Gate, Refusal, refusal
 from driver.allocator.requests import Request
+from driver.cel.selector import compile_selector
 from driver.errors import DriverError
-from gpuctl.explain.findings import Fall, Gate
-from gpuctl.explain.nodes import taint_text
+from gpuctl.explain.findings import FITS, Fall
 
 Object = dict[str, Any]
 
-_ORDER: tuple[Gate, ...] = ("selector", "error", "taint", "capacity", "in-use", "counters", "fits")
-_FITS = "nothing stands against these"
+_ORDER = (*(gate.value for gate in Gate), FITS)
 
 
-def falls(allocator: Allocator, view: NodeView, request: Request) -> tuple[Fall, ...]:
+def falls(
+    allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]
+) -> tuple[Fall, ...]:
     """All devices that the node can reach, grouped by gate and reason; those that fit come last."""
-    grouped: dict[tuple[Gate, str], list[str]] = {}
+    grouped: dict[tuple[str, str], list[str]] = {}
     for device in view.devices:
-        try:
-            if not view.selects(device):
-                continue
-            where = _gate(allocator, view, request, device)
-        except AllocationFailed as error:
-            where = ("error", error.what)
+        refused = refusal(allocator, view, request, device, constraints)
+        if refused is None:
+            where = (FITS, "nothing stands against these")
+        elif refused.gate is Gate.OTHER_NODE:
+            continue
+        else:
+            where = (refused.gate.value, _reason(refused, device))
         grouped.setdefault(where, []).append(device.id.device)
     ordered = sorted(grouped.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
     return tuple(Fall(gate, reason, tuple(names)) for (gate, reason), names in ordered)
 
 
-def _gate(allocator: Allocator, view: NodeView, request: Request, device: Device) -> tuple[Gate, str]:
-    """Raises AllocationFailed where a selector, or a capacity, cannot be judged."""
-    held = allocator.held
-    expression = allocator.selectors.first_false(device, request.selectors)
-    if expression is not None:
-        return "selector", _false_parts(expression, device)
-    taint = untolerated_taint(device, request.tolerations)
-    if taint is not None:
-        return "taint", f"tainted {taint_text(taint)}, which the request does not tolerate"
-    short = shortage(device, request.capacity, {}, {})
-    if short is not None:
-        return "capacity", short
-    if not request.admin_access and device.id in held.exclusive:
-        return "in-use", f"in use by claim {_names(held.exclusive[device.id])}"
-    short = shortage(device, request.capacity, held.capacity_taken(device.id), {})
-    if short is not None:
-        users = _names(claim for claim, _ in held.shares.get(device.id, ()))
-        return "capacity", f"{short}; the rest is taken by claim {users}"
-    already_shared = device.allow_multiple and device.id in held.shares
-    if device.consumes and not already_shared:
-        pool = view.pool_of[device.id.pool_id]
-        empty = exhausted(available_counters(pool, held), device)
-        if empty is not None:
-            return "counters", f"{empty} by claim {_names(_consumers(allocator, pool.devices, device))}"
-    return "fits", _FITS
+def _reason(refused: Refusal, device: Device) -> str:
+    """The refusal in a sentence, with the claims that stand in the way."""
+    claims = ", ".join(dict.fromkeys(refused.claims))
+    match refused.gate:
+        case Gate.SELECTOR:
+            return f"not true for these: {' and '.join(_false_parts(refused.detail, device))}"
+        case Gate.TAINT:
+            return f"tainted {refused.detail}, which the request does not tolerate"
+        case Gate.IN_USE:
+            return f"in use by claim {claims}"
+        case Gate.CAPACITY | Gate.COUNTERS if claims:
+            return f"{refused.detail}; claims that take of it: {claims}"
+        case _:
+            return refused.detail
 
 
-def _consumers(allocator: Allocator, devices: Iterable[Device], device: Device) -> list[str]:
-    """The claims that hold devices which take from the same counter sets."""
-    sets = {name for name, _ in device.consumes}
-    found: list[str] = []
-    for other in devices:
-        if sets & {name for name, _ in other.consumes}:
-            found += allocator.held.exclusive.get(other.id, ())
-            found += [claim for claim, _ in allocator.held.shares.get(other.id, ())]
-    return found
-
-
-def _names(claims: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(claims)) or "nobody that is known"
-
-
-def _false_parts(expression: str, device: Device) -> str:
+def _false_parts(expression: str, device: Device) -> Sequence[str]:
     try:
-        parts: Sequence[str] = compile_selector(expression).false_parts(selector_device(device))
+        return compile_selector(expression).false_parts(selector_device(device)) or (expression,)
     except DriverError:
-        parts = ()
-    return f"not true for these: {' and '.join(parts or (expression,))}"
+        return (expression,)
 
 
 def with_rule_taints(slices: Iterable[Object], rules: Sequence[Mapping[str, Any]]) -> list[Object]:

@@ -10,8 +10,8 @@ Verdict = Literal["runs", "allocated", "fits", "waits", "fails"]
 for, so it is due, or waits for something other than devices. ``waits``: no node has. ``fails``: it was placed
 and the node cannot prepare it."""
 
-Gate = Literal["selector", "error", "taint", "capacity", "in-use", "counters", "fits"]
-"""Where a device fell, in the order in which this asks; ``fits`` fell nowhere."""
+FITS = "fits"
+"""Stands in place of a gate for devices that fell nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """Devices of one node that fell at one gate for one and the same reason."""
+    """Devices of one node that fell at one gate (driver.allocator.refusals) for one and the same reason."""
 
-    gate: Gate
+    gate: str
     reason: str
     devices: tuple[str, ...]
 
@@ -47,7 +47,7 @@ class NodeReport:
     @property
     def fitting(self) -> int:
         """How many devices fell nowhere."""
-        return sum(len(fall.devices) for fall in self.falls if fall.gate == "fits")
+        return sum(len(fall.devices) for fall in self.falls if fall.gate == FITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gpuctl.explain.findings import FITS
+
 if TYPE_CHECKING:
     from gpuctl.explain.findings import Explanation, NodeReport, RequestReport
 
@@ -56,7 +58,7 @@ def _rows(node: NodeReport) -> list[tuple[str, str, str]]:
     rows += [
         (
             str(len(fall.devices)),
-            "-" if fall.gate == "fits" else fall.gate,
+            "-" if fall.gate == FITS else fall.gate,
             f"{fall.reason}{_named(fall.devices)}",
         )
         for fall in node.falls

@@ -67,10 +67,10 @@ def test_a_claim_never_spans_nodes_and_what_is_left_over_is_told() -> None:
 
 
 def test_constraints_and_several_claims_count() -> None:
-    island = {"constraints": [{"matchAttribute": "gpu.nvidia.com/nvlinkDomain"}]}
+    island = [{"matchAttribute": "gpu.nvidia.com/nvlinkDomain"}]
 
-    linked = run(group("pair", 3, wants(2, **island)), nodes=1)
-    too_large = run(group("triple", 1, wants(3, **island)), nodes=1)
+    linked = run(group("pair", 3, wants(2, constraints=island)), nodes=1)
+    too_large = run(group("triple", 1, wants(3, constraints=island)), nodes=1)
     both = run(group("double", 3, wants(1), wants(1)), nodes=1)
 
     assert (linked.groups[0].placed, linked.groups[0].waiting) == (2, 1)
