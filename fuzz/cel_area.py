@@ -6,9 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from driver.cel.selector import (
-    Evaluation, Selector, SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector,
-)  # fmt: skip
+from driver.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 from fuzz.area import Area
 from fuzz.cel_cases import written
 from fuzz.cel_random import random_case
@@ -27,7 +25,7 @@ def our_answer(case: Case) -> Answer:
     """What the driver says, in the oracle's form."""
     device = case["device"]
     try:
-        selector: Selector = compile_selector(case["expression"])
+        selector = compile_selector(case["expression"])
     except SelectorInvalid as error:
         return {"compileError": str(error)}
     subject = SelectorDevice(
@@ -38,10 +36,10 @@ def our_answer(case: Case) -> Answer:
     )
     try:
         matches = selector.matches(subject)
-        evaluation: Evaluation = selector.evaluated(subject)
+        cost = selector.evaluated(subject).cost
     except SelectorFailed as error:
         return {"error": str(error)}
-    return {"matches": matches, "cost": evaluation.cost}
+    return {"matches": matches, "cost": cost}
 
 
 def difference(case: Case, answer: Answer) -> str | None:

@@ -24,7 +24,7 @@ _TEXTS = ("", "a", "H100", "x-y", "1.2.3", "é", "10.0.0.1", "80Gi", "A long nam
 _VERSIONS = ("1.0.0", "1.2.3", "0.1.0-rc.1", "550.54.15+build", "10.0.0")
 _QUANTITIES = ("0", "1", "80Gi", "1500m", "-1", "1e3", "0.1", "9223372036854775807", "1Ki", "100M")
 _INTEGERS = (0, 1, -1, 3, 48, 2**63 - 1, -(2**63))
-_WRONG = 0.03
+_WRONG = 0.02
 """How often a place gets an expression of another kind."""
 
 
@@ -83,7 +83,9 @@ def random_device(chance: Random) -> dict[str, Any]:
     """A device of one of a few drivers, with a few attributes and capacities."""
     driver = chance.choice(_DRIVERS)
     attributes = {_name(chance, driver): _attribute(chance) for _ in range(chance.randrange(8))}
-    capacity = {_name(chance, driver): {"value": chance.choice(_QUANTITIES)} for _ in range(chance.randrange(4))}
+    capacity = {
+        _name(chance, driver): {"value": chance.choice(_QUANTITIES)} for _ in range(chance.randrange(4))
+    }
     device: dict[str, Any] = {
         "driver": driver,
         "attributes": attributes,
@@ -95,7 +97,7 @@ def random_device(chance: Random) -> dict[str, Any]:
 
 
 def _name(chance: Random, driver: str) -> str:
-    """A name with a domain or without, never the driver's own: of two spellings of one, a random one counts."""
+    """A name with a domain or without, never the driver's own: of two spellings a random one counts."""
     name, domain = chance.choice(_NAMES), chance.choice(_DOMAINS)
     return name if domain == driver or chance.random() < 0.6 else f"{domain}/{name}"
 

@@ -5,19 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from driver.cel.frame import COST, COST_LIMIT, FAILED, WORK, Evaluate, Frame, attempt, check_cost
+from driver.cel.frame import COST, COST_LIMIT, FAILED, WORK, Aborted, Evaluate, Frame, attempt, check_cost
 from driver.cel.libraries import COUNTED_BY_SIGNATURE
+from driver.cel.library_time import Duration, Timestamp
 from driver.cel.library_values import OpaqueValue, Optional
 from driver.cel.operators import equality_units
 from driver.cel.syntax import Call
-from driver.cel.library_time import Duration, Timestamp
 from driver.cel.types import DYN, CelError, Overload, Type, Uint, list_of
 
 _CHECKED_INSIDE = frozenset(
-    "_+_ _-_ _*_ _/_ _%_ -_ !_ _==_ _!=_ _<_ _<=_ _>_ _>=_ @in in size type dyn matches "
-    "cel.@mapInsert @sortByAssociatedKeys optional.of optional.none optional.ofNonZeroValue".split()
+    [
+        "_+_",
+        "_-_",
+        "_*_",
+        "_/_",
+        "_%_",
+        "-_",
+        "!_",
+        "_==_",
+        "_!=_",
+        "_<_",
+        "_<=_",
+        "_>_",
+        "_>=_",
+        "@in",
+        "in",
+        "size",
+        "type",
+        "dyn",
+        "matches",
+        "cel.@mapInsert",
+        "optional.of",
+        "optional.none",
+        "optional.ofNonZeroValue",
+    ]
 )
 """Functions that look at the types of their arguments themselves."""
+_ONE_IMPLEMENTATION = _CHECKED_INSIDE | {"sort", "@sortByAssociatedKeys"}
+"""Functions that are the same in cel-go for all their signatures."""
 _PYTHON_TYPES: dict[str, type] = {
     "bool": bool, "int": int, "uint": Uint, "double": float, "string": str, "bytes": bytes,
     "type": Type, "optional_type": Optional,
@@ -120,8 +145,10 @@ def _failed_units(cost: Callable[[tuple[Any, ...], Any], int] | None, arguments:
         return 1
     try:
         return cost(arguments, FAILED)
-    except (AttributeError, TypeError, IndexError):
+    except AttributeError:
         return 1
+    except TypeError as error:  # the cost of sorting, for one: Kubernetes crashes here, and catches that
+        raise Aborted("the cost of a failed call cannot be counted") from error
 
 
 def _reading_text(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +173,7 @@ def planned_call(node: Call, arguments: list[Evaluate], *, reads_text: bool = Fa
     cost = cost_of(node.function, node.overloads)
     if len(arguments) == 1:
         return _unary(arguments[0], call, cost)
-    one_by_one = len(node.overloads) > 1 and node.function not in _CHECKED_INSIDE
+    one_by_one = len(node.overloads) > 1 and node.function not in _ONE_IMPLEMENTATION
     if len(arguments) == 2 and not reads_text and not one_by_one:
         return _binary(arguments[0], arguments[1], call, cost)
     return _any_arity(tuple(arguments), call, cost)
@@ -214,7 +241,7 @@ def text_equality(left: Evaluate, text: str, overloads: tuple[Overload, ...]) ->
             raise
         if type(value) is str:
             shorter = len(value)
-            frame[COST] += ((shorter if shorter < length else length) + 9) // 10
+            frame[COST] += ((min(length, shorter)) + 9) // 10
             return value == text
         frame[COST] += _failed_units(cost, (value, text))
         return call(value, text)

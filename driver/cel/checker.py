@@ -6,19 +6,46 @@ Every name is resolved here, and for every call it is written down which signatu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from driver.cel.libraries import FUNCTIONS
 from driver.cel.library_quantity import QUANTITY
 from driver.cel.syntax import (
-    Call, Fold, Ident, ListLiteral, Literal, MapLiteral, MessageLiteral, Node, Select,
+    Call,
+    Fold,
+    Ident,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    MessageLiteral,
+    Node,
+    Select,
+    Variable,
 )  # fmt: skip
 from driver.cel.types import (
-    BOOL, BYTES, DOUBLE, DURATION, DYN, INT, NULL, STRING, TIMESTAMP, UINT,
-    Overload, Type, Uint, list_of, map_of, optional_of, type_of,
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    Overload,
+    Type,
+    Uint,
+    list_of,
+    map_of,
+    optional_of,
+    type_of,
 )  # fmt: skip
 from driver.cel.unification import (
-    ERROR, Bindings, is_assignable, is_dyn_or_error, is_parameter, most_general, substitute,
+    Bindings,
+    is_dyn_or_error,
+    is_parameter,
+    most_general,
+    substitute,
 )  # fmt: skip
 
 DEVICE = Type("kubernetes.DRADevice")
@@ -28,6 +55,8 @@ DEVICE_FIELDS = {
     "attributes": map_of(STRING, map_of(STRING, DYN)),
     "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
 }
+_MOST_NODES = 30_000
+"""Nested optMap() doubles what it stands on with each level: without a limit, a short text never ends."""
 _TYPES = (BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT)
 TYPE_NAMES: dict[str, Type] = {
     **{kind.name: kind for kind in _TYPES},
@@ -43,22 +72,13 @@ class TypeInvalid(ValueError):
     """An expression cannot be right, whatever the values are."""
 
 
-@dataclass(slots=True, eq=False)
-class Variable:
-    """One variable; two of the same name are two. ``slot`` is where its value lies while evaluating."""
-
-    name: str
-    type: Type
-    slot: int = -1
-
-
 class Checker:
     """Goes through a tree once; see ``check``."""
 
     def __init__(self, variables: Mapping[str, Variable]) -> None:
         self._outermost = dict(variables)
         self._scopes: list[dict[str, Variable]] = [self._outermost]
-        self.bindings: Bindings = {}
+        self.bindings = Bindings()
         self.nodes: list[Node] = []
         self._free = 0
 
@@ -89,18 +109,13 @@ class Checker:
                 raise TypeInvalid("an unknown kind of expression")
         node.type = kind
         self.nodes.append(node)
+        if len(self.nodes) > _MOST_NODES:
+            raise TypeInvalid(f"it has more than {_MOST_NODES} parts, macros expanded")
         return kind
 
     def _free_parameter(self) -> Type:
         self._free += 1
         return Type(f"<{self._free}>")
-
-    def _assignable(self, left: list[Type], right: list[Type]) -> bool:
-        bindings = is_assignable(self.bindings, left, right)
-        if bindings is None:
-            return False
-        self.bindings = bindings
-        return True
 
     def _bound(self, kind: Type) -> Type:
         return substitute(self.bindings, kind)
@@ -108,12 +123,12 @@ class Checker:
     def _ident(self, node: Ident) -> Type:
         variable = self._found(node.name)
         if variable is not None:
-            node.variable = variable
+            node.meaning = variable
             return variable.type
         kind = TYPE_NAMES.get(node.name.removeprefix("."))
         if kind is None:
             raise TypeInvalid(f"undeclared reference to {node.name!r} at character {node.start}")
-        node.variable = Type(kind.name)
+        node.meaning = Type(kind.name)
         return type_of(kind)
 
     def _found(self, name: str) -> Variable | None:
@@ -143,7 +158,7 @@ class Checker:
                 raise TypeInvalid(f"undefined field {field!r} at character {operand.end}")
             result = DEVICE_FIELDS[field]
         elif is_parameter(kind):
-            self._assignable([DYN], [kind])
+            self.bindings.are_assignable([DYN], [kind])
             result = DYN
         elif is_dyn_or_error(kind):
             result = DYN
@@ -154,8 +169,8 @@ class Checker:
     def _call(self, node: Call) -> Type:
         if node.function == "_?._":
             operand, field = node.arguments
-            assert isinstance(field, Literal)
-            return self._bound(self._field(operand, field.value, optional=True))
+            name = field.value if isinstance(field, Literal) else ""
+            return self._bound(self._field(operand, name, optional=True))
         for argument in node.arguments:
             self.check(argument)
         if node.target is not None:
@@ -174,7 +189,7 @@ class Checker:
     def _resolve(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
         given = [argument.type for argument in node.all_arguments()]
         if node.function in ("_&&_", "_||_"):
-            if not all([self._assignable([kind], [BOOL]) for kind in given]):
+            if not self.bindings.are_assignable(given, [BOOL] * len(given)):
                 raise TypeInvalid(f"an operand of {node.function[1:3]} at character {node.start} is no bool")
             node.overloads = overloads
             return BOOL
@@ -184,7 +199,7 @@ class Checker:
             if overload.receiver is (node.target is None):
                 continue
             parameters, produced = self._instance(overload)
-            if not self._assignable(given, parameters):
+            if not self.bindings.are_assignable(given, parameters):
                 continue
             fitting.append(overload)
             produced = self._bound(produced)
@@ -200,14 +215,14 @@ class Checker:
 
     def _instance(self, overload: Overload) -> tuple[list[Type], Type]:
         """The parameters and the result, with type parameters of this call's own."""
-        fresh: Bindings = {}
+        fresh: dict[Type, Type] = {}
         for kind in (*overload.parameters, overload.result):
             self._add_fresh(kind, fresh)
         if not fresh:
             return list(overload.parameters), overload.result
         return [substitute(fresh, kind) for kind in overload.parameters], substitute(fresh, overload.result)
 
-    def _add_fresh(self, kind: Type, fresh: Bindings) -> None:
+    def _add_fresh(self, kind: Type, fresh: dict[Type, Type]) -> None:
         if is_parameter(kind) and kind not in fresh:
             fresh[kind] = self._free_parameter()
         for part in kind.parameters:
@@ -216,7 +231,7 @@ class Checker:
     def _joined(self, before: Type | None, kind: Type) -> Type:
         if before is None:
             return kind
-        return most_general(before, kind) if self._assignable([before], [kind]) else DYN
+        return most_general(before, kind) if self.bindings.are_assignable([before], [kind]) else DYN
 
     def _unwrapped(self, node: Node, kind: Type) -> Type:
         if kind.name == "optional_type":
@@ -254,15 +269,12 @@ class Checker:
             variables[node.second] = Variable(node.second, second)
         self._scopes.append(variables)
         for part, wanted in ((node.condition, BOOL), (node.step, gathered)):
-            if not self._assignable([wanted], [self.check(part)]):
+            if not self.bindings.are_assignable([wanted], [self.check(part)]):
                 raise TypeInvalid(f"the macro at character {node.start} needs {wanted}, not {part.type}")
         self._scopes.pop()
         result = self.check(node.result)
         self._scopes.pop()
-        node.variables = {
-            "accumulator": accumulator,
-            **{f"item {name}": one for name, one in variables.items()},
-        }
+        node.gathered, node.item_variables = accumulator, tuple(variables.values())
         return self._bound(result)
 
     def _item_types(self, node: Fold, kind: Type) -> tuple[Type, Type]:
@@ -271,7 +283,7 @@ class Checker:
         if kind.name == "map":
             return kind.parameters[0], kind.parameters[1]
         if is_dyn_or_error(kind) or is_parameter(kind):
-            self._assignable([DYN], [kind])
+            self.bindings.are_assignable([DYN], [kind])
             return DYN, DYN
         raise TypeInvalid(f"the macro at character {node.start} cannot go through {kind}")
 

@@ -8,14 +8,27 @@ from collections.abc import Callable
 from typing import Any
 
 from driver.cel.library_string_format import shortest_double
-from driver.cel.library_values import string_units
 from driver.cel.library_time import Duration, Timestamp
+from driver.cel.library_values import string_units
 from driver.cel.times import parse_duration, parse_timestamp, timestamp
 from driver.cel.types import (
-    BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, CelError, Overload, Type, Uint,
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    CelError,
+    Overload,
+    Type,
+    Uint,
 )  # fmt: skip
 
-NAMES = frozenset("bool bytes double duration dyn int string timestamp type uint".split())
+NAMES = frozenset(
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
+)
 """The functions whose call on a constant is a constant."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

@@ -1,4 +1,7 @@
-"""Makes the value of ``device`` out of a device of a ResourceSlice (dynamic-resource-allocation/cel/compile.go)."""
+"""Makes the value of ``device`` from a device of a ResourceSlice.
+
+As k8s.io/dynamic-resource-allocation/cel/compile.go does.
+"""
 
 from __future__ import annotations
 

@@ -33,12 +33,16 @@ class PlannedFold:
 
 
 def accumulator_reader(slot: int, initial: Evaluate) -> Evaluate:
-    """Reads an accumulator; it raises the error that the accumulator holds, if it holds one."""
+    """Reads an accumulator; it raises the error that the accumulator holds, if it holds one.
+
+    The slot behind it tells whether it began as an empty list.
+    """
 
     def read(frame: Frame) -> Any:
         value = frame[slot]
         if value is UNSET:
             value = frame[slot] = _first_value(initial, frame)
+            frame[slot + 1] = value == ()
         if isinstance(value, CelError):
             raise value
         return value
@@ -66,6 +70,18 @@ def bind(fold: PlannedFold) -> Evaluate:
     def run(frame: Frame) -> Any:
         frame[slot] = UNSET
         return result(frame)
+
+    return run
+
+
+def appending(call: Evaluate, slot: int) -> Evaluate:
+    """``x + list`` of a bound variable: cel-go changes the variable too, if it began as an empty list."""
+
+    def run(frame: Frame) -> Any:
+        value = call(frame)
+        if frame[slot + 1] is True and isinstance(value, tuple):
+            frame[slot] = value
+        return value
 
     return run
 

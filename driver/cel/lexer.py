@@ -1,4 +1,4 @@
-"""Splits the text of an expression into tokens, as the grammar of CEL has them (cel-go, parser/gen/CEL.g4)."""
+"""Splits the text of an expression into tokens, as CEL has them (cel-go, parser/gen/CEL.g4)."""
 
 from __future__ import annotations
 

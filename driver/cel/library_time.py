@@ -45,7 +45,9 @@ class Timestamp:
         """As RFC 3339 has it, without zeros at the end of the fraction."""
         seconds, rest = divmod(self.nanoseconds, NANOSECONDS)
         seconds += self.offset_seconds
-        years = 400 * ((seconds > _NEAR_END) - (seconds < _NEAR_BEGIN))  # so much on, the calendar is the same
+        years = 400 * (
+            (seconds > _NEAR_END) - (seconds < _NEAR_BEGIN)
+        )  # so much on, the calendar is the same
         local = _EPOCH + timedelta(days=-years * 146_097 // 400, seconds=seconds)
         fraction = f".{rest:09d}".rstrip("0").rstrip(".")
         minutes = abs(self.offset_seconds) // 60

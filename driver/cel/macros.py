@@ -1,4 +1,4 @@
-"""Expands macros into folds (cel-go: parser/macro.go, ext/comprehensions.go, ext/bindings.go, cel/library.go)."""
+"""Expands macros into folds (cel-go: parser/macro.go, ext/comprehensions.go, cel/library.go)."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ def _two_variables(call: Call) -> tuple[str, str]:
 
 
 def _target(call: Call) -> Node:
-    assert call.target is not None
-    return call.target
+    return call.target or Ident("")  # the macros that use it are found for calls with a target only
 
 
 def _has(call: Call) -> Node:
@@ -78,16 +77,16 @@ def _quantifier(call: Call) -> Node:
     predicate = call.arguments[-1]
     result: Node = _accumulator()
     if call.function == "all":
-        initial: Node = Literal(True)
+        initial: Node = Literal(value=True)
         condition: Node = _call("@not_strictly_false", _accumulator())
         step = _call("_&&_", _accumulator(), predicate)
     elif call.function == "exists":
-        initial = Literal(False)
+        initial = Literal(value=False)
         condition = _call("@not_strictly_false", _call("!_", _accumulator()))
         step = _call("_||_", _accumulator(), predicate)
     else:
         initial = Literal(0)
-        condition = Literal(True)
+        condition = Literal(value=True)
         step = _call("_?_:_", predicate, _call("_+_", _accumulator(), Literal(1)), _accumulator())
         result = _call("_==_", _accumulator(), Literal(1))
     return Fold(_target(call), first, second, ACCUMULATOR, initial, condition, step, result)
@@ -96,7 +95,7 @@ def _quantifier(call: Call) -> Node:
 def _gather(call: Call, first: str, second: str, initial: Node, step: Node, predicate: Node | None) -> Node:
     if predicate is not None:
         step = _call("_?_:_", predicate, step, _accumulator())
-    return Fold(_target(call), first, second, ACCUMULATOR, initial, Literal(True), step, _accumulator())
+    return Fold(_target(call), first, second, ACCUMULATOR, initial, Literal(value=True), step, _accumulator())
 
 
 def _appended(element: Node) -> Node:
@@ -138,7 +137,7 @@ def _bound(name: Node, value: Node, body: Node) -> Node:
     """A fold over nothing, whose accumulator is the variable."""
     if not isinstance(name, Ident):
         raise SyntaxInvalid(f"the argument at character {name.start} must be a simple name")
-    return Fold(ListLiteral([]), UNUSED, "", name.name, value, Literal(False), Ident(name.name), body)
+    return Fold(ListLiteral([]), UNUSED, "", name.name, value, Literal(value=False), Ident(name.name), body)
 
 
 def _bind(call: Call) -> Node | None:

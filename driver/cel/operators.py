@@ -13,6 +13,7 @@ from typing import Any
 from driver.cel.frame import Aborted
 from driver.cel.library_regex import compiled
 from driver.cel.library_semver import Semver
+from driver.cel.library_time import Duration, Timestamp
 from driver.cel.library_values import (
     Optional,
     compare,
@@ -23,11 +24,24 @@ from driver.cel.library_values import (
     surely_equal,
     type_name,
 )
-from driver.cel.library_time import Duration, Timestamp
 from driver.cel.times import difference, duration, timestamp
 from driver.cel.types import (
-    BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT,
-    CelError, Overload, Type, Uint, list_of, map_of, parameter,
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    CelError,
+    Overload,
+    Type,
+    Uint,
+    list_of,
+    map_of,
+    parameter,
 )  # fmt: skip
 
 A, B = parameter("A"), parameter("B")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driver.cel.library_values import Optional, function, method
-from driver.cel.operators import Gathered, find, MISSING, never_called
 from driver.cel.library_time import Duration, Timestamp
+from driver.cel.library_values import Optional, function, method
+from driver.cel.operators import MISSING, Gathered, find, never_called
 from driver.cel.types import BOOL, DYN, INT, STRING, CelError, list_of, map_of, optional_of, parameter
 
 _V = parameter("V")

@@ -14,7 +14,25 @@ from driver.cel.types import Uint
 DEEPEST = 250
 """How deep a rule of the grammar may be nested in itself."""
 _RESERVED = frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _RELATIONS = frozenset(("<", "<=", ">=", ">", "==", "!=", "in"))
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}

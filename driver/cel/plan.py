@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from driver.cel.attributes import Attribute, Choice, Path, Step, evaluator, resolver
 from driver.cel.calls import callee, planned_call, text_equality
-from driver.cel.checker import TypeInvalid, Variable
+from driver.cel.checker import DEVICE as DEVICE_TYPE
+from driver.cel.checker import TypeInvalid
 from driver.cel.conversions import NAMES
-from driver.cel.folds import PlannedFold, accumulator_reader, bind, gathering, over_items
+from driver.cel.folds import PlannedFold, accumulator_reader, appending, bind, gathering, over_items
 from driver.cel.frame import COST, DEVICE, FIRST_SLOT, Aborted, Evaluate, Frame
 from driver.cel.library_regex import compiled
-from driver.cel.library_values import Optional
-from driver.cel.operators import check_hashable, surely_equal
+from driver.cel.library_values import Optional, surely_equal
+from driver.cel.operators import check_hashable
 from driver.cel.syntax import (
     ACCUMULATOR,
     UNUSED,
@@ -25,6 +27,7 @@ from driver.cel.syntax import (
     MapLiteral,
     Node,
     Select,
+    Variable,
 )
 from driver.cel.types import CelError, Type
 
@@ -45,11 +48,13 @@ Plan = Constant | Path | Choice | Evaluate
 
 
 class Planner:
-    """Plans one tree; ``slots`` is how long a frame has to be."""
+    """Plans one tree; ``slots`` is how long a frame has to be. ``final`` gives a type with nothing open."""
 
-    def __init__(self) -> None:
+    def __init__(self, final: Callable[[Type], Type]) -> None:
+        self._final = final
         self.slots = FIRST_SLOT
         self._readers: dict[Variable, Evaluate] = {}
+        self._bound: set[Variable] = set()
 
     def planned(self, node: Node) -> Evaluate:
         """What evaluates a part. Raises TypeInvalid when a constant in it is wrong."""
@@ -74,12 +79,13 @@ class Planner:
         raise TypeInvalid("an unknown kind of expression")
 
     def _ident(self, node: Ident) -> Plan:
-        variable = node.variable
+        variable = node.meaning
         if isinstance(variable, Type):
             return Constant(variable)
-        assert isinstance(variable, Variable)
+        if self._final(variable.type).name == "type":
+            raise TypeInvalid(f"the variable {node.name!r} at character {node.start} stands for a type")
         if variable.slot < 0:
-            return Path(_read_slot(DEVICE), device=True)
+            return Path(_read_slot(DEVICE), device=variable.type == DEVICE_TYPE)
         return Path(self._readers.get(variable) or _read_slot(variable.slot))
 
     def _select(self, node: Select) -> Plan:
@@ -91,32 +97,25 @@ class Planner:
 
     def _call(self, node: Call) -> Plan:
         plans = [self._plan(argument) for argument in node.all_arguments()]
-        match node.function:
-            case "_&&_":
-                return _all_true([_evaluate(plan) for plan in plans])
-            case "_||_":
-                return _any_true([_evaluate(plan) for plan in plans])
-            case "_?_:_":
-                return Choice(_evaluate(plans[0]), _attribute(plans[1]), _attribute(plans[2]))
-            case "_[_]" | "_[?_]" | "_?._":
-                return _attribute(plans[0]).followed_by(_step(plans[1], optional="?" in node.function))
-            case "@not_strictly_false":
-                return _not_strictly_false(_evaluate(plans[0]))
-            case "or" | "orValue" if len(node.overloads) == 1 and node.overloads[0].receiver:
-                return _alternative(_evaluate(plans[0]), _evaluate(plans[1]), node.function == "orValue")
-            case "@in" if len(node.overloads) == 1 and isinstance(plans[1], Constant):
-                member = _membership(plans[0], plans[1].value)
-                if member is not None:
-                    return member
-        if node.function in _PATTERN_FUNCTIONS and isinstance(plans[1], Constant):
-            _check_pattern(plans[1].value)
-            return planned_call(node, [_evaluate(plan) for plan in plans], reads_text=True)
-        if node.function in NAMES and isinstance(plans[0], Constant):
-            return _folded(node, plans[0].value)
+        special = _special(node, plans)
+        if special is not None:
+            return special
+        name = node.function
+        constant = plans[0].value if plans and isinstance(plans[0], Constant) else None
+        if name in NAMES and plans and isinstance(plans[0], Constant):
+            return _folded(node, constant)
         call = planned_call(node, [_evaluate(plan) for plan in plans])
-        if node.function == "_==_" and isinstance(plans[1], Constant) and type(plans[1].value) is str:
-            return text_equality(_evaluate(plans[0]), plans[1].value, node.overloads)
-        return _parsed_once(call) if node.function in _PARSERS and isinstance(plans[0], Constant) else call
+        if name == "_+_" and (slot := self._bound_slot(node)) >= 0:
+            return appending(call, slot)
+        return _parsed_once(call) if name in _PARSERS and constant is not None else call
+
+    def _bound_slot(self, node: Call) -> int:
+        """Where the bound variable lies that a chain of ``+`` begins with, -1 for others."""
+        first = node.arguments[0]
+        while isinstance(first, Call) and first.function == "_+_":
+            first = first.arguments[0]
+        variable = first.meaning if isinstance(first, Ident) else None
+        return variable.slot if isinstance(variable, Variable) and variable in self._bound else -1
 
     def _list(self, node: ListLiteral) -> Plan:
         plans = [self._plan(element) for element in node.elements]
@@ -168,29 +167,62 @@ class Planner:
                 raise TypeInvalid(f"the map at character {node.start}: {error}") from error
         return run
 
-    def _slot(self, variable: object) -> int:
-        assert isinstance(variable, Variable)
+    def _slot(self, variable: Variable) -> int:
         variable.slot = self.slots
         self.slots += 1
         return variable.slot
 
     def _fold(self, node: Fold) -> Plan:
-        accumulator = node.variables["accumulator"]
-        assert isinstance(accumulator, Variable)
+        accumulator = node.gathered
         initial = self._plan(node.initial)
         items = self.planned(node.items)
         slot = self._slot(accumulator)
-        gathers = node.accumulator == ACCUMULATOR and isinstance(initial, Constant)
-        first = gathering(initial.value) if gathers and initial.value in ((), {}) else _evaluate(initial)
-        self._readers[accumulator] = accumulator_reader(slot, first)
+        self.slots += 1
+        evaluate_initial = _evaluate(initial)
+        if node.accumulator == ACCUMULATOR and isinstance(initial, Constant) and initial.value in ((), {}):
+            evaluate_initial = gathering(initial.value)
+        self._readers[accumulator] = accumulator_reader(slot, evaluate_initial)
         if node.variable == UNUSED:
+            self.planned(node.step)
+            self._bound.add(accumulator)
             result = self.planned(node.result)
             return bind(PlannedFold(items, result, result, result, slot, -1, -1))
-        places = [self._slot(node.variables[f"item {name}"]) for name in (node.variable, node.second) if name]
+        places = [self._slot(variable) for variable in node.item_variables]
         condition, step = self.planned(node.condition), self.planned(node.step)
         result = self.planned(node.result)
         second = places[1] if node.second else -1
         return over_items(PlannedFold(items, condition, step, result, slot, places[0], second))
+
+
+def _special(node: Call, plans: list[Plan]) -> Plan | None:
+    """The plan of an operator that does not just call a function with values; None for other calls."""
+    match node.function:
+        case "_&&_":
+            return _all_true([_evaluate(plan) for plan in plans])
+        case "_||_":
+            return _any_true([_evaluate(plan) for plan in plans])
+        case "_?_:_":
+            return Choice(_evaluate(plans[0]), _attribute(plans[1]), _attribute(plans[2]))
+        case "_[_]" | "_[?_]" | "_?._":
+            return _attribute(plans[0]).followed_by(_step(plans[1], optional="?" in node.function))
+        case "@not_strictly_false":
+            return _not_strictly_false(_evaluate(plans[0]))
+        case "or" | "orValue":
+            return _alternative(_evaluate(plans[0]), _evaluate(plans[1]), node.function == "orValue")
+    second = plans[1] if len(plans) == 2 or node.function == "findAll" else None
+    return _with_constant(node, plans, second.value) if isinstance(second, Constant) else None
+
+
+def _with_constant(node: Call, plans: list[Plan], value: Any) -> Plan | None:
+    """The plan of a call whose second argument is a known value, where that makes a difference."""
+    if node.function == "@in" and len(node.overloads) == 1:
+        return _membership(plans[0], value)
+    if node.function == "_==_" and type(value) is str:
+        return text_equality(_evaluate(plans[0]), value, node.overloads)
+    if node.function in _PATTERN_FUNCTIONS:
+        _check_pattern(value)
+        return planned_call(node, [_evaluate(plan) for plan in plans], reads_text=True)
+    return None
 
 
 def _read_slot(slot: int) -> Evaluate:

@@ -10,15 +10,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from driver.cel.frame import Aborted, check_cost
-from driver.cel.types import CelError
 from driver.errors import DriverError
 
 if TYPE_CHECKING:
-    from driver.cel.frame import Evaluate, Frame
-
-MAX_EXPRESSION_BYTES = 10 * 1024
-"""The limit that resource.k8s.io/v1 sets for a selector (CELSelectorExpressionMaxLength)."""
+    from driver.cel.program import Evaluation, Program
 
 
 class SelectorInvalid(DriverError):
@@ -57,21 +52,12 @@ class SelectorDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What one evaluation gave: a value, usually a bool, and the units it cost."""
-
-    value: Any
-    cost: int
-
-
-@dataclass(frozen=True, slots=True)
 class Selector:
-    """A compiled selector. Thread-safe: each evaluation has a frame of its own."""
+    """A compiled selector. Thread-safe."""
 
     expression: str
-    _evaluate: Evaluate = field(repr=False)
-    _slots: int = field(repr=False)
-    _parts: tuple[tuple[str, Evaluate], ...] = field(repr=False)
+    _program: Program = field(repr=False)
+    _no_value: type[Exception] = field(repr=False)
 
     def matches(self, device: SelectorDevice) -> bool:
         """Whether the selector selects the device.
@@ -79,37 +65,29 @@ class Selector:
         Raises SelectorFailed when it has no answer: a key that is not there and was not tested for, a
         result that is neither true nor false, more cost than allowed.
         """
-        result = self.evaluated(device).value
-        if result is True or result is False:
-            return bool(result)
-        raise self._failed(f"its result {str(result)[:64]!r} is neither true nor false")
+        evaluation = self.evaluated(device)
+        truth = evaluation.truth()
+        if truth is None:
+            raise self._failed(f"its result {str(evaluation.value)[:64]!r} is neither true nor false")
+        return truth
 
     def evaluated(self, device: SelectorDevice) -> Evaluation:
         """The value and its cost. Raises SelectorFailed when there is none."""
-        return self._run(self._evaluate, device.values())
+        try:
+            return self._program.run(device.values())
+        except self._no_value as error:
+            raise self._failed(str(error)) from error
 
     def false_parts(self, device: SelectorDevice) -> tuple[str, ...]:
         """The text of those parts joined by ``&&`` that are not true of the device, or that fail for it."""
-        found: list[str] = []
-        for text, evaluate in self._parts:
-            try:
-                holds = self._run(evaluate, device.values()).value is True
-            except SelectorFailed:
-                holds = False
-            if not holds:
-                found.append(text)
-        return tuple(found)
+        values = device.values()
+        return tuple(text for text, part in self._program.parts if not self._is_true(part, values))
 
-    def _run(self, evaluate: Evaluate, values: dict[str, Any]) -> Evaluation:
-        frame: Frame = [0, 0, values] + [None] * self._slots
+    def _is_true(self, part: Any, values: dict[str, Any]) -> bool:
         try:
-            value = evaluate(frame)
-            check_cost(frame)
-        except (CelError, Aborted) as error:
-            raise self._failed(str(error)) from error
-        except RecursionError as error:
-            raise self._failed("it is nested too deeply") from error
-        return Evaluation(value, frame[0])
+            return self._program.run(values, part).truth() is True
+        except self._no_value:
+            return False
 
     def _failed(self, reason: str) -> SelectorFailed:
         return SelectorFailed(
@@ -120,34 +98,16 @@ class Selector:
 
 @lru_cache(maxsize=1000)
 def compile_selector(expression: str) -> Selector:
-    """The selector that a text is; raises SelectorInvalid with what is wrong in it."""
-    from driver.cel.checker import DEVICE, Checker, TypeInvalid, Variable
-    from driver.cel.lexer import SyntaxInvalid
-    from driver.cel.literals import check_literals
-    from driver.cel.parser import parse
-    from driver.cel.plan import Planner
-    from driver.cel.syntax import Call
-    from driver.cel.types import BOOL, DYN
+    """The selector that a text is; raises SelectorInvalid with what is wrong in it.
+
+    Its length is the API server's to limit, when the selector is written.
+    """
+    from driver.cel.checker import DEVICE
+    from driver.cel.program import NoValue, compile_program
 
     try:
-        tree = parse(expression)
-        checker = Checker({"device": Variable("device", DEVICE)})
-        result = checker.final(checker.check(tree))
-        check_literals(checker, tree)
-        if result not in (BOOL, DYN):
-            raise TypeInvalid(f"it must evaluate to bool or the unknown type, not {result}")
-        planner = Planner()
-        evaluate = planner.planned(tree)
-        terms = tree.arguments if isinstance(tree, Call) and tree.function == "_&&_" else [tree]
-        parts = tuple((expression[term.start : term.end], planner.planned(term)) for term in terms)
-    except (SyntaxInvalid, TypeInvalid) as error:
-        raise _invalid(expression, str(error)) from error
-    except RecursionError as error:
-        raise _invalid(expression, "it is nested too deeply") from error
-    return Selector(expression, evaluate, planner.slots, parts)
-
-
-def _invalid(expression: str, reason: str) -> SelectorInvalid:
-    return SelectorInvalid(
-        f"the selector {expression[:200]!r} is invalid: {reason}", "correct the expression"
-    )
+        return Selector(expression, compile_program(expression, "device", DEVICE), NoValue)
+    except ValueError as error:
+        raise SelectorInvalid(
+            f"the selector {expression[:200]!r} is invalid: {error}", "correct the expression"
+        ) from error

@@ -34,11 +34,20 @@ class Literal(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Ident(Node):
-    """A variable, or the name of a type. ``variable`` tells which of the variables of that name it is."""
+class Variable:
+    """One variable; two of the same name are two. ``slot`` is where its value lies while evaluating."""
 
     name: str
-    variable: object = None
+    type: Type = DYN
+    slot: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Ident(Node):
+    """A variable, or the name of a type: the checker sets ``meaning`` to which of them."""
+
+    name: str
+    meaning: Variable | Type = DYN
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +99,10 @@ class MessageLiteral(Node):
 
 @dataclass(slots=True, eq=False)
 class Fold(Node):
-    """What most macros become: goes over ``items``, as cel-go's comprehension does."""
+    """What most macros become: goes over ``items``, as cel-go's comprehension does.
+
+    ``gathered`` and ``item_variables`` are the variables behind the names, set by the checker.
+    """
 
     items: Node
     variable: str
@@ -100,7 +112,8 @@ class Fold(Node):
     condition: Node
     step: Node
     result: Node
-    variables: dict[str, object] = field(default_factory=dict)
+    gathered: Variable = field(default_factory=lambda: Variable(ACCUMULATOR))
+    item_variables: tuple[Variable, ...] = ()
 
 
 def children(node: Node) -> list[Node]:

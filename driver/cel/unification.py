@@ -1,14 +1,42 @@
-"""Decides whether one type can stand for another, and finds what type parameters are (cel-go, checker/types.go)."""
+"""Decides whether a type can stand for another, and what type parameters are (cel-go, checker/types.go)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from driver.cel.types import DYN, Type
 
 ERROR = Type("error")
 """The type of a part that is wrong; it goes with every other, lest one error make more."""
-Bindings = dict[Type, Type]
 _PRIMITIVE = frozenset(("bool", "int", "uint", "double", "string", "bytes", "null_type", "type"))
 _GENERIC_OR_TYPE = frozenset(("list", "map"))
+
+
+class Bindings(dict[Type, Type]):
+    """What type parameters stand for. A journal of the changes lets a failed attempt be undone."""
+
+    __slots__ = ("_journal",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._journal: list[tuple[Type, Type | None]] = []
+
+    def bind(self, parameter: Type, kind: Type) -> None:
+        """Lets a parameter stand for a type."""
+        self._journal.append((parameter, self.get(parameter)))
+        self[parameter] = kind
+
+    def are_assignable(self, left: list[Type], right: list[Type]) -> bool:
+        """Whether each left type is assignable to the right one; only if so, parameters are bound by it."""
+        self._journal.clear()
+        if _all_assignable(self, left, right):
+            return True
+        for parameter, before in reversed(self._journal):
+            if before is None:
+                del self[parameter]
+            else:
+                self[parameter] = before
+        return False
 
 
 def is_parameter(kind: Type) -> bool:
@@ -23,13 +51,7 @@ def is_dyn_or_error(kind: Type) -> bool:
 
 def _is_nullable(kind: Type) -> bool:
     """Whether null can stand for it: for times, for messages and for opaque types."""
-    return kind.name not in _PRIMITIVE and kind.name not in _GENERIC_OR_TYPE or kind.name == "null_type"
-
-
-def is_assignable(bindings: Bindings, left: list[Type], right: list[Type]) -> Bindings | None:
-    """The bindings under which each left type is assignable to the right one, None if there are none."""
-    attempt = dict(bindings)
-    return attempt if _all_assignable(attempt, left, right) else None
+    return (kind.name not in _PRIMITIVE and kind.name not in _GENERIC_OR_TYPE) or kind.name == "null_type"
 
 
 def _all_assignable(bindings: Bindings, left: list[Type], right: list[Type]) -> bool:
@@ -64,7 +86,7 @@ def _binds(bindings: Bindings, kind: Type, parameter: Type) -> tuple[bool, bool]
     if bound is None:
         if not _absent_from(bindings, parameter, kind):
             return False, False
-        bindings[parameter] = kind
+        bindings.bind(parameter, kind)
         return True, False
     if kind == bound:
         return True, True
@@ -72,7 +94,7 @@ def _binds(bindings: Bindings, kind: Type, parameter: Type) -> tuple[bool, bool]
         return False, True
     general = most_general(kind, bound)
     if _absent_from(bindings, parameter, general):
-        bindings[parameter] = general
+        bindings.bind(parameter, general)
     return True, True
 
 
@@ -101,7 +123,7 @@ def _is_as_general(left: Type, right: Type) -> bool:
     )
 
 
-def substitute(bindings: Bindings, kind: Type, *, free_to_dyn: bool = False) -> Type:
+def substitute(bindings: Mapping[Type, Type], kind: Type, *, free_to_dyn: bool = False) -> Type:
     """The type with its parameters replaced by what they stand for; free ones by dyn if so wanted."""
     bound = bindings.get(kind)
     if bound is not None:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from driver.errors import NvmlError
+from driver.nvml.mig import MIG_CALLS, MigCalls
 
 if TYPE_CHECKING:
     from driver.model import PciAddress
@@ -74,6 +75,12 @@ class NotFound(NvmlCallFailed):
     default_way_out = "check that the GPU is bound to the nvidia kernel driver"
 
 
+class InstanceNotFound(NotFound):
+    """The GPU has no GPU instance or compute instance of that id."""
+
+    default_way_out = "a reset, a reboot or somebody else destroyed it: list the instances again"
+
+
 class DriverNotLoaded(NvmlCallFailed):
     """The NVML library or the NVIDIA kernel driver is not there (yet)."""
 
@@ -110,10 +117,12 @@ _NAMES: dict[int, str] = {code.value: code.name for code in Code}
 _WAYS_OUT: dict[int, str] = {
     Code.LIB_RM_VERSION_MISMATCH: "the NVIDIA libraries were changed under a loaded kernel driver: "
     "reload the kernel modules or restart the machine, then restart this process",
-    Code.NO_PERMISSION: "run the container with access to the NVIDIA device nodes",
+    Code.NO_PERMISSION: "run the container with access to the NVIDIA device nodes; changes of MIG need root",
     Code.IN_USE: "end the processes that use the GPU",
+    Code.INSUFFICIENT_RESOURCES: "other instances hold the slices or the engines: wait until they are gone",
     Code.RESET_REQUIRED: "reset the GPU (nvidia-smi --gpu-reset) when it is idle",
 }
+_INSTANCE_CALLS = frozenset(MIG_CALLS.values())
 
 
 def code_name(code: int) -> str:
@@ -123,6 +132,8 @@ def code_name(code: int) -> str:
 
 def failure(call: str, code: int, subject: str = "") -> NvmlCallFailed:
     """The error that an NVML return code stands for: the one place where codes become errors."""
+    if code == Code.NOT_FOUND and call in _INSTANCE_CALLS:
+        return InstanceNotFound(call, code, subject)
     return _ERRORS.get(code, NvmlCallFailed)(call, code, subject, _WAYS_OUT.get(code, ""))
 
 
@@ -159,7 +170,7 @@ P2pStatus = Literal[
 ]  # fmt: skip
 
 
-class NvmlDevice(Protocol):
+class NvmlDevice(MigCalls, Protocol):
     """One GPU's handle, good until the session that gave it ends; every call may raise NvmlError.
 
     A value that the GPU cannot tell raises NotSupported; one that NVML calls unknown is None.
@@ -304,6 +315,7 @@ GPU_CALLS: dict[str, str] = {
     "process_ids": "nvmlDeviceGetComputeRunningProcesses_v3",
     "common_ancestor": "nvmlDeviceGetTopologyCommonAncestor",
     "p2p_read": "nvmlDeviceGetP2PStatus",
+    **MIG_CALLS,
 }
 """The calls about one GPU: method of Nvml or NvmlDevice -> C function that errors name."""
 

@@ -141,6 +141,13 @@ def test_an_allocation_is_never_changed_but_can_be_taken_away() -> None:
             {**allocated(RESULT), "devices": [{**DEVICE, "device": "e"}]},
             ["status.devices[0] FieldValueInvalid"],
         ),
+        (
+            {
+                **allocated(RESULT),
+                "devices": [{**DEVICE, "conditions": [{**CONDITION, "type": f"T{n}"} for n in range(9)]}],
+            },
+            ["status.devices[0].conditions FieldValueTooMany"],
+        ),
         ({**allocated(RESULT), "devices": [DEVICE, DEVICE]}, ["status.devices[1] FieldValueDuplicate"]),
         (
             {**allocated(RESULT), "devices": [{**DEVICE, "data": [1]}]},

@@ -65,7 +65,7 @@ def test_a_claim_that_is_not_allocated_may_be_asked_for_again(node: Node) -> Non
 
 
 def test_a_device_name_that_is_none_of_ours_is_named(node: Node) -> None:
-    claim = node.claim("odd", "../../etc/passwd")
+    claim = node.claim("odd", "../../etc/passwd", unchecked=True)
 
     refused_beside_a_good_one(node, claim, "../../etc/passwd", "team/odd", "delete the pod")
 
@@ -96,7 +96,7 @@ def test_a_device_of_another_node_is_named_with_both_pools(node: Node) -> None:
 def test_a_malformed_opaque_configuration_is_told_field_by_field(
     node: Node, config: Any, words: list[str]
 ) -> None:
-    claim = node.claim("tuned", node.gpus[0], config=config)
+    claim = node.claim("tuned", node.gpus[0], config=config, unchecked=True)
 
     refused_beside_a_good_one(node, claim, "gpu-0", *words)
 

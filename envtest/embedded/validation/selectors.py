@@ -37,5 +37,5 @@ def _compile_errors(expression: str, path: str) -> list[FieldError]:
     try:
         compile_selector(expression)
     except SelectorInvalid as error:
-        return [invalid(path, expression, f"compilation failed: {error}")]
+        return [invalid(path, expression, f"compilation failed: {error.what}")]
     return []
