@@ -64,7 +64,9 @@ def _wait_for_the_end(cluster: DemoCluster) -> None:
     """Say how to reach the cluster, and wait for Ctrl-C; on stderr, so that stdout stays JSON."""
     kubeconfig = f"KUBECONFIG={cluster.kubeconfig}"
     try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
-        click.echo(f"the cluster runs on until Ctrl-C; try: {kubeconfig} kubectl get resourceslices", err=True)
+        click.echo(
+            f"the cluster runs on until Ctrl-C; try: {kubeconfig} kubectl get resourceslices", err=True
+        )
         threading.Event().wait()
     except KeyboardInterrupt:
         click.echo("ending the cluster", err=True)

@@ -55,7 +55,7 @@ DEVICE_FIELDS = {
     "attributes": map_of(STRING, map_of(STRING, DYN)),
     "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
 }
-_MOST_NODES = 30_000
+_MOST_NODES = 100_000
 """Nested optMap() doubles what it stands on with each level: without a limit, a short text never ends."""
 _TYPES = (BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT)
 TYPE_NAMES: dict[str, Type] = {

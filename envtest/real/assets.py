@@ -17,6 +17,7 @@ BINARIES = (
     "kube-controller-manager",
     "kube-scheduler",
     "kubelet",
+    "kubectl",
     "containerd",
     "containerd-shim-runc-v2",
     "ctr",

@@ -22,7 +22,7 @@ from envtest.real.errors import BuildFailed, ClusterError, MissingPrerequisite
 GO_FOLDER = Path(__file__).parent / "go"
 VERSIONS = {"1.37": "v1.37.1", "1.36": "v1.36.3"}
 DEFAULT_KUBERNETES = "1.37"
-COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 # The version's module file; the default one is named as Go expects it.
 MODULE_FILES = {"1.37": "go.mod", "1.36": "1.36.mod"}
 # Snapshotters that need C libraries, and that no cluster here uses.

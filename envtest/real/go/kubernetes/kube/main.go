@@ -1,5 +1,5 @@
-// Command kube holds etcd and the Kubernetes components in one binary, so that the code they share
-// is linked once. The name it is called by chooses the component.
+// Command kube holds etcd, the Kubernetes components and kubectl in one binary, so that the code they
+// share is linked once. The name it is called by chooses the component.
 package main
 
 import (
@@ -14,6 +14,8 @@ import (
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -41,9 +43,15 @@ func main() {
 		etcdmain.Main(os.Args)
 		return
 	}
+	if name == "kubectl" {
+		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+			kubectlutil.CheckErr(err)
+		}
+		return
+	}
 	component := command(name)
 	if component == nil {
-		fmt.Fprintf(os.Stderr, "%s is no component: call this through a link named etcd, kube-apiserver, kube-controller-manager, kube-scheduler or kubelet\n", name)
+		fmt.Fprintf(os.Stderr, "%s is no component: call this through a link named etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet or kubectl\n", name)
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(component))

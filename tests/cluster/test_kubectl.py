@@ -1,0 +1,136 @@
+"""kubectl works against the cluster that ``gpuctl demo --keep`` leaves running, as with a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from envtest.real.assets import find_assets
+
+PROJECT = Path(__file__).resolve().parents[2]
+MANIFEST = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one-gpu}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: gpu
+        exactly: {deviceClassName: gpu.nvidia.com}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: train, labels: {app: train}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: localhost/busybox:1
+    resources: {claims: [{name: gpu}]}
+  resourceClaims:
+  - {name: gpu, resourceClaimTemplateName: one-gpu}
+"""
+
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def kubectl(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """Runs kubectl against a kept demo and returns its stdout; a failure carries its words."""
+    binary = find_assets(request.config.getoption("--kubernetes")).binary("kubectl")
+    with tempfile.TemporaryDirectory(prefix="kd", dir="/tmp") as folder:
+        demo = subprocess.Popen(
+            [sys.executable, "-m", "gpuctl", "demo", "--machine", "a30-quad", "--keep", "-o", "json"],
+            cwd=PROJECT,
+            env={**os.environ, "TMPDIR": folder},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert demo.stderr is not None
+        line = next(line for line in demo.stderr if "KUBECONFIG=" in line)
+        kubeconfig = line.split("KUBECONFIG=")[1].split()[0]
+
+        def run(*arguments: str, given: str | None = None) -> str:
+            done = subprocess.run(
+                [binary, "--kubeconfig", kubeconfig, *arguments],
+                input=given,
+                env={"HOME": folder, "PATH": os.environ["PATH"]},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            if done.returncode:
+                raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
+            return done.stdout
+
+        yield run
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=60)
+        assert demo.returncode == 0
+
+
+def columns(text: str) -> list[str]:
+    """The heads of a table."""
+    return text.splitlines()[0].split()
+
+
+def test_get_prints_the_columns_that_people_know(kubectl: Kubectl) -> None:
+    assert columns(kubectl("get", "nodes")) == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
+    slices = kubectl("get", "resourceslices")
+    assert columns(slices) == ["NAME", "NODE", "DRIVER", "POOL", "AGE"]
+    assert "gpu.nvidia.com" in slices
+    assert "gpu.nvidia.com" in kubectl("get", "deviceclasses", "-o", "name")
+    assert json.loads(kubectl("get", "resourceslices", "-o", "json"))["items"][0]["kind"] == "ResourceSlice"
+    assert "resourceclaims" in kubectl("api-resources", "--api-group=resource.k8s.io")
+
+
+def test_a_pod_is_applied_waited_for_described_and_deleted(kubectl: Kubectl) -> None:
+    first = kubectl("apply", "-f", "-", given=MANIFEST)
+    kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/train", "--timeout=30s")
+    again = kubectl("apply", "-f", "-", given=MANIFEST)
+
+    assert "pod/train created" in first
+    assert "pod/train unchanged" in again
+    assert columns(kubectl("get", "pods", "-o", "wide"))[:5] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    described = kubectl("describe", "pod", "train")
+    assert "Successfully assigned default/train to" in described
+    claim = kubectl("get", "resourceclaims", "-o", "name").strip()
+    assert "Driver:" in kubectl("describe", claim)
+    assert "Scheduled" in kubectl("events", "--for", "pod/train")
+    kubectl("label", "pod", "train", "tier=large")
+    kubectl("annotate", "pod", "train", "example.com/note=seen")
+    kubectl("patch", "pod", "train", "-p", '{"metadata":{"labels":{"tier":"small"}}}')
+    assert kubectl("get", "pods", "-l", "tier=small", "-o", "name") == "pod/train\n"
+
+    deleted = kubectl("delete", "-f", "-", given=MANIFEST)
+    kubectl("wait", "--for=delete", claim, "--timeout=30s")
+
+    assert 'pod "train" deleted' in deleted
+    with pytest.raises(AssertionError, match=r'Error from server \(NotFound\): pods "train" not found'):
+        kubectl("get", "pod", "train")
+
+
+def test_what_is_wrong_is_refused_in_the_words_of_a_real_server(kubectl: Kubectl) -> None:
+    kubectl("delete", "-f", "-", "--ignore-not-found", given=MANIFEST)
+    wrong = MANIFEST.replace("deviceClassName: gpu.nvidia.com", "deviceClassName: Not_A_Name")
+    with pytest.raises(AssertionError, match=r"spec.spec.devices.requests\[0\].exactly.deviceClassName"):
+        kubectl("apply", "-f", "-", given=wrong)
+    with pytest.raises(AssertionError, match=r"unknown field \"spec.hostNetwrk\""):
+        kubectl(
+            "apply", "-f", "-", given=MANIFEST.replace("spec:\n  term", "spec:\n  hostNetwrk: true\n  term")
+        )
+    with pytest.raises(AssertionError, match="the server doesn't have a resource type"):
+        kubectl("get", "unicorns")
+    with pytest.raises(AssertionError, match=r"namespaces \"nowhere\" not found"):
+        kubectl("create", "configmap", "x", "-n", "nowhere")
