@@ -1,6 +1,7 @@
 """Written selectors for the rules of the language itself."""
 
 CASES = (
+    "has((device.allowMultipleAllocations ? dyn({'n': {'a': 1}}) : dyn({'n': {'a': 1}})).n.a)",
     "true", "false", "1", "null", '"x"', "", "   ", "// nothing", "true // comment", "tru", "true true",
     "(true", "true)", "1 == 1", "1 == 2", "1 != 2", "1 == 1.0", "1 == 1u", "1u == 1.0", "dyn(1) == 1.0",
     "dyn(1) == 1u", "dyn(1) == '1'", "1 == '1'", "dyn(1) != '1'", "1 < 2", "1 < 2.5", "1u < 2", "1 < 2u",

@@ -123,7 +123,7 @@ def _mutate_list(chance: Random, value: list[Any]) -> None:
         if isinstance(added, dict) and "name" in added and chance.random() < 0.95:
             added["name"] = f"n{index}"
         elif isinstance(added, str) and chance.random() < 0.9:
-            added = str(index) if added[:1].isdigit() else f"n{index}"
+            added = str(index) if added.lstrip("-")[:1].isdigit() else f"n{index}"
         value.append(added)
 
 

@@ -133,6 +133,19 @@ def evaluator(attribute: Attribute, units: int = 1) -> Evaluate:
     return run
 
 
+def tested(attribute: Attribute) -> Evaluate:
+    """Evaluates a path that ends in ``has()``: its beginning is free, and behind a choice its end is, too."""
+    resolve = evaluator(attribute, units=0)
+    if not isinstance(attribute, Choice):
+        return resolve
+
+    def run(frame: Frame) -> Any:
+        frame[COST] -= 1
+        return resolve(frame)
+
+    return run
+
+
 def _choice(choice: Choice) -> Evaluate:
     condition, truthy, falsy = choice.condition, resolver(choice.truthy), resolver(choice.falsy)
 

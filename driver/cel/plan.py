@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from driver.cel.attributes import Attribute, Choice, Path, Step, evaluator, resolver
+from driver.cel.attributes import Attribute, Choice, Path, Step, evaluator, resolver, tested
 from driver.cel.calls import callee, planned_call, text_equality
 from driver.cel.checker import DEVICE as DEVICE_TYPE
 from driver.cel.checker import TypeInvalid
@@ -93,7 +93,7 @@ class Planner:
             return Constant(node.constant)
         attribute = _attribute(self._plan(node.operand))
         attribute = attribute.followed_by(Step(node.field, test=node.test_only))
-        return evaluator(attribute, units=0) if node.test_only else attribute
+        return tested(attribute) if node.test_only else attribute
 
     def _call(self, node: Call) -> Plan:
         plans = [self._plan(argument) for argument in node.all_arguments()]
