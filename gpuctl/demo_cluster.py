@@ -96,12 +96,13 @@ class DemoCluster:
 
     def end(self, pod: DemoPod) -> None:
         """Delete the pod and its claim, and wait until both are gone and nothing of them is on the node."""
-        driver, api = self._running, self._running.cluster.api
+        api = self._running.cluster.api
         claim_path = paths.resource_claim(pod.claim_name, NAMESPACE)
-        spec = driver.node.cdi_dir / cdi_spec_file_name(api.get(claim_path)["metadata"]["uid"])
+        uid = api.get(claim_path)["metadata"]["uid"]
+        files = {cdi_spec_file_name(uid), f"{uid}.json"}  # the journal lets go after the spec is removed
         api.delete(paths.pod(pod.name))
         wait_gone(api, paths.pod(pod.name))
-        self._wait(lambda: not spec.exists())
+        self._wait(lambda: files.isdisjoint(self.left()))
         api.delete(claim_path)
         wait_gone(api, claim_path)
 

@@ -18,6 +18,8 @@ def holding(folder: Path) -> tuple[str, ...]:
         try:
             if decode(path.read_bytes()).holds:
                 found.append(path.name)
+        except FileNotFoundError:
+            continue  # forgotten meanwhile
         except (OSError, MalformedEntry) as error:
             raise StorageError(
                 f"the journal file {path} cannot be read: {error}", "look at the plugin's log"
