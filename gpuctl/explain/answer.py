@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from driver.allocator.allocate import AllocationFailed, Allocator
 from driver.allocator.requests import MOST_DEVICES, Request, RequestedClaim, read_claim
@@ -27,20 +27,7 @@ def explain_pod(
     metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase", "Pending")
     place = pod["spec"].get("nodeName")
 
-    def answer(
-        verdict: Verdict, summary: str, *found: Finding, reports: Sequence[RequestReport] = ()
-    ) -> Explanation:
-        return Explanation(
-            "pod",
-            metadata["namespace"],
-            metadata["name"],
-            verdict,
-            summary,
-            found,
-            tuple(reports),
-            snapshot.unread,
-        )
-
+    answer = _answering("pod", metadata, snapshot)
     if phase in _ENDED:
         return answer("runs", f"its phase is {phase}" + (f" on {place}" if place else ""))
     if place:
@@ -70,20 +57,7 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
     """Why a claim has no devices, or who has it."""
     metadata, status = claim["metadata"], claim.get("status") or {}
 
-    def answer(
-        verdict: Verdict, summary: str, *found: Finding, reports: Sequence[RequestReport] = ()
-    ) -> Explanation:
-        return Explanation(
-            "claim",
-            metadata["namespace"],
-            metadata["name"],
-            verdict,
-            summary,
-            found,
-            tuple(reports),
-            snapshot.unread,
-        )
-
+    answer = _answering("claim", metadata, snapshot)
     if status.get("allocation"):
         results = status["allocation"].get("devices", {}).get("results") or ()
         devices = ", ".join(f"{result['pool']}/{result['device']}" for result in results)
@@ -96,6 +70,24 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
         "unused", "a claim gets its devices when a pod that uses it is scheduled", "create such a pod"
     )
     return answer("fits", f"it would fit on {', '.join(judged.fits[:3])}", idle, reports=judged.reports)
+
+
+class _Answer(Protocol):
+    def __call__(
+        self, verdict: Verdict, summary: str, *found: Finding, reports: Sequence[RequestReport] = ()
+    ) -> Explanation: ...
+
+
+def _answering(kind: Literal["pod", "claim"], metadata: Mapping[str, Any], snapshot: Snapshot) -> _Answer:
+    """Makes explanations of one object."""
+
+    def answer(
+        verdict: Verdict, summary: str, *found: Finding, reports: Sequence[RequestReport] = ()
+    ) -> Explanation:
+        where = (metadata["namespace"], metadata["name"])
+        return Explanation(kind, *where, verdict, summary, found, tuple(reports), snapshot.unread)
+
+    return answer
 
 
 @dataclass(frozen=True, slots=True)

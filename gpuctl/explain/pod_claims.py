@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuctl.explain.findings import Finding
+from gpuctl.explain.quotas import exceeded
 from gpuctl.explain.snapshot import Snapshot
 
 Object = dict[str, Any]
@@ -49,7 +50,7 @@ def claims_of_pod(
             findings.append(_missing(name, entry))
         else:
             template = templates.get(entry["resourceClaimTemplateName"])
-            findings.append(_not_made(entry, template, events))
+            findings.append(_not_made(entry, template, events, snapshot))
             if template is not None:
                 claims.append(
                     _as_claim(
@@ -68,14 +69,19 @@ def _missing(name: str, entry: Object) -> Finding:
     )
 
 
-def _not_made(entry: Object, template: Object | None, events: Sequence[Object]) -> Finding:
+def _not_made(
+    entry: Object, template: Object | None, events: Sequence[Object], snapshot: Snapshot
+) -> Finding:
     """Why there is no claim of a template yet."""
     name = entry["resourceClaimTemplateName"]
     if template is None:
         return Finding("template-missing", f"the claim template {name} does not exist", "create it")
-    told = [event for event in events if event.get("reason") == _MAKES_CLAIMS]
+    told = [str(event.get("message", "")) for event in events if event.get("reason") == _MAKES_CLAIMS]
+    over = exceeded(template["spec"]["spec"], snapshot.quotas)
+    if over is not None and not told:  # the event may have been forgotten, or hidden from this user
+        told = [over]
     if told:
-        message = str(told[-1].get("message", ""))
+        message = told[-1]
         quota = "exceeded quota" in message
         return Finding(
             "quota" if quota else "claim-not-made",

@@ -165,6 +165,44 @@ def test_a_claim_with_devices_elsewhere_closes_a_node() -> None:
     assert closed(None, NODE, (claim(allocation=allocation),)) == "the claim mine has its devices elsewhere"
 
 
+@pytest.mark.parametrize(
+    ("request_", "hard", "used", "over"),
+    [
+        ({"exactly": {"deviceClassName": "gpu", "count": 2}}, {"gpu": "4"}, {"gpu": "3"}, True),
+        ({"exactly": {"deviceClassName": "gpu", "count": 1}}, {"gpu": "4"}, {"gpu": "3"}, False),
+        ({"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}, {"gpu": "31"}, {}, True),
+        ({"exactly": {"deviceClassName": "gpu", "count": 9}}, {"other": "1"}, {"other": "1"}, False),
+        (
+            {
+                "firstAvailable": [
+                    {"deviceClassName": "gpu", "count": 4},
+                    {"deviceClassName": "gpu", "count": 1},
+                ]
+            },
+            {"gpu": "3"},
+            {},
+            True,
+        ),
+    ],
+)
+def test_a_quota_that_leaves_no_room_is_named_though_no_event_tells_it(
+    request_: dict[str, Any], hard: dict[str, str], used: dict[str, str], over: bool
+) -> None:
+    suffix = ".deviceclass.resource.k8s.io/devices"
+    status = {
+        "hard": {f"{name}{suffix}": limit for name, limit in hard.items()},
+        "used": {f"{name}{suffix}": amount for name, amount in used.items()},
+    }
+    template = {"spec": {"spec": {"devices": {"requests": [{"name": "gpus", **request_}]}}}}
+    entry = {"name": "own", "resourceClaimTemplateName": "gpus"}
+    state = snapshot(quotas=({"metadata": {"name": "tenant"}, "status": status},))
+
+    told = explain_pod(pod(resourceClaims=[entry]), state, {"gpus": template}, ())
+
+    assert told.findings[0].kind == ("quota" if over else "claim-not-made")
+    assert ("exceeded quota: tenant" in told.findings[0].message) is over
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[EmbeddedApiServer, str]]:
     with EmbeddedApiServer() as server:
