@@ -203,6 +203,33 @@ def test_a_quota_that_leaves_no_room_is_named_though_no_event_tells_it(
     assert ("exceeded quota: tenant" in told.findings[0].message) is over
 
 
+def test_a_claim_that_could_not_be_made_is_told_in_the_words_of_the_event() -> None:
+    template = {"spec": {"spec": {"devices": {}}}}
+    event = {"reason": "FailedResourceClaimCreation", "message": "admission webhook said no"}
+    waiting = pod(resourceClaims=[{"name": "own", "resourceClaimTemplateName": "gpus"}])
+
+    told = explain_pod(waiting, snapshot(), {"gpus": template}, ({"reason": "Other"}, event))
+
+    assert told.findings[0].kind == "claim-not-made"
+    assert "admission webhook said no" in told.findings[0].message
+    assert told.findings[0].remedy == "correct the template"
+
+
+def test_a_taint_rule_reaches_only_the_devices_that_it_selects() -> None:
+    def rule(**selector: str) -> dict[str, Any]:
+        return {"spec": {"deviceSelector": selector, "taint": {"key": "service", "effect": "NoSchedule"}}}
+
+    def tainted(*rules: dict[str, Any]) -> int:
+        told = explain_claim(claim(), snapshot(taint_rules=rules))
+        falls = told.requests[0].nodes[0].falls
+        return sum(len(fall.devices) for fall in falls if fall.gate == "taint")
+
+    assert tainted(rule(driver="gpu.nvidia.com")) == 4
+    assert tainted(rule(device="gpu-0000-17-00-0")) == 1
+    assert tainted(rule(driver="other"), rule(pool="node-b/gpu.nvidia.com")) == 0
+    assert tainted({"spec": {"taint": {"key": "service", "effect": "NoSchedule"}}}) == 0
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[EmbeddedApiServer, str]]:
     with EmbeddedApiServer() as server:

@@ -59,6 +59,15 @@ def test_pods_of_one_group_are_served_in_their_order() -> None:
     assert batch.waits_seconds == [0] * 8 + [52] * 4
 
 
+def test_of_two_groups_that_wait_the_longer_one_is_served_first() -> None:
+    blocking = group("blocking", 1, wants(4), lasts_seconds=100)
+    late, early = group("late", 1, wants(4), starts_seconds=9), group("early", 1, wants(4), starts_seconds=5)
+
+    result = run(blocking, late, early, nodes=1)
+
+    assert [one.placed for one in result.groups] == [1, 0, 1]
+
+
 def test_a_claim_never_spans_nodes_and_what_is_left_over_is_told() -> None:
     result = run(group("three", 3, wants(3)), nodes=2)
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
+from gpuctl.cluster_view import ClusterView
 from gpuctl.fleet import fleet, tier_of
 from gpuctl.planned_node import plan_node
 
@@ -73,6 +74,19 @@ def test_forms_of_devices_are_tiers() -> None:
     assert tier_of(device("gpu", allowMultipleAllocations=True)) == "shared"
     assert tier_of(device("mig", attributes={"profile": {"string": "1g.10gb"}})) == "mig 1g.10gb"
     assert tier_of(device("vfio")) == "vfio"
+
+
+def test_a_large_cluster_is_read_in_pages_and_whole(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        for index in range(501):
+            server.create("/api/v1/nodes", {"metadata": {"name": f"node-{index}"}})
+        view = ClusterView.connect(server.write_kubeconfig(tmp_path / "config"))
+
+        nodes = view.nodes()
+
+        assert len({node["metadata"]["name"] for node in nodes}) == len(nodes) == 501
+        assert nodes[0]["kind"] == "Node"
+        assert server.count("list", "nodes") == 2
 
 
 def test_the_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:

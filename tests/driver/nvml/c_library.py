@@ -4,16 +4,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 from driver.model import PciAddress
 from driver.nvml.api import NvmlCallFailed
+from driver.nvml.mig import MigDevice
+from tests.driver.nvml.c_library_mig import CLibraryMig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.nvml.api import Nvml, NvmlDevice
+    from driver.nvml.api import Nvml
 
 # The numbers of nvml.h, written down apart from those of the binding.
 ARCHITECTURES = {"Volta": 5, "Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
@@ -25,16 +26,17 @@ P2P = {"ok": 0, "not-supported": 5}
 FABRIC_STATES = {"not-supported": 0, "not-started": 1, "in-progress": 2, "completed": 3}
 LINK_KINDS = {"gpu": 0, "switch": 2, "other": 0xFF}
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 0, 2, 3, 7
+NO_INSTANCE = 0xFFFFFFFF
 
 
-class CLibrary:
+class CLibrary(CLibraryMig):
     """Hands out functions by their C names, as ctypes.CDLL does; AttributeError for a missing symbol."""
 
     def __init__(self, nvml: Nvml, links: int = 18, missing: tuple[str, ...] = ()) -> None:
+        super().__init__()
         self._nvml = nvml
         self._links = links
         self._missing = missing
-        self._handles: list[NvmlDevice] = []
         self.fabric_status = SUCCESS
         self.further_node: int | None = None
 
@@ -50,13 +52,6 @@ class CLibrary:
                 return error.code
 
         return answering
-
-    def _device(self, handle: Any) -> NvmlDevice:
-        return self._handles[int(ctypes.c_void_p.from_buffer(handle).value or 0) - 1]
-
-    def _hand_out(self, device: NvmlDevice, out: Any) -> None:
-        self._handles.append(device)
-        ctypes.c_void_p.from_buffer(out._obj).value = len(self._handles)
 
     def init_with_flags(self, flags: int) -> None:
         assert flags == 0
@@ -77,13 +72,15 @@ class CLibrary:
         out._obj.value = self._nvml.device_count()
 
     def device_get_handle_by_index_v2(self, index: Any, out: Any) -> None:
-        self._hand_out(self._nvml.device_by_index(index.value), out)
+        self._hand_out(self._nvml.device_by_index(index.value), out._obj)
 
     def device_get_handle_by_pci_bus_id_v2(self, text: Any, out: Any) -> None:
-        self._hand_out(self._nvml.device_by_pci(PciAddress.parse(text.value.decode())), out)
+        self._hand_out(self._nvml.device_by_pci(PciAddress.parse(text.value.decode())), out._obj)
 
     def device_get_uuid(self, handle: Any, buffer: Any, size: Any) -> None:
-        buffer.value = self._device(handle).uuid().encode()
+        thing = self._object(handle)
+        uuid: str = thing.uuid if isinstance(thing, MigDevice) else thing.uuid()
+        buffer.value = uuid.encode()
         assert len(buffer.value) < size.value
 
     def device_get_name(self, handle: Any, buffer: Any, size: Any) -> None:
@@ -153,13 +150,16 @@ class CLibrary:
         out._obj.value = VIRTUALIZATION[self._device(handle).virtualization() or ""]
 
     def device_get_compute_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
-        pids = self._device(handle).process_ids()
-        if pids and array is None:
-            count._obj.value = len(pids)
+        device = self._device(handle)
+        inside = [(p.process_id, p.gpu_instance_id, p.compute_instance_id) for p in device.mig_processes()]
+        pids = {pid for pid, _, _ in inside}
+        whole = [(pid, NO_INSTANCE, NO_INSTANCE) for pid in device.process_ids() if pid not in pids]
+        count._obj.value = len(whole + inside)
+        if whole + inside and array is None:
             return INSUFFICIENT_SIZE
-        count._obj.value = len(pids)
-        for position, pid in enumerate(pids):
-            array[position].pid = pid
+        for position, (pid, gi, ci) in enumerate(whole + inside):
+            entry = array[position]
+            entry.pid, entry.gpuInstanceId, entry.computeInstanceId = pid, gi, ci
         return None
 
     def device_get_graphics_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:

@@ -9,17 +9,21 @@ import pynvml
 import pytest
 
 from driver.errors import NvmlError
-from driver.nvml.api import NvmlCallFailed
+from driver.nvml.api import NotSupported, NvmlCallFailed
 from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_spec import known_machines
+from driver.nvml.fake_spec import known_machines, load_machine
 from driver.nvml.real import SONAME, RealNvml
 from tests.driver.nvml.c_library import CLibrary
 from tests.driver.nvml.contract import CLAUSES
+from tests.driver.nvml.contract_mig import CUTTING_CLAUSES, READING_CLAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.nvml.api import Nvml
+    from driver.nvml.api import Nvml, NvmlDevice
+
+
+MIG_MACHINES = [machine for machine in known_machines() if load_machine(machine).product.mig]
 
 
 def _real_gpu_is_there() -> bool:
@@ -43,9 +47,9 @@ def nvml(request: pytest.FixtureRequest) -> Nvml:
     kind, _, machine = str(request.param).partition(":")
     match kind:
         case "fake":
-            return FakeMachine.open(machine).nvml()
+            return _with_mig(FakeMachine.open(machine)).nvml()
         case "binding":
-            library = CLibrary(FakeMachine.open(machine).nvml())
+            library = CLibrary(_with_mig(FakeMachine.open(machine)).nvml())
             pynvml.nvmlLib = library
             return RealNvml(load=lambda _: library)
         case _:
@@ -53,17 +57,41 @@ def nvml(request: pytest.FixtureRequest) -> Nvml:
             return RealNvml()
 
 
-@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
+def _with_mig(machine: FakeMachine) -> FakeMachine:
+    """The machine with MIG on where it takes a reset, on its last GPU."""
+    if machine.spec.product.mig is not None and machine.spec.product.mig_needs_reset:
+        nvml = machine.nvml()
+        nvml.init()
+        last = nvml.device_count() - 1
+        nvml.device_by_index(last).set_mig_mode(True)
+        machine.reset(last)
+    return machine
+
+
+@pytest.mark.parametrize("clause", CLAUSES + READING_CLAUSES, ids=lambda clause: clause.__name__)
 def test_keeps_the_contract(nvml: Nvml, clause: Callable[[Nvml], None]) -> None:
+    clause(nvml)
+
+
+@pytest.mark.parametrize("clause", CUTTING_CLAUSES, ids=lambda clause: clause.__name__)
+@pytest.mark.parametrize("binding", [False, True], ids=["fake", "binding"])
+@pytest.mark.parametrize("machine", MIG_MACHINES)
+def test_keeps_the_contract_when_it_cuts(machine: str, binding: bool, clause: Callable[[Nvml], None]) -> None:
+    """Never on a real GPU: its owner decides on its MIG mode."""
+    nvml: Nvml = _with_mig(FakeMachine.open(machine)).nvml()
+    if binding:
+        library = CLibrary(nvml)
+        nvml = RealNvml(load=lambda _: library)
     clause(nvml)
 
 
 @pytest.mark.parametrize("machine", known_machines())
 def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> None:
-    fake = FakeMachine.open(machine)
+    fake = _with_mig(FakeMachine.open(machine))
     fake.set_processes(0, (4711, 12))
     straight = fake.nvml()
     straight.init()
+    _cut(fake, straight.device_by_index(straight.device_count() - 1))
     library = CLibrary(fake.nvml())
     bound = RealNvml(load=lambda _: library)
     bound.init()
@@ -73,15 +101,34 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
             "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric",
-            "virtualization", "process_ids",
+            "virtualization", "process_ids", "mig_without_reset", "gpu_instance_profiles", "mig_devices",
+            "gpu_instances", "mig_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
             compared += 1
         for there in fake.state.listed():
             assert other.common_ancestor(there) == one.common_ancestor(there)
             assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 16 * len(fake.spec.slots)
+    assert compared == 21 * len(fake.spec.slots)
     bound.shutdown()
+
+
+def _cut(machine: FakeMachine, device: NvmlDevice) -> None:
+    """Cut a GPU that has MIG: two instances, the larger one cut again, and a process in each part."""
+    try:
+        device.set_mig_mode(True)
+    except NotSupported:
+        return
+    if not device.mig_mode().enabled:
+        return
+    small, large = device.gpu_instance_profiles()[:2]
+    device.create_gpu_instance(small.id, device.gpu_instance_placements(small.id)[-1])
+    device.create_gpu_instance(large.id, device.gpu_instance_placements(large.id)[0])
+    for instance in device.gpu_instances():
+        for _ in range(2 if instance.profile_id == large.id else 1):
+            device.create_compute_instance(instance.id, 0)
+    for number, mig in enumerate(device.mig_devices()):
+        machine.set_processes(mig.uuid, (900 + number, 12))
 
 
 def _answer(question: Callable[[], object]) -> object:

@@ -221,7 +221,15 @@ def test_a_state_file_is_plain_json_that_a_person_can_read(tmp_path: Path) -> No
     FakeMachine.open(f"fake:t4@{state}").hang("uuid", gpu=0)
     document = json.loads(state.read_text())
     assert document["faults"] == [
-        {"number": 1, "call": "uuid", "pci": "0000:3b:00.0", "code": None, "times": None}
+        {
+            "number": 1,
+            "call": "uuid",
+            "pci": "0000:3b:00.0",
+            "code": None,
+            "times": None,
+            "seconds": None,
+            "after": False,
+        }
     ]
 
 

@@ -6,18 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.model import PciAddress
+from driver.nvml.fake_mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from driver.nvml.fake_state import Fault, GpuState, MachineState
+from driver.nvml.mig import Placement
 
 addresses = st.builds(
     PciAddress, st.integers(0, 0xFFFFFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7)
 )
+pids = st.lists(st.integers(1, 2**22)).map(tuple)
+placements = st.builds(Placement, st.integers(0, 7), st.integers(1, 8))
+ids = st.integers(0, 14)
+compute_instances = st.builds(ComputeInstanceState, ids, ids, placements, pids)
+gpu_instances = st.builds(GpuInstanceState, ids, ids, placements, st.lists(compute_instances).map(tuple))
+mig_states = st.builds(MigState, st.booleans(), st.booleans(), st.lists(gpu_instances).map(tuple))
 gpus = st.builds(
     GpuState,
     minor=st.integers(0, 31),
     board=st.integers(0, 9),
     present=st.booleans(),
     lost=st.booleans(),
-    process_ids=st.lists(st.integers(1, 2**22)).map(tuple),
+    process_ids=pids,
+    mig=mig_states,
 )
 faults = st.builds(
     Fault,
@@ -26,6 +35,8 @@ faults = st.builds(
     pci=st.none() | addresses,
     code=st.none() | st.integers(),
     times=st.none() | st.integers(1),
+    seconds=st.none() | st.floats(0, 10),
+    after=st.booleans(),
 )
 states = st.builds(
     MachineState,
@@ -36,6 +47,7 @@ states = st.builds(
     session=st.integers(1),
     faults=st.lists(faults).map(tuple),
     next_fault=st.integers(1),
+    driver_roots=st.lists(st.text()).map(tuple),
 )
 
 

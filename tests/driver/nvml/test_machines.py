@@ -32,7 +32,7 @@ V100_PAIRS = {
 def test_the_shipped_machines_are_all_there() -> None:
     assert set(known_machines()) >= {
         "dgx-a100", "hgx-h100", "a30-quad", "l40s-octo", "t4", "dgx1-v100", "gb200-tray",
-        "a100-vgpu-guest", "dgx2",
+        "a100-vgpu-guest", "dgx2", "dgx-a100-80gb", "gh200", "hgx-h200", "hgx-b200", "rtx-pro-6000-octo",
     }  # fmt: skip
 
 
@@ -48,6 +48,11 @@ def test_the_shipped_machines_are_all_there() -> None:
         ("gb200-tray", 4, {0: 2, 1: 2}, 4, 18),
         ("a100-vgpu-guest", 1, {None: 1}, 1, 0),
         ("dgx2", 16, {0: 8, 1: 8}, 8, 6),
+        ("dgx-a100-80gb", 8, {3: 2, 1: 2, 7: 2, 5: 2}, 4, 12),
+        ("gh200", 1, {0: 1}, 1, 0),
+        ("hgx-h200", 8, {0: 4, 1: 4}, 8, 18),
+        ("hgx-b200", 8, {0: 4, 1: 4}, 8, 18),
+        ("rtx-pro-6000-octo", 8, {0: 4, 1: 4}, 4, 0),
     ],
 )
 def test_a_machine_has_its_gpus_nodes_roots_and_links(
@@ -134,6 +139,8 @@ def test_a_machine_file_is_taken_by_its_path_and_sorted_by_the_bus(tmp_path: Pat
         ("gpus:", "nvlink: {pairs: [[0, 2, 4]]}\ngpus:", "nvlink.pairs[0]: must name two different GPUs"),
         ("gpus:", "nvlink: {pairs: [[0, 1]]}\ngpus:", "nvlink.pairs: must be a list of"),
         ("gpus:", "nvlink: []\ngpus:", "nvlink: must be a mapping"),
+        ("brand: Nvidia,", "brand: Nvidia, mig: a100-41gb,", "product.mig: must be one of a100-40gb"),
+        ("brand: Nvidia,", "brand: Nvidia, mig: true,", "product.mig: must be one of a100-40gb"),
         ("gpus:", "p2p: maybe\ngpus:", "p2p: must be true or false"),
         ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.state: must be one of"),
         ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.cluster_uuid: must be"),

@@ -1,0 +1,116 @@
+"""The binding's MIG calls: what it makes of NVML's odder answers, and how it names what failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from driver.nvml.api import Code, GpuLost, InstanceNotFound, NotSupported, NvmlCallFailed
+from driver.nvml.fake_machine import FakeMachine
+from driver.nvml.mig import Placement
+from driver.nvml.real import RealDevice, RealNvml
+from tests.driver.nvml.c_library import CLibrary
+
+ONE_G = 19
+
+
+@pytest.fixture
+def machine() -> FakeMachine:
+    return FakeMachine.open("hgx-h100")
+
+
+@pytest.fixture
+def library(machine: FakeMachine) -> CLibrary:
+    return CLibrary(machine.nvml())
+
+
+@pytest.fixture
+def device(library: CLibrary) -> RealDevice:
+    """The second GPU, with MIG on."""
+    device = _second_gpu(library)
+    assert device.set_mig_mode(True) == "done"
+    return device
+
+
+def _second_gpu(library: CLibrary) -> RealDevice:
+    nvml = RealNvml(load=lambda _: library)
+    nvml.init()
+    return nvml.device_by_index(1)
+
+
+@pytest.mark.parametrize(("status", "activation"), [(19, "in-use"), (16, "reset-required"), (0, "done")])
+def test_a_change_of_mode_that_is_not_yet_true_is_no_error(
+    device: RealDevice, library: CLibrary, status: int, activation: str
+) -> None:
+    library.mig_activation = status
+    assert device.set_mig_mode(False) == activation
+
+
+def test_a_change_of_mode_that_failed_inside_is_an_error(device: RealDevice, library: CLibrary) -> None:
+    library.mig_activation = Code.UNKNOWN
+    with pytest.raises(NvmlCallFailed, match="nvmlDeviceSetMigMode of GPU 1") as caught:
+        device.set_mig_mode(False)
+    assert caught.value.code == Code.UNKNOWN
+
+
+def test_a_driver_that_does_not_know_the_reset_field_cannot_tell(
+    device: RealDevice, library: CLibrary
+) -> None:
+    assert device.mig_without_reset()
+    library.resetless_field_status = Code.NOT_SUPPORTED
+    with pytest.raises(NotSupported):
+        device.mig_without_reset()
+
+
+def test_profiles_that_an_older_driver_does_not_know_are_left_out(
+    device: RealDevice, library: CLibrary
+) -> None:
+    library.last_profile_index = 0x8
+    assert [profile.index for profile in device.gpu_instance_profiles()] == [0, 1, 2, 3, 4, 7]
+
+
+def test_an_error_on_the_way_through_the_profiles_is_told(device: RealDevice, machine: FakeMachine) -> None:
+    machine.fail("gpu_instance_profiles", gpu=1, code=Code.UNKNOWN)
+    with pytest.raises(NvmlCallFailed) as caught:
+        device.gpu_instance_profiles()
+    assert caught.value.code == Code.UNKNOWN
+    machine.heal()
+    machine.lose(1)
+    with pytest.raises(GpuLost):
+        device.gpu_instances()
+
+
+def test_an_error_on_the_way_through_mig_devices_is_told(device: RealDevice, machine: FakeMachine) -> None:
+    machine.fail("mig_devices", gpu=1, code=Code.NO_PERMISSION)
+    with pytest.raises(NvmlCallFailed) as caught:
+        device.mig_devices()
+    assert caught.value.code == Code.NO_PERMISSION
+
+
+@pytest.mark.parametrize("missing", ["nvmlDeviceGetMaxMigDeviceCount"])
+def test_a_library_without_mig_shows_no_mig_devices(machine: FakeMachine, missing: str) -> None:
+    assert _second_gpu(CLibrary(machine.nvml(), missing=(missing,))).mig_devices() == ()
+
+
+def test_errors_name_the_gpu_and_the_instance(device: RealDevice, machine: FakeMachine) -> None:
+    instance = device.create_gpu_instance(ONE_G, Placement(3, 1))
+    device.create_compute_instance(instance.id, 0)
+    machine.set_processes(device.mig_devices()[0].uuid, (4,))
+    with pytest.raises(NvmlCallFailed) as caught:
+        device.destroy_compute_instance(instance.id, 0)
+    assert (caught.value.call, caught.value.code) == ("nvmlComputeInstanceDestroy", Code.IN_USE)
+    assert caught.value.subject == "GPU 1 GPU instance 10 compute instance 0"
+    with pytest.raises(NvmlCallFailed) as caught:
+        device.destroy_gpu_instance(instance.id)
+    assert caught.value.subject == "GPU 1 GPU instance 10"
+    with pytest.raises(InstanceNotFound) as missing:
+        device.destroy_compute_instance(instance.id, 6)
+    assert missing.value.subject == "GPU 1 GPU instance 10 compute instance 6"
+    assert "list the instances again" in str(missing.value)
+
+
+def test_a_full_gpu_says_what_stands_in_the_way(device: RealDevice) -> None:
+    device.create_gpu_instance(0, Placement(0, 8))
+    with pytest.raises(NvmlCallFailed, match="INSUFFICIENT_RESOURCES") as caught:
+        device.create_gpu_instance(ONE_G, Placement(3, 1))
+    assert "other instances hold the slices or the engines" in str(caught.value)
+    assert caught.value.retryable
