@@ -122,7 +122,13 @@ _WAYS_OUT: dict[int, str] = {
     Code.INSUFFICIENT_RESOURCES: "other instances hold the slices or the engines: wait until they are gone",
     Code.RESET_REQUIRED: "reset the GPU (nvidia-smi --gpu-reset) when it is idle",
 }
-_INSTANCE_CALLS = frozenset(MIG_CALLS.values())
+_INSTANCE_CALLS = frozenset(
+    MIG_CALLS[method]
+    for method in (
+        "destroy_gpu_instance", "compute_instance_profiles", "compute_instances", "create_compute_instance",
+        "destroy_compute_instance",
+    )
+)  # fmt: skip
 
 
 def code_name(code: int) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 from typing import TYPE_CHECKING
+
+from driver.nvml.fake_capabilities import null_device
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,6 @@ LIBRARIES = {
 STUBS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "nvidia-debugdump", "nvidia-persistenced")
 CDI_HOOK = "nvidia-cdi-hook"
 
-_NULL_DEVICE = os.makedev(1, 3)
 _DRM_FIRST_RENDER = 128
 _DRM_FIRST_CARD = 1  # card0 is the server's own graphics
 
@@ -48,13 +48,15 @@ def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = Fa
     Device nodes are real character devices (the null device) where this process may make them, else
     links to /dev/null. Libraries are small files of the driver's version. nvidia-smi lists the GPUs
     whose nodes it sees, so inside a container those of the container; every binary notes its calls
-    in CALL_LOG, where that can be reached. ``cdi_hook`` adds nvidia-cdi-hook.
+    in CALL_LOG, where that can be reached. ``cdi_hook`` adds nvidia-cdi-hook. The capability files of
+    MIG follow the machine from then on, whoever changes it (driver.nvml.fake_capabilities).
     """
     for name in (*CONTROL_NODES, *(f"nvidia{gpu.minor}" for gpu in machine.state.gpus.values())):
-        _null_device(folder / "dev" / name)
+        null_device(folder / "dev" / name)
     for pci in machine.state.gpus:
         for node in _drm_names(machine, pci):
-            _null_device(folder / "dev" / "dri" / node)
+            null_device(folder / "dev" / "dri" / node)
+    machine.attach_driver_root(folder)
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
     (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
     _script(folder, "nvidia-smi", _list_of_gpus(folder, machine))
@@ -96,17 +98,6 @@ def _drm_names(machine: FakeMachine, pci: PciAddress) -> tuple[str, str]:
     """The DRM nodes of a slot: numbered by slot, so that they do not follow the minors of NVIDIA's nodes."""
     number = sorted(machine.state.gpus).index(pci)
     return f"card{_DRM_FIRST_CARD + number}", f"renderD{_DRM_FIRST_RENDER + number}"
-
-
-def _null_device(path: Path) -> None:
-    if path.is_char_device():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.mknod(path, 0o666 | stat.S_IFCHR, _NULL_DEVICE)
-        path.chmod(0o666)  # mknod's mode is cut by the umask
-    except PermissionError:
-        path.symlink_to("/dev/null")
 
 
 def _libraries(folder: Path, version: str) -> None:

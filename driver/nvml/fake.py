@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
+from threading import Event
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, MigMode, failure
+from driver.nvml.fake_capabilities import change_with_capabilities
+from driver.nvml.fake_mig import FakeMigCalls
 from driver.nvml.fake_spec import topology_level
 from driver.nvml.fake_state import without_fault_use
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from driver.model import PciAddress
     from driver.nvml.api import (
         AddressingMode,
@@ -74,6 +79,11 @@ class FakeNvml:
             raise failure(GPU_CALLS[call], Code.UNINITIALIZED, str(pci))
         return state, gpu
 
+    def change(self, call: str, pci: PciAddress, edit: Callable[[MachineState], MachineState]) -> None:
+        """Change the state for a call that was entered; what ``edit`` raises leaves it as it is."""
+        state = change_with_capabilities(self._store, edit)
+        self._suffer(state, call, pci, after=True)
+
     def _device(self, call: str, pci: PciAddress) -> FakeDevice:
         state, _ = self.gpu_call(call, pci, self._session or 0)
         return FakeDevice(self, self._spec, self._spec.slot(pci), state.session)
@@ -90,15 +100,18 @@ class FakeNvml:
             raise failure(_c_function(call), Code.DRIVER_NOT_LOADED, _subject(pci))
         return state
 
-    def _suffer(self, state: MachineState, call: str, pci: PciAddress | None) -> None:
-        """Apply the rules that hit this call, oldest first: hang until the rule is gone, or fail."""
+    def _suffer(self, state: MachineState, call: str, pci: PciAddress | None, *, after: bool = False) -> None:
+        """Apply the rules that hit this call, oldest first: wait, hang until the rule is gone, or fail."""
         for fault in state.faults:
-            if not fault.hits(call, pci):
+            if fault.after != after or not fault.hits(call, pci):
                 continue
             if fault.times is not None and not self._spend(fault):
                 continue
             if fault.code is not None:
                 raise failure(_c_function(call), fault.code, _subject(pci))
+            if fault.seconds is not None:
+                Event().wait(fault.seconds)
+                continue
             while any(fault.number == other.number for other in self._store.read().faults):
                 self._store.wait()
 
@@ -115,7 +128,7 @@ class FakeNvml:
         return spent
 
 
-class FakeDevice:
+class FakeDevice(FakeMigCalls):
     """One GPU of a fake machine, through a handle of one session."""
 
     def __init__(self, nvml: FakeNvml, spec: MachineSpec, slot: Slot, session: int) -> None:
@@ -185,10 +198,10 @@ class FakeDevice:
         return self._slot.links
 
     def mig_mode(self) -> MigMode:
-        self._call("mig_mode")
-        if not self._spec.product.mig:
+        _, gpu = self._call("mig_mode")
+        if self._spec.product.mig is None:
             raise self._not_supported("mig_mode")
-        return MigMode(enabled=False, pending=False)
+        return MigMode(enabled=gpu.mig.enabled, pending=gpu.mig.pending)
 
     def fabric(self) -> FabricInfo:
         self._call("fabric")
@@ -201,7 +214,9 @@ class FakeDevice:
         return self._spec.product.virtualization
 
     def process_ids(self) -> tuple[int, ...]:
-        return self._call("process_ids")[1].process_ids
+        _, gpu = self._call("process_ids")
+        inside = (process.process_id for process in gpu.mig.processes())
+        return tuple(sorted({*gpu.process_ids, *inside}))
 
     def common_ancestor(self, other: PciAddress) -> TopologyLevel:
         return topology_level(self._slot, self._other("common_ancestor", other))

@@ -88,6 +88,14 @@ class Fields:
         self.refuse(key, "must be a list of texts")
         return ()
 
+    def numbers(self, key: str) -> tuple[int, ...]:
+        """A required list of whole numbers, none negative."""
+        value = self._take(key)
+        if isinstance(value, list) and all(type(item) is int and item >= 0 for item in value):
+            return tuple(value)
+        self.refuse(key, "must be a list of whole numbers")
+        return ()
+
     def triples(self, key: str) -> list[tuple[int, int, int]]:
         """A list of [number, number, number], none negative; none by default."""
         value = self._take(key) if key in self else []

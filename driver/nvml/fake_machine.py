@@ -10,6 +10,9 @@ from driver.errors import ConfigError
 from driver.model import PciAddress
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
 from driver.nvml.fake import FakeNvml
+from driver.nvml.fake_capabilities import change_with_capabilities, write_capabilities
+from driver.nvml.fake_mig import CHANGES
+from driver.nvml.fake_mig_state import MigState, mig_uuid
 from driver.nvml.fake_spec import load_machine
 from driver.nvml.fake_state import ANY_CALL, Fault, FileStore, MachineState, MemoryStore, with_gpu
 
@@ -76,15 +79,29 @@ class FakeMachine:
         times: int | None = None,
     ) -> None:
         """Make calls fail with an NVML return code: ``call`` is a method of driver.nvml.api, ``*`` is any."""
-        self._add_fault(call, gpu, code, times)
+        self._add_fault(gpu, Fault(0, call, None, code, times))
+
+    def fail_after(
+        self, call: str, gpu: GpuSelector | None = None, code: int = Code.UNKNOWN, times: int | None = None
+    ) -> None:
+        """Make calls that change a GPU fail after they have done their work; ConfigError for other calls."""
+        if call not in CHANGES:
+            raise ConfigError(
+                f"the call {call!r} changes nothing", f"name one of {', '.join(sorted(CHANGES))}"
+            )
+        self._add_fault(gpu, Fault(0, call, None, code, times, after=True))
 
     def not_supported(self, call: str, gpu: GpuSelector | None = None) -> None:
         """Make calls answer NOT_SUPPORTED."""
-        self._add_fault(call, gpu, Code.NOT_SUPPORTED, None)
+        self._add_fault(gpu, Fault(0, call, None, Code.NOT_SUPPORTED))
 
     def hang(self, call: str = ANY_CALL, gpu: GpuSelector | None = None) -> None:
         """Make calls hang until ``heal``."""
-        self._add_fault(call, gpu, None, None)
+        self._add_fault(gpu, Fault(0, call, None, None))
+
+    def slow(self, seconds: float, call: str = ANY_CALL, gpu: GpuSelector | None = None) -> None:
+        """Make calls take longer by so many seconds, until ``heal``."""
+        self._add_fault(gpu, Fault(0, call, None, None, seconds=seconds))
 
     def heal(self, call: str | None = None, gpu: GpuSelector | None = None) -> None:
         """Remove the rules for a call and a GPU; those left out stand for all of them."""
@@ -121,9 +138,10 @@ class FakeMachine:
 
         def edit(state: MachineState) -> MachineState:
             old = state.gpus[pci]
-            return with_gpu(state, pci, replace(old, board=old.board + 1, lost=False, process_ids=()))
+            new = replace(old, board=old.board + 1, lost=False, process_ids=(), mig=MigState())
+            return with_gpu(state, pci, new)
 
-        self._store.change(edit)
+        change_with_capabilities(self._store, edit)
         return self.uuid(pci)
 
     def set_minors(self, minors: Mapping[GpuSelector, int]) -> None:
@@ -136,16 +154,66 @@ class FakeMachine:
                 raise ConfigError("two GPUs cannot have the same minor", "name all GPUs whose minors move")
             return replace(state, gpus=gpus)
 
-        self._store.change(edit)
+        change_with_capabilities(self._store, edit)
 
     def set_processes(self, gpu: GpuSelector, process_ids: tuple[int, ...]) -> None:
-        """Say which processes run on a GPU."""
-        pci, pids = self.pci(gpu), tuple(sorted(process_ids))
+        """Say which processes run on a GPU, or on the MIG device of a UUID: they hold it until they end."""
+        pids = tuple(sorted(process_ids))
+        if isinstance(gpu, str) and gpu.startswith("MIG-"):
+            self._store.change(lambda state: self._with_mig_processes(state, gpu, pids))
+            return
+        pci = self.pci(gpu)
         self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
 
+    def reset(self, gpu: GpuSelector) -> None:
+        """Reset a GPU that nobody uses: a pending MIG mode comes true, and its instances are gone.
+
+        Raises ConfigError while a process runs on it.
+        """
+        pci = self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            old = state.gpus[pci]
+            if old.process_ids or old.mig.processes():
+                raise ConfigError(f"the GPU {pci} is in use", "end its processes before the reset")
+            return with_gpu(state, pci, replace(old, lost=False, mig=old.mig.after_reset()))
+
+        change_with_capabilities(self._store, edit)
+
+    def reboot(self) -> None:
+        """Restart the machine: no process, no MIG instance and no handle is left."""
+
+        def edit(state: MachineState) -> MachineState:
+            gpus = {
+                pci: replace(gpu, lost=False, process_ids=(), mig=self._mig_after_load(gpu.mig))
+                for pci, gpu in state.gpus.items()
+            }
+            return replace(state, gpus=gpus, driver_loaded=True, session=state.session + 1)
+
+        change_with_capabilities(self._store, edit)
+
+    def attach_driver_root(self, folder: Path) -> None:
+        """Let the capability files below a driver root follow the MIG instances from now on."""
+        root = str(folder.absolute())
+
+        def edit(state: MachineState) -> MachineState:
+            write_capabilities(folder, state)
+            return replace(state, driver_roots=tuple(dict.fromkeys((*state.driver_roots, root))))
+
+        if self.spec.product.mig is not None:
+            self._store.change(edit)
+
     def driver_gone(self) -> None:
-        """Unload the kernel driver: every call says DRIVER_NOT_LOADED, and all handles are void for good."""
-        self._store.change(lambda state: replace(state, driver_loaded=False))
+        """Unload the kernel driver: every call says DRIVER_NOT_LOADED, and all handles are void for good.
+
+        MIG instances are gone with it, and so is a MIG mode that does not last.
+        """
+
+        def edit(state: MachineState) -> MachineState:
+            gpus = {pci: replace(gpu, mig=self._mig_after_load(gpu.mig)) for pci, gpu in state.gpus.items()}
+            return replace(state, gpus=gpus, driver_loaded=False)
+
+        change_with_capabilities(self._store, edit)
 
     def driver_back(self, version: str | None = None) -> None:
         """Load the kernel driver again, perhaps another version."""
@@ -158,16 +226,33 @@ class FakeMachine:
                 driver_version=version or state.driver_version,
             )
 
-        self._store.change(edit)
+        change_with_capabilities(self._store, edit)
 
-    def _add_fault(self, call: str, gpu: GpuSelector | None, code: int | None, times: int | None) -> None:
-        if call != ANY_CALL and call not in NODE_CALLS and call not in GPU_CALLS:
+    def _mig_after_load(self, mig: MigState) -> MigState:
+        return mig.after_reset(mode_lasts=self.spec.product.mig_needs_reset)
+
+    def _with_mig_processes(self, state: MachineState, uuid: str, pids: tuple[int, ...]) -> MachineState:
+        for pci, gpu in state.gpus.items():
+            parent = self.spec.board_uuid(pci, gpu.board)
+            for gi in gpu.mig.instances:
+                if any(mig_uuid(parent, gi.id, ci.id) == uuid for ci in gi.compute_instances):
+                    inside = tuple(
+                        replace(ci, process_ids=pids) if mig_uuid(parent, gi.id, ci.id) == uuid else ci
+                        for ci in gi.compute_instances
+                    )
+                    mig = gpu.mig.with_instance(gi.id, replace(gi, compute_instances=inside))
+                    return with_gpu(state, pci, replace(gpu, mig=mig))
+        raise ConfigError(f"the machine {self.spec.name} has no MIG device {uuid}", "create it first")
+
+    def _add_fault(self, gpu: GpuSelector | None, rule: Fault) -> None:
+        """Number a rule and aim it at the GPU; refuses one for a call that there is not."""
+        if rule.call != ANY_CALL and rule.call not in NODE_CALLS and rule.call not in GPU_CALLS:
             known = ", ".join(sorted(NODE_CALLS | GPU_CALLS))
-            raise ConfigError(f"there is no call {call!r}", f"name {ANY_CALL} or one of {known}")
+            raise ConfigError(f"there is no call {rule.call!r}", f"name {ANY_CALL} or one of {known}")
         pci = None if gpu is None else self.pci(gpu)
 
         def edit(state: MachineState) -> MachineState:
-            fault = Fault(state.next_fault, call, pci, code, times)
+            fault = replace(rule, number=state.next_fault, pci=pci)
             return replace(state, faults=(*state.faults, fault), next_fault=state.next_fault + 1)
 
         self._store.change(edit)

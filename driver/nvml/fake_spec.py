@@ -13,9 +13,11 @@ from driver.errors import ConfigError
 from driver.model import PciAddress
 from driver.nvml.api import ARCHITECTURES, BRANDS, NvLinkEnd
 from driver.nvml.fake_fields import Fields
+from driver.nvml.fake_mig_profiles import known_catalogues, load_catalogue
 
 if TYPE_CHECKING:
     from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
+    from driver.nvml.fake_mig_profiles import MigCatalogue
 
 MACHINES = Path(__file__).with_name("machines")
 """The machine files that ship with the driver, ``<name>.yaml``."""
@@ -27,7 +29,7 @@ _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
 class Product:
     """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
 
-    ``device_id`` is the PCI device id; ``mig`` says whether the GPU knows MIG at all.
+    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances.
     """
 
     name: str
@@ -37,8 +39,13 @@ class Product:
     compute_capability: tuple[int, int]
     memory_bytes: int | None
     addressing_mode: AddressingMode | None
-    mig: bool
+    mig: MigCatalogue | None
     virtualization: Virtualization
+
+    @property
+    def mig_needs_reset(self) -> bool:
+        """Whether MIG mode changes only with a reset; then it also lasts over reboots."""
+        return self.architecture == "Ampere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,7 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
 
 def _product(fields: Fields) -> Product:
     memory_mib = fields.number("memory_mib", minimum=1, default=0)
+    mig = fields.choice("mig", known_catalogues(), default=None)
     major, _, minor = fields.text("compute_capability", r"\d+\.\d+").partition(".")
     product = Product(
         name=fields.text("name"),
@@ -159,7 +167,7 @@ def _product(fields: Fields) -> Product:
         compute_capability=(int(major or 0), int(minor or 0)),
         memory_bytes=memory_mib * 2**20 or None,
         addressing_mode=fields.choice("addressing_mode", ("HMM", "ATS", "None"), default=None),
-        mig=fields.flag("mig", default=False),
+        mig=load_catalogue(mig) if mig else None,
         virtualization=fields.choice(
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from driver.errors import ConfigError
 from driver.model import PciAddress
+from driver.nvml.fake_mig_state import NO_MIG, MigState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from driver.nvml.fake_spec import MachineSpec
 
-SCHEMA = 1
+SCHEMA = 2
 ANY_CALL = "*"
 
 # A file tells nobody that it was replaced; a hung call looks this often whether its rule is gone.
@@ -35,14 +36,16 @@ class GpuState:
     present: bool = True
     lost: bool = False
     process_ids: tuple[int, ...] = ()
+    mig: MigState = NO_MIG
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A rule that spoils calls: those named ``call`` (``*`` is any), on one GPU or on whatever.
 
-    ``code`` is the NVML return code to fail with, None to hang for as long as the rule is there.
-    ``times`` counts down with each call that it hits; None never ends.
+    ``code`` is the NVML return code to fail with. Without one, calls take ``seconds`` longer; without
+    both, they hang for as long as the rule is there. ``times`` counts down with each call that it
+    hits; None never ends. With ``after`` the call has done its work before it fails.
     """
 
     number: int
@@ -50,6 +53,8 @@ class Fault:
     pci: PciAddress | None
     code: int | None
     times: int | None = None
+    seconds: float | None = None
+    after: bool = False
 
     def hits(self, call: str, pci: PciAddress | None) -> bool:
         """Whether the rule spoils this call."""
@@ -58,7 +63,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """Everything that can change. ``session`` counts loads of the kernel driver: old handles are void."""
+    """Everything that can change. ``session`` counts loads of the kernel driver: old handles are void.
+
+    ``driver_roots`` are the folders in which the capability files follow the instances.
+    """
 
     gpus: Mapping[PciAddress, GpuState]
     driver_version: str
@@ -67,6 +75,7 @@ class MachineState:
     session: int = 1
     faults: tuple[Fault, ...] = ()
     next_fault: int = 1
+    driver_roots: tuple[str, ...] = ()
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
@@ -87,6 +96,7 @@ class MachineState:
             "driver_loaded": self.driver_loaded,
             "session": self.session,
             "next_fault": self.next_fault,
+            "driver_roots": self.driver_roots,
             "gpus": {str(pci): asdict(gpu) for pci, gpu in sorted(self.gpus.items())},
             "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
         }
@@ -100,7 +110,8 @@ class MachineState:
             head = (document.pop("schema"), document.pop("machine"))
             gpus = {PciAddress.parse(pci): _gpu(gpu) for pci, gpu in document.pop("gpus").items()}
             faults = tuple(_fault(fault) for fault in document.pop("faults"))
-            state = cls(gpus=gpus, faults=faults, **document)
+            roots = tuple(document.pop("driver_roots"))
+            state = cls(gpus=gpus, faults=faults, driver_roots=roots, **document)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no state of a fake machine ({error})") from error
         if head != (SCHEMA, machine):
@@ -109,10 +120,11 @@ class MachineState:
 
 
 def _gpu(document: dict[str, object]) -> GpuState:
-    pids = document.pop("process_ids")
-    if not isinstance(pids, list):
-        raise TypeError("process_ids is no list")
-    return GpuState(process_ids=tuple(pids), **document)  # type: ignore[arg-type]  # TypeError if not
+    pids, mig = document.pop("process_ids"), document.pop("mig")
+    if not isinstance(pids, list) or not isinstance(mig, dict):
+        raise TypeError("process_ids is no list, or mig no mapping")
+    state = MigState.from_document(mig)
+    return GpuState(process_ids=tuple(pids), mig=state, **document)  # type: ignore[arg-type]  # TypeError if not
 
 
 def _fault(document: dict[str, object]) -> Fault:

@@ -145,13 +145,14 @@ def partition_name(profile: GpuInstanceProfile, compute_slices: int) -> str:
 class MigCalls(Protocol):
     """The MIG part of a GPU's handle; every call may raise NvmlError.
 
-    NotSupported: the GPU has no MIG, a vGPU guest may not, or (all but the first five) MIG mode is off.
+    NotSupported: the GPU has no MIG, or its mode is off (calls about instances), or this is a vGPU guest
+    (calls that change something).
     Changes need root; what they end in is in NvmlCallFailed.code: IN_USE (a process, or an instance
     inside), INSUFFICIENT_RESOURCES (slices or engines are taken), INVALID_ARGUMENT (no such profile or
     placement), NO_PERMISSION. InstanceNotFound: there is no instance of that id.
     """
 
-    def set_mig_mode(self, enabled: bool) -> MigActivation:  # noqa: FBT001 - a mode is on or off
+    def set_mig_mode(self, enabled: bool) -> MigActivation:
         """Turn MIG on or off (nvmlDeviceSetMigMode); off takes all instances with it.
 
         Where the GPU needs a reset for it, ``mig_mode`` shows the mode as pending until then.
@@ -171,7 +172,7 @@ class MigCalls(Protocol):
         ...
 
     def mig_devices(self) -> tuple[MigDevice, ...]:
-        """All compute instances of the GPU as CUDA sees them; none with MIG off.
+        """All compute instances of the GPU as CUDA sees them, in the order of ids; none without MIG.
 
         (nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetAttributes_v2)
         """
@@ -215,7 +216,7 @@ class MigCalls(Protocol):
     def mig_processes(self) -> tuple[MigProcess, ...]:
         """Who uses which instance, sorted (nvmlDeviceGet{Compute,Graphics}RunningProcesses_v3).
 
-        None with MIG off.
+        None without MIG.
         """
         ...
 

@@ -30,6 +30,7 @@ from driver.nvml.api import (
     Virtualization,
     failure,
 )
+from driver.nvml.real_mig import RealMigCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,15 +156,20 @@ def _pci(info: Any) -> PciAddress:
     return PciAddress(int(info.domain), int(info.bus), int(info.device), 0)
 
 
-class RealDevice:
+class RealDevice(RealMigCalls):
     """One GPU's NVML handle; ``subject`` names the GPU in errors."""
+
+    _pynvml = pynvml
 
     def __init__(self, handle: Any, subject: str) -> None:
         self._handle = handle
         self._subject = subject
 
     def _get(self, method: str, function: Callable[..., Any], *arguments: object) -> Any:
-        return _ask(GPU_CALLS[method], self._subject, function, self._handle, *arguments)
+        return self._ask(method, "", function, self._handle, *arguments)
+
+    def _ask(self, method: str, inside: str, function: Callable[..., Any], *arguments: object) -> Any:
+        return _ask(GPU_CALLS[method], f"{self._subject}{inside}", function, *arguments)
 
     def uuid(self) -> str:
         return str(self._get("uuid", pynvml.nvmlDeviceGetUUID))

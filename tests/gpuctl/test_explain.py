@@ -204,7 +204,7 @@ def test_a_quota_that_leaves_no_room_is_named_though_no_event_tells_it(
 
 
 def test_a_claim_that_could_not_be_made_is_told_in_the_words_of_the_event() -> None:
-    template = {"spec": {"spec": {"devices": {}}}}
+    template: dict[str, Any] = {"spec": {"spec": {"devices": {}}}}
     event = {"reason": "FailedResourceClaimCreation", "message": "admission webhook said no"}
     waiting = pod(resourceClaims=[{"name": "own", "resourceClaimTemplateName": "gpus"}])
 
