@@ -51,7 +51,7 @@ def write_durably(path: Path, data: bytes, mode: int = 0o600) -> None:
     """
     # Text rather than paths: every claim comes here three times.
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{os.urandom(6).hex()}")  # noqa: PTH118
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{os.urandom(6).hex()}")  # noqa: PTH118 - text
     with _storage_errors(path, "writing"):
         try:
             descriptor = os.open(
@@ -62,10 +62,10 @@ def write_durably(path: Path, data: bytes, mode: int = 0o600) -> None:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            os.rename(temporary, path)  # noqa: PTH104
+            os.rename(temporary, path)  # noqa: PTH104 - text
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(temporary)  # noqa: PTH108
+                os.unlink(temporary)  # noqa: PTH108 - text
             raise
         fsync_folder(folder or os.curdir)
 
