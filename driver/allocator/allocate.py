@@ -12,7 +12,7 @@ from typing import Any
 
 from driver.allocator.attempt import Attempt, CounterBook
 from driver.allocator.capacity import shortage
-from driver.allocator.failure import AllocationFailed
+from driver.allocator.failure import AllocationFailed, PoolInvalid
 from driver.allocator.gates import SelectorResults
 from driver.allocator.held import Held
 from driver.allocator.node_selection import read_node
@@ -22,7 +22,7 @@ from driver.allocator.requests import Request, RequestedClaim, check_limit, read
 from driver.allocator.results import allocation_result
 from driver.allocator.search import Search
 
-__all__ = ["AllocationFailed", "Allocator"]
+__all__ = ["AllocationFailed", "Allocator", "PoolInvalid"]
 
 
 class Allocator:
@@ -93,7 +93,7 @@ class Allocator:
             ]
         for pool in view.pools:
             if pool.invalid is not None:
-                raise AllocationFailed(
+                raise PoolInvalid(
                     f"the claims do not fit on node {view.node.name}, where pool {pool.id} is invalid:"
                     f" {pool.invalid}",
                     "correct its driver",

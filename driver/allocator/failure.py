@@ -10,3 +10,7 @@ class AllocationFailed(DriverError):
 
     A retry helps where the object changes: a pool that is being updated, a class that is created.
     """
+
+
+class PoolInvalid(AllocationFailed):
+    """The claims do not fit on one node, and a pool there is invalid: other nodes may have room."""

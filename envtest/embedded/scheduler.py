@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.allocator.allocate import AllocationFailed
+from driver.allocator.allocate import AllocationFailed, PoolInvalid
 from driver.errors import DriverError
 from driver.service import Service
 from envtest.embedded.change_loop import ChangeLoop
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from envtest.embedded.server import EmbeddedApiServer
 
 Object = dict[str, Any]
-
-DOES_NOT_FIT = "the claims do not fit on node"
-"""What the allocator says where a pool is invalid and no other has room: other nodes may have."""
 
 WATCHED = (PODS, NODES, CLAIMS, CLASSES, SLICES, TAINT_RULES)
 
@@ -226,9 +223,9 @@ def _on_node(
         return Placement(node, (), None)
     try:
         allocations = view.allocator.allocate(node, asked)
+    except PoolInvalid:
+        return "invalid resource pools were encountered"
     except AllocationFailed as error:
-        if DOES_NOT_FIT in error.what:
-            return "invalid resource pools were encountered"
         raise SchedulingFailed(f'running "DynamicResources" filter plugin: {error.what}') from error
     if allocations is None:
         return "cannot allocate all claims"
