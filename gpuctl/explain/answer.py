@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from driver.allocator.allocate import AllocationFailed, Allocator
+from driver.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from driver.allocator.requests import MOST_DEVICES, Request, RequestedClaim, read_claim
 from gpuctl.explain.devices import falls, with_rule_taints
 from gpuctl.explain.findings import Explanation, Finding, NodeReport, RequestReport, Verdict
@@ -135,6 +135,8 @@ def _judge(snapshot: Snapshot, claims: Sequence[Object], pod: Object | None) -> 
                 fits.append(name)
             else:
                 findings += _together(allocator, node, wanted, read, reports)
+        except PoolInvalid:
+            continue  # what is wrong with the pool is told beside the node
         except AllocationFailed as error:
             findings.append(Finding("error", f"{name}: {error.what}", error.way_out))
     if nodes and closed_everywhere:
