@@ -31,7 +31,6 @@ class GpuFacts:
     nvlink_peers: tuple[int, ...]
     pcie_root: str | None = None
     form: str | None = None
-    taints: tuple[str, ...] = ()
     held_by: tuple[str, ...] = ()
 
     @property
@@ -79,9 +78,6 @@ def _facts(listed: Mapping[str, Any]) -> GpuFacts:
         nvlink_peers=tuple(map(int, peers.split(","))) if peers else (),
         pcie_root=value("resource.kubernetes.io/pcieRoot"),
         form=value("type"),
-        taints=tuple(
-            f"{taint['key']}={taint.get('value', '')}:{taint['effect']}" for taint in listed.get("taints", ())
-        ),
     )
 
 

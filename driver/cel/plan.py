@@ -198,9 +198,9 @@ def _special(node: Call, plans: list[Plan]) -> Plan | None:
     """The plan of an operator that does not just call a function with values; None for other calls."""
     match node.function:
         case "_&&_":
-            return _all_true([_evaluate(plan) for plan in plans])
+            return _decided([_evaluate(plan) for plan in plans], by=False)
         case "_||_":
-            return _any_true([_evaluate(plan) for plan in plans])
+            return _decided([_evaluate(plan) for plan in plans], by=True)
         case "_?_:_":
             return Choice(_evaluate(plans[0]), _attribute(plans[1]), _attribute(plans[2]))
         case "_[_]" | "_[?_]" | "_?._":
@@ -251,7 +251,10 @@ def _step(plan: Plan, *, optional: bool) -> Step:
     return Step(compute=compute, optional=optional)
 
 
-def _all_true(terms: list[Evaluate]) -> Evaluate:
+def _decided(terms: list[Evaluate], *, by: bool) -> Evaluate:
+    """``&&`` is decided by the first false term, ``||`` by the first true one, whatever failed before."""
+    decided, other = by, not by
+
     def run(frame: Frame) -> bool:
         failed: CelError | None = None
         for term in terms:
@@ -260,33 +263,13 @@ def _all_true(terms: list[Evaluate]) -> Evaluate:
             except CelError as error:
                 failed = failed or error
                 continue
-            if value is False:
-                return False
-            if value is not True:
+            if value is by:
+                return decided
+            if value is not other:
                 failed = failed or CelError("no such overload")
         if failed is not None:
             raise failed
-        return True
-
-    return run
-
-
-def _any_true(terms: list[Evaluate]) -> Evaluate:
-    def run(frame: Frame) -> bool:
-        failed: CelError | None = None
-        for term in terms:
-            try:
-                value = term(frame)
-            except CelError as error:
-                failed = failed or error
-                continue
-            if value is True:
-                return True
-            if value is not False:
-                failed = failed or CelError("no such overload")
-        if failed is not None:
-            raise failed
-        return False
+        return other
 
     return run
 

@@ -44,16 +44,6 @@ def running_status(pod: Object, running: RunningPod, claims: ClaimCache, health:
     return _status(pod, "Running", containers, dict.fromkeys(_READINESS, "True"))
 
 
-def ended_status(pod: Object) -> Object:
-    """The status of a pod whose containers have ended because it is deleted."""
-    ended = {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": now()}}
-    containers = [
-        {**_container_status(container, ready=False), "state": ended}
-        for container in pod["spec"]["containers"]
-    ]
-    return _status(pod, "Failed", containers, {**dict.fromkeys(_READINESS, "False"), "Initialized": "True"})
-
-
 def resources_status(
     pod: Object, container: Mapping[str, Any], claims: ClaimCache, health: HealthMemory
 ) -> list[Object]:

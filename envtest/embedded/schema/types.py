@@ -68,11 +68,6 @@ def type_of(api_version: str, kind: str) -> FieldType | None:
     return None if name is None else FieldType("struct", name)
 
 
-def type_names() -> list[str]:
-    """The names of all types."""
-    return list(_document().types)
-
-
 def tags_of(name: str) -> dict[str, list[str]]:
     """The protobuf tags of a type: each number with the field's name in JSON.
 
