@@ -9,6 +9,7 @@ from uuid import UUID
 
 from driver import pci as sysfs
 from driver.errors import NvmlError
+from driver.mig_walk import walk_mig
 from driver.model import Gpu, NvLink, PciAddress, Problem
 from driver.nvml.api import (
     DriverNotLoaded,
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from driver.nvml.api import FabricInfo, NvLinkEnd, NvmlDevice, Virtualization
+    from driver.model import GpuMig
+    from driver.nvml.api import FabricInfo, MigMode, NvLinkEnd, NvmlDevice, Virtualization
     from driver.nvml.deadline import Watch
 
 T = TypeVar("T")
@@ -90,7 +92,8 @@ class GpuWalk:
         capability = self._ask(watch, "compute_capability", device.compute_capability)
         links = self._ask(watch, "nvlinks", device.nvlinks) or ()
         virtualization = _virtualization(self._ask(watch, "virtualization", device.virtualization))
-        mig_capable, mig_enabled = self._mig(device, watch)
+        architecture = self._ask(watch, "architecture", device.architecture)
+        mode = self._mig_mode(device, watch)
         return Gpu(
             pci=gpu.pci,
             uuid=gpu.uuid,
@@ -98,14 +101,15 @@ class GpuWalk:
             index=gpu.index,
             product_name=name,
             brand=self._ask(watch, "brand", device.brand),
-            architecture=self._ask(watch, "architecture", device.architecture),
+            architecture=architecture,
             cuda_compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
             memory_bytes=self._ask(watch, "memory_bytes", device.memory_bytes),
             addressing_mode=self._ask(watch, "addressing_mode", device.addressing_mode),
             numa_node=self._numa_node(gpu.pci, device, watch),
             pcie_root=sysfs.pcie_root(self._sysfs_root, gpu.pci) if gpu.pci in self._present else None,
-            mig_capable=mig_capable,
-            mig_enabled=mig_enabled,
+            mig_capable=mode if isinstance(mode, bool) else None if mode is None else True,
+            mig_enabled=mode if isinstance(mode, bool) else None if mode is None else mode.enabled,
+            mig=self._mig(device, watch, mode, architecture, virtualization),
             virtualization=virtualization,
             vgpu_profile=_vgpu_profile(name) if virtualization == "vgpu" else None,
             fabric_clique=_clique(self._ask(watch, "fabric", device.fabric)),
@@ -125,18 +129,36 @@ class GpuWalk:
             self.problems.append(problem_of(error))
             return None
 
-    def _mig(self, device: NvmlDevice, watch: Watch) -> tuple[bool | None, bool | None]:
-        """Whether the GPU knows MIG, and has it on: here "not supported" is an answer."""
+    def _mig_mode(self, device: NvmlDevice, watch: Watch) -> MigMode | Literal[False] | None:
+        """The mode; False where the GPU knows none ("not supported" is an answer here), None: not told."""
         try:
-            mode = watch("mig_mode", device.mig_mode)
+            return watch("mig_mode", device.mig_mode)
         except NotSupported:
-            return False, False
+            return False
         except (GpuLost, SessionLost, DriverNotLoaded):
             raise
         except NvmlError as error:
             self.problems.append(problem_of(error))
-            return None, None
-        return True, mode.enabled
+            return None
+
+    def _mig(
+        self,
+        device: NvmlDevice,
+        watch: Watch,
+        mode: MigMode | Literal[False] | None,
+        architecture: str | None,
+        virtualization: str | None,
+    ) -> GpuMig | None:
+        """Profiles and instances of a GPU with MIG that this machine may cut: a vGPU guest may not."""
+        if not mode or virtualization == "vgpu":
+            return None
+        try:
+            return walk_mig(device, watch, mode, architecture)
+        except (GpuLost, SessionLost, DriverNotLoaded):
+            raise
+        except NvmlError as error:
+            self.problems.append(problem_of(error))
+            return None
 
     def _numa_node(self, pci: PciAddress, device: NvmlDevice, watch: Watch) -> int | None:
         node = sysfs.numa_node(self._sysfs_root, pci) if pci in self._present else None

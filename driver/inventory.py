@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from driver.nvml.api import Nvml
+    from driver.nvml.api import Nvml, NvmlDevice
     from driver.nvml.deadline import Guard, Pending, Watch
 
 T = TypeVar("T")
@@ -62,20 +62,27 @@ class Discovery:
     def identity(self, pci: PciAddress) -> GpuIdentity:
         """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
 
-        def job(watch: Watch) -> GpuIdentity:
-            device = watch("device_by_pci", lambda: self._nvml.device_by_pci(pci))
+        def job(device: NvmlDevice, watch: Watch) -> GpuIdentity:
             return GpuIdentity(watch("uuid", device.uuid), watch("minor", device.minor))
 
-        return self._in_session(lambda: self._guard.run(str(pci), job))
+        return self.on_gpu(pci, job)
 
     def process_ids(self, pci: PciAddress) -> tuple[int, ...]:
         """The processes that use the GPU now, sorted; raises NvmlError, NotSupported where it cannot tell."""
 
-        def job(watch: Watch) -> tuple[int, ...]:
-            device = watch("device_by_pci", lambda: self._nvml.device_by_pci(pci))
-            return watch("process_ids", device.process_ids)
+        return self.on_gpu(pci, lambda device, watch: watch("process_ids", device.process_ids))
 
-        return self._in_session(lambda: self._guard.run(str(pci), job))
+    def on_gpu(self, pci: PciAddress, job: Callable[[NvmlDevice, Watch], T]) -> T:
+        """Do a job with one GPU's handle, in its lane: jobs of one GPU run one after the other.
+
+        The job makes every call through the watch. It may be done twice, when the session turns out to be
+        void on the way. Raises what the job raises, and NvmlError.
+        """
+
+        def with_device(watch: Watch) -> T:
+            return job(watch("device_by_pci", lambda: self._nvml.device_by_pci(pci)), watch)
+
+        return self._in_session(lambda: self._guard.run(str(pci), with_device))
 
     def close(self) -> None:
         """End the NVML session, if there is one; waits no longer than the guard's deadline."""

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from driver.mig import (
+        ComputeInstance,
+        Engines,
+        GpuInstance,
+        GpuInstanceProfile,
+        Placement,
+    )
+
 _PCI = re.compile(
     r"^(?P<domain>[0-9a-f]{4,8}):(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})\.(?P<function>[0-7])$",
     re.IGNORECASE,
@@ -59,12 +67,61 @@ class NvLink:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedProfile:
+    """A kind of GPU instance that a GPU offers, with the places where one can lie when the GPU is empty."""
+
+    profile: GpuInstanceProfile
+    placements: tuple[Placement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A MIG device that exists: a compute instance and the GPU instance around it, whoever made them.
+
+    ``profile`` is the name of the partition: ``1g.10gb``, or ``1c.3g.40gb`` where the compute instance is
+    only a part of its GPU instance. The engines of such a part are shared with the other parts.
+    """
+
+    uuid: str
+    profile: str
+    gpu_instance: GpuInstance
+    compute_instance: ComputeInstance
+    memory_bytes: int
+    multiprocessors: int
+    engines: Engines
+
+    @property
+    def whole_instance(self) -> bool:
+        """Whether the compute instance is all of its GPU instance."""
+        return "c." not in self.profile
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMig:
+    """What MIG is on one GPU that knows it.
+
+    ``enabled`` is the mode now, ``pending`` the one after the next reset. ``without_reset`` says whether
+    the mode can be changed now, without a reset. ``profiles`` are in the order of NVML's indexes.
+    ``instances`` are the GPU instances that exist, also one in which no compute instance was made (yet);
+    ``partitions`` are the compute instances. Both are in the order of ids.
+    """
+
+    enabled: bool
+    pending: bool
+    without_reset: bool
+    profiles: tuple[PlacedProfile, ...]
+    instances: tuple[GpuInstance, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One physical GPU as it is now. Every field that may be unknown is None when it is.
 
     ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
     is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
     ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there.
+    ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either.
     """
 
     pci: PciAddress
@@ -87,6 +144,7 @@ class Gpu:
     links: tuple[NvLink, ...] = ()
     switch_links: int = 0
     problems: tuple[Problem, ...] = ()
+    mig: GpuMig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +181,25 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
+class CounterSet:
+    """The counters of one GPU (resource.k8s.io/v1 CounterSet): what its exclusive forms take from each other.
+
+    ``name`` is a DNS label, unique in the pool; ``counters`` maps names (DNS labels) to amounts.
+    """
+
+    name: str
+    pci: PciAddress
+    counters: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One device that the node offers, as it will stand in a ResourceSlice.
 
     Attribute and capacity keys are qualified names, bare where the domain is the driver's.
-    Capacities are in base units (bytes, counts).
+    Capacities are in base units (bytes, counts). ``span`` is the place of a partition in the memory
+    slices of its GPU, None for a device that is the whole GPU. ``consumes`` is what the device takes
+    from the counter set named ``counter_set``; both are empty for a device without counters.
     """
 
     name: str
@@ -135,3 +207,6 @@ class Device:
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
+    span: Placement | None = None
+    counter_set: str = ""
+    consumes: Mapping[str, int] = field(default_factory=dict)

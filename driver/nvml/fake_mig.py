@@ -7,28 +7,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from driver.mig import ComputeInstance, GpuInstance
 from driver.nvml import fake_mig_state
 from driver.nvml.api import GPU_CALLS, Code, failure
 from driver.nvml.fake_mig_state import MigState
 from driver.nvml.fake_state import with_gpu
-from driver.nvml.mig import ComputeInstance, GpuInstance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from driver.mig import ComputeInstanceProfile, GpuInstanceProfile, MigDevice, MigProcess, Placement
     from driver.nvml.fake import FakeNvml
     from driver.nvml.fake_mig_profiles import MigCatalogue
     from driver.nvml.fake_mig_state import ComputeInstanceState, GpuInstanceState
     from driver.nvml.fake_spec import MachineSpec, Slot
     from driver.nvml.fake_state import GpuState, MachineState
-    from driver.nvml.mig import (
-        ComputeInstanceProfile,
-        GpuInstanceProfile,
-        MigActivation,
-        MigDevice,
-        MigProcess,
-        Placement,
-    )
+    from driver.nvml.mig import MigActivation
 
 CHANGES = frozenset(
     {

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from driver.errors import ConfigError
+from driver.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile, Placement
 from driver.nvml.fake_fields import Fields
-from driver.nvml.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,15 +6,15 @@ import uuid
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from driver.mig import MigDevice, MigProcess, Placement
 from driver.nvml.api import Code
 from driver.nvml.fake_mig_profiles import compute_placements
-from driver.nvml.mig import MigDevice, MigProcess, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from driver.mig import GpuInstanceProfile
     from driver.nvml.fake_mig_profiles import MigCatalogue
-    from driver.nvml.mig import GpuInstanceProfile
 
 _UUID_NAMESPACE = uuid.UUID("2b7a2c55-6f0e-5b57-8f4c-2a6a0b9f1d34")
 _MOST_COMPUTE_INSTANCES = 8

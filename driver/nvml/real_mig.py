@@ -13,21 +13,19 @@ from dataclasses import astuple
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
-from driver.nvml.mig import (
-    COMPUTE_PROFILE_COUNT,
-    GPU_PROFILE_COUNT,
+from driver.mig import (
     ComputeInstance,
     ComputeInstanceProfile,
     Engines,
     GpuInstance,
     GpuInstanceProfile,
-    MigActivation,
     MigDevice,
     MigProcess,
     Placement,
     profile_name,
 )
+from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
+from driver.nvml.mig import COMPUTE_PROFILE_COUNT, GPU_PROFILE_COUNT, MigActivation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.mig import Placement
 from driver.model import PciAddress
 from driver.nvml.fake_mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from driver.nvml.fake_state import Fault, GpuState, MachineState
-from driver.nvml.mig import Placement
 
 addresses = st.builds(
     PciAddress, st.integers(0, 0xFFFFFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7)

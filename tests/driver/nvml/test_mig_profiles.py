@@ -6,9 +6,9 @@ from dataclasses import astuple
 
 import pytest
 
+from driver.mig import partition_name, profile_name
 from driver.nvml.fake_mig_profiles import compute_placements, known_catalogues, load_catalogue
 from driver.nvml.fake_spec import known_machines, load_machine
-from driver.nvml.mig import partition_name, profile_name
 
 SEVEN_SLICES = {
     # id: (index, slices, most, starts, size, compute instances: slices -> most)

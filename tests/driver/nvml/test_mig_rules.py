@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.mig import Placement
 from driver.nvml.api import Code
 from driver.nvml.fake_mig_profiles import MigCatalogue, known_catalogues, load_catalogue
 from driver.nvml.fake_mig_state import (
@@ -18,7 +19,6 @@ from driver.nvml.fake_mig_state import (
     new_compute_instance,
     with_gpu_instance,
 )
-from driver.nvml.mig import Placement
 
 catalogues = st.sampled_from(known_catalogues()).map(load_catalogue)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from driver.mig import Placement
 from driver.nvml.api import Code, GpuLost, InstanceNotFound, NotSupported, NvmlCallFailed
 from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.mig import Placement
 from driver.nvml.real import RealDevice, RealNvml
 from tests.driver.nvml.c_library import CLibrary
 
