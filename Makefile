@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test check cluster-test bench fuzz proto go lock format clean
+.PHONY: help demo test check cluster-test bench bench-scheduler fuzz proto go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -43,6 +43,9 @@ bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.api_server
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
+
+bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way to offer GPUs (root)
+	$(BIN)/python -m bench.scheduler --kubernetes $(KUBERNETES)
 
 fuzz: $(STAMP) ## Compare random cases with Kubernetes' own answers: ORACLE=path [CASES=n] [SEED=n]
 	$(BIN)/python -m fuzz run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)

@@ -16,6 +16,9 @@ from driver.errors import DriverError
 from driver.log import Level, configure, get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.node_events import NodeEvents
     from driver.config import NodeConfig
     from driver.service import Service
 
@@ -44,8 +47,11 @@ def start(service: Service, options: Options) -> None:
     Raises ConfigError for a flag that cannot be used, and ApiError when the API server refuses.
     """
     # Imported here, so that --help and a usage error need none of it.
+    from controller.node_events import NodeEvents
     from controller.node_offers import CHECK_SECONDS, NodeOffers
-    from controller.plugin_watch import WORKERS, PluginWatch
+    from controller.plugin_serving import PluginServing
+    from controller.plugin_state import PluginState
+    from controller.plugin_watch import MOST_PLUGINS, PluginWatch
     from controller.publisher import Publisher
     from controller.slice_writer import SliceWriter
     from driver.inventory import Discovery
@@ -61,16 +67,21 @@ def start(service: Service, options: Options) -> None:
     metrics = Metrics()
     discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
-    events = EventRecorder(client, NAME, node)
+    recorder = EventRecorder(client, NAME, node)
+    events = NodeEvents(recorder, node)
     writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME)
     publisher = Publisher(client, writer, metrics, service.stop_event, node=node, driver=DRIVER_NAME)
+    offers = NodeOffers(discovery, _rules(options.config, events), metrics, events, publisher.offer)
+    streams = (
+        PluginServing(lambda serving: publisher.plugin_serves(serving > 0)).stream(),
+        PluginState(offers.plugin_tells).stream(),
+    )
     plugin = PluginWatch(
         options.plugin_data_dir,
-        service.pool("plugin-listen", WORKERS),
+        service.pool("plugin-listen", MOST_PLUGINS * len(streams)),
         service.stop_event,
-        lambda serving: publisher.plugin_serves(serving > 0),
+        streams,
     )
-    offers = NodeOffers(discovery, _config(options.config), metrics, publisher.offer)
     endpoint = serve(options.metrics_addr, metrics)
 
     if endpoint is not None:
@@ -88,17 +99,17 @@ def start(service: Service, options: Options) -> None:
         ),
     )
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
-    service.spawn("events", events.run, events.stop)
+    service.spawn("events", recorder.run, recorder.stop)
     service.spawn("publisher", publisher.run, publisher.stop)
 
 
-def _config(path: Path | None) -> NodeConfig | None:
-    """The rules of the node, none when no file is given; CEL is loaded only for them."""
+def _rules(path: Path | None, events: NodeEvents) -> Callable[[], NodeConfig | None]:
+    """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
     if path is None:
-        return None
-    from driver.config import load_config
+        return lambda: None
+    from controller.rules_file import RulesFile
 
-    return load_config(path)
+    return RulesFile(path, events).current
 
 
 @click.command(
@@ -124,7 +135,7 @@ def _config(path: Path | None) -> NodeConfig | None:
     "--config",
     type=click.Path(path_type=Path),
     show_envvar=True,
-    help="The node configuration; without it every GPU is offered as a whole.",
+    help="The node configuration, read anew when it changes; without it every GPU is offered as a whole.",
 )
 @click.option(
     "--driver-root",

@@ -1,32 +1,35 @@
-"""Knows whether the kubelet plugin of this node serves, from the health service on its sockets.
+"""Finds the kubelet plugins of this node by their sockets, and keeps streams open to each of them.
 
-Two plugins serve during a rolling update; one that serves is enough. A plugin that ends, or never was,
-does not serve.
+Two plugins serve during a rolling update. A stream that ends is opened again soon, except one that the
+plugin does not know: that waits for another plugin at the socket.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
 from driver.log import get_logger
 from driver.names import checked_socket_path, service_socket_name
-from proto import grpc_health_v1_pb2 as health
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
     from pathlib import Path
 
+Answer = TypeVar("Answer")
+
 _log = get_logger(__name__)
 
-WORKERS = 4
-"""One for each plugin that answers: the running one, in a rolling update the next, and two to spare."""
+MOST_PLUGINS = 4
+"""The running plugin, in a rolling update the next, and two to spare."""
 
-_METHOD = "/grpc.health.v1.Health/Watch"
+UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED.name
+
 _LOOK_SECONDS = 0.2
 """How often the folder is looked at for a new socket."""
 
@@ -38,12 +41,32 @@ _OPTIONS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Stream(Generic[Answer]):
+    """A call that a plugin answers again and again, and what to do with the answers.
+
+    ``method`` is the full name, ``request`` and the answers are bytes on the wire, ``read`` makes values
+    of them. ``heard`` is told each answer, ``ended`` the name of the status code at the end, both with
+    the plugin's socket and by a thread that listens. After ``UNIMPLEMENTED`` the plugin is not asked
+    again; ``ended`` is called once more, with ``NOT_FOUND``, when it is no longer there.
+    """
+
+    method: str
+    request: bytes
+    read: Callable[[bytes], Answer]
+    heard: Callable[[Path, Answer], None]
+    ended: Callable[[Path, str], None]
+
+
+_Key = tuple["Path", str]
+
+
 class PluginWatch:
     """Watches the sockets ``dra.sock`` and ``dra-*.sock`` in the plugin's folder.
 
-    ``run`` looks for sockets in the caller's thread; each plugin that answers is listened to by one of
-    the WORKERS of ``pool``. ``on_change`` is called there with the number of plugins that serve whenever it
-    has changed; it is 0 at first. Raises ConfigError when a socket in the folder would have too long a path.
+    ``run`` looks for sockets in the caller's thread; each stream to each plugin takes a worker of
+    ``pool``, which therefore needs MOST_PLUGINS for each of ``streams``. Raises ConfigError when a
+    socket in the folder would have too long a path.
     """
 
     def __init__(
@@ -51,80 +74,83 @@ class PluginWatch:
         folder: Path,
         pool: ThreadPoolExecutor,
         stop_event: threading.Event,
-        on_change: Callable[[int], None],
+        streams: Sequence[Stream[Any]],
     ) -> None:
         self._folder = folder.absolute()
         checked_socket_path(self._folder / service_socket_name())
         self._pool = pool
         self._stop_event = stop_event
-        self._on_change = on_change
+        self._streams = {stream.method: stream for stream in streams}
         self._lock = threading.Lock()
-        self._serving: set[Path] = set()
-        self._calls: dict[Path, grpc.Call] = {}
-        self._unheard: dict[Path, str] = {}
+        self._calls: dict[_Key, grpc.Call] = {}
+        self._codes: dict[_Key, str] = {}
 
     def run(self) -> None:
         """Watch until the stop event is set, then end all listening."""
-        listening: dict[Path, Future[float]] = {}
-        again_at: dict[Path, float] = {}
+        listening: dict[_Key, Future[float]] = {}
+        again_at: dict[_Key, float] = {}
+        unknown: dict[_Key, object] = {}
+        asked: dict[_Key, object] = {}
         while not self._stop_event.is_set():
-            for path in [path for path, future in listening.items() if future.done()]:
-                again_at[path] = listening.pop(path).result() + _AGAIN_SECONDS
-            for path in self._sockets():
-                if path not in listening and time.monotonic() >= again_at.get(path, 0.0):
-                    listening[path] = self._pool.submit(self._listen, path)
+            for key in [key for key, future in listening.items() if future.done()]:
+                again_at[key] = listening.pop(key).result() + _AGAIN_SECONDS
+                if self._codes.get(key) == UNIMPLEMENTED:
+                    unknown[key] = asked[key]
+            sockets = self._sockets()
+            for key in [key for key, socket in unknown.items() if sockets.get(key[0]) != socket]:
+                del unknown[key]
+                self._streams[key[1]].ended(key[0], grpc.StatusCode.NOT_FOUND.name)
+            for key in [(path, method) for path in sockets for method in self._streams]:
+                due = time.monotonic() >= again_at.get(key, 0.0)
+                if key not in listening and key not in unknown and due:
+                    asked[key] = sockets[key[0]]
+                    listening[key] = self._pool.submit(self._listen, *key)
             self._stop_event.wait(_LOOK_SECONDS)
         with self._lock:
             calls = list(self._calls.values())
         for call in calls:
             call.cancel()
 
-    def _sockets(self) -> list[Path]:
+    def _sockets(self) -> dict[Path, object]:
+        """The sockets that are there, each with what tells it from a later one at the same path."""
+        found: dict[Path, object] = {}
         try:
-            return [path for path in self._folder.glob("dra*.sock") if path.is_socket()]
+            for path in self._folder.glob("dra*.sock"):
+                if path.is_socket():
+                    stat = path.lstat()
+                    found[path] = stat.st_ino, stat.st_ctime_ns
         except OSError:
-            return []  # the plugin has not made its folder yet, or not opened it to us
+            return found  # the plugin has not made its folder yet, not opened it to us, or just ended
+        return found
 
-    def _listen(self, path: Path) -> float:
+    def _listen(self, path: Path, method: str) -> float:
         """Take in what the plugin tells until it ends; when that was, in time.monotonic()."""
-        code = "OK"
+        stream, code = self._streams[method], "OK"
         try:
             with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
-                watch = channel.unary_stream(
-                    _METHOD,
-                    request_serializer=health.HealthCheckRequest.SerializeToString,
-                    response_deserializer=health.HealthCheckResponse.FromString,
+                ask: grpc.UnaryStreamMultiCallable[bytes, Any] = channel.unary_stream(
+                    method, response_deserializer=stream.read
                 )
-                call = watch(health.HealthCheckRequest(service=""))
-                self._began(path, call)
+                call = ask(stream.request)
+                self._began((path, method), call)
                 for answer in call:
-                    self._heard(path, serving=answer.status == health.HealthCheckResponse.SERVING)
+                    self._codes.pop((path, method), None)
+                    stream.heard(path, answer)
         except grpc.RpcError as error:
             code = error.code().name
-        self._ended(path, code)
+        stream.ended(path, code)
+        self._ended((path, method), code)
         return time.monotonic()
 
-    def _began(self, path: Path, call: grpc.Call) -> None:
+    def _began(self, key: _Key, call: grpc.Call) -> None:
         with self._lock:
-            self._calls[path] = call
+            self._calls[key] = call
         if self._stop_event.is_set():
             call.cancel()
 
-    def _ended(self, path: Path, code: str) -> None:
-        self._heard(path, serving=False)
+    def _ended(self, key: _Key, code: str) -> None:
         with self._lock:
-            self._calls.pop(path, None)
-        if code != self._unheard.get(path) and not self._stop_event.is_set():
-            _log.info("kubelet plugin not heard", socket=str(path), code=code)
-        self._unheard[path] = code
-
-    def _heard(self, path: Path, *, serving: bool) -> None:
-        with self._lock:
-            before = len(self._serving)
-            if serving:
-                self._serving.add(path)
-                self._unheard.pop(path, None)
-            else:
-                self._serving.discard(path)
-            if len(self._serving) != before:
-                self._on_change(len(self._serving))
+            self._calls.pop(key, None)
+        if code != self._codes.get(key) and not self._stop_event.is_set():
+            _log.info("kubelet plugin not heard", socket=str(key[0]), call=key[1], code=code)
+        self._codes[key] = code

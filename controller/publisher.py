@@ -11,6 +11,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from controller.allocations import allocated_devices
+from controller.changeover import SETTLE_SECONDS, Changeover
+from controller.counterless import COUNTER_FIELDS, without_counters
 from controller.overlay import Overlay
 from controller.plan import plan_sync
 from driver.errors import DriverError
@@ -22,15 +25,15 @@ from driver.names import pool_name
 from driver.slices import lay_out
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
-    from controller.plan import SyncPlan
+    from controller.plan import Object, SyncPlan
     from controller.slice_writer import SliceWriter
     from driver.errors import ApiError
     from driver.kube.client import KubeClient
     from driver.metrics import Metrics
-    from driver.model import Device
-    from driver.slices import Spec
+    from driver.offers import Offers
+    from driver.slices import Layout
 
 _log = get_logger(__name__)
 
@@ -46,7 +49,7 @@ _RESYNC_SECONDS = 60.0
 
 
 class Publisher:
-    """Publishes the devices that were offered last, for the pool of one node.
+    """Publishes what was offered last, for the pool of one node.
 
     ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's
     thread until ``stop``. All slices of the driver for the node count as this pool's, so that those of
@@ -62,10 +65,17 @@ class Publisher:
         *,
         node: str,
         driver: str,
+        settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self._writer = writer
         self._metrics = metrics
         self._node, self._driver = node, driver
+        self._pool = pool_name(node, driver)
+        self._changeover = Changeover(
+            self._pool,
+            lambda: allocated_devices(client, driver=driver, pool=self._pool),
+            settle_seconds,
+        )
         self.reflector = Reflector(
             client,
             Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}),
@@ -80,22 +90,21 @@ class Publisher:
         self._debounce_seconds = DEBOUNCE_SECONDS
         self._wrote_at = float("-inf")
         self._changed = threading.Condition()
-        self._specs: tuple[Spec, ...] | None = None
+        self._wanted: tuple[Offers, frozenset[str]] | None = None
         self._serving = False
         self._stopped = False
         self._due = 0.0
         self._not_before = 0.0
 
-    def offer(self, devices: Sequence[Device]) -> None:
-        """Publish these devices from now on; those that break a limit of the API are left out and told."""
-        layout = lay_out(
-            devices, pool=pool_name(self._node, self._driver), node=self._node, driver=self._driver
-        )
-        for rejected in layout.rejected:
-            self._writer.tell_rejected(rejected)
+    def offer(self, offers: Offers, held: frozenset[str] = frozenset()) -> None:
+        """Publish this from now on; devices that break a limit of the API are left out and told.
+
+        ``held`` are the names of the devices that claims hold on this node, offered or not. Where devices
+        that are published go away, it may take until no claim has them any more.
+        """
         with self._changed:
-            if layout.specs != self._specs:
-                self._specs = layout.specs
+            if (offers, held) != self._wanted:
+                self._wanted = (offers, held)
                 self._wake(0.0)
 
     def plugin_serves(self, serving: bool) -> None:
@@ -114,9 +123,9 @@ class Publisher:
 
     def run(self) -> None:
         """Sync whenever something has changed, until ``stop``."""
-        while (specs := self._next()) is not None:
+        while (wanted := self._next()) is not None:
             try:
-                self._sync(specs)
+                self._sync(*wanted)
                 self._backoff.reset()
             except DriverError as error:
                 wait_seconds = self._backoff.next_seconds(error)
@@ -145,28 +154,50 @@ class Publisher:
         self._due = min(self._due, time.monotonic() + seconds)
         self._changed.notify_all()
 
-    def _next(self) -> tuple[Spec, ...] | None:
+    def _next(self) -> tuple[Offers, frozenset[str]] | None:
         """Wait for the next sync; what it has to publish, or None when stopped."""
         with self._changed:
             while not self._stopped:
-                if not self._serving or self._specs is None or not self.reflector.synced.is_set():
+                if not self._serving or self._wanted is None or not self.reflector.synced.is_set():
                     self._changed.wait()
                     continue
                 now = time.monotonic()
                 wait_seconds = max(self._due, self._not_before) - now
                 if wait_seconds <= 0:
                     self._due = now + _RESYNC_SECONDS
-                    return self._specs
+                    return self._wanted
                 self._changed.wait(wait_seconds)
         return None
 
-    def _sync(self, specs: tuple[Spec, ...]) -> None:
-        plan = plan_sync(specs, self._overlay.objects(), self._writer.same)
+    def _sync(self, wanted: Offers, held: frozenset[str]) -> None:
+        stored = self._overlay.objects()
+        if not self._writer.dropped.isdisjoint(COUNTER_FIELDS):
+            wanted = without_counters(wanted)
+        offers, again_in_seconds = self._changeover.next_offers(
+            wanted, held, stored, taints_stored="taints" not in self._writer.dropped
+        )
+        layout = self._layout(offers)
+        plan = plan_sync(layout.specs, stored, self._writer.same)
         if not plan.empty:
             with self._metrics.operation("publish"):
                 self._write(plan)
-        self._metrics.published_slices.set(len(specs))
-        self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in specs))
+        self._metrics.published_slices.set(len(layout.specs))
+        self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in layout.specs))
+        if again_in_seconds is not None:
+            with self._changed:
+                self._wake(again_in_seconds)
+
+    def _layout(self, offers: Offers) -> Layout:
+        layout = lay_out(
+            offers.devices,
+            counter_sets=offers.counter_sets,
+            pool=self._pool,
+            node=self._node,
+            driver=self._driver,
+        )
+        for rejected in layout.rejected:
+            self._writer.tell_rejected(rejected)
+        return layout
 
     def _write(self, plan: SyncPlan) -> None:
         self._wrote_at = time.monotonic()
@@ -174,14 +205,26 @@ class Publisher:
         for item in plan.deletes:
             self._writer.delete(item)
             self._overlay.deleted(item)
-        for update in plan.updates:
-            self._overlay.wrote(self._writer.update(update))
-        owner = self._writer.owner() if plan.creates else {}
-        for create in plan.creates:
-            self._overlay.wrote(self._writer.create(create, owner))
+        dropped = self._writer.dropped
+        for answer in self._writes(plan):
+            self._overlay.wrote(answer)
+            if not (self._writer.dropped - dropped).isdisjoint(COUNTER_FIELDS):
+                # Not one slice more: without their counters the scheduler would hand out the same
+                # hardware twice. The next sync offers what needs none.
+                with self._changed:
+                    self._wake(0.0)
+                return
         _log.info(
             "slices published",
             deleted=len(plan.deletes),
             updated=len(plan.updates),
             created=len(plan.creates),
         )
+
+    def _writes(self, plan: SyncPlan) -> Iterator[Object]:
+        """Update and create, one slice at each step; the server's answers."""
+        for update in plan.updates:
+            yield self._writer.update(update)
+        owner = self._writer.owner() if plan.creates else {}
+        for create in plan.creates:
+            yield self._writer.create(create, owner)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from controller.plan import generate_name
 from driver.errors import ConfigError
 from driver.kube.errors import NotFound
-from driver.kube.events import Reference
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
 from driver.log import get_logger
 from driver.slices import canonical_devices, same_spec
@@ -15,9 +14,9 @@ from driver.slices import canonical_devices, same_spec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.node_events import NodeEvents
     from controller.plan import Create, Update
     from driver.kube.client import KubeClient
-    from driver.kube.events import EventRecorder
     from driver.metrics import Metrics
     from driver.slices import Rejected
 
@@ -28,22 +27,23 @@ _log = get_logger(__name__)
 _GATES = {
     "taints": "DRADeviceTaints",
     "consumesCounters": "DRAPartitionableDevices",
+    "sharedCounters": "DRAPartitionableDevices",
     "allowMultipleAllocations": "DRAConsumableCapacity",
     "bindingConditions": "DRADeviceBindingConditions",
 }
-"""The feature gates of the API server without which it drops a field of a device."""
+"""The feature gates of the API server without which it drops a field of a slice or of its devices."""
 
 
 class SliceWriter:
     """Creates, updates and deletes slices of one node and tells people what is wrong with them.
 
     A server drops fields of disabled feature gates silently. What it stored instead is remembered for
-    each index and then counts as right, so that the same write is not repeated for ever. All methods
-    raise ApiError. Used by one thread, except ``tell_rejected``.
+    each index and then counts as right, so that the same write is not repeated for ever; ``dropped``
+    names all fields that were lost so. All methods raise ApiError. Used by one thread.
     """
 
     def __init__(
-        self, client: KubeClient, events: EventRecorder, metrics: Metrics, *, node: str, driver: str
+        self, client: KubeClient, events: NodeEvents, metrics: Metrics, *, node: str, driver: str
     ) -> None:
         self._client = client
         self._events = events
@@ -51,7 +51,7 @@ class SliceWriter:
         self._node, self._driver = node, driver
         self._accepted: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
         self._told: set[str] = set()
-        self._node_uid = ""
+        self.dropped: frozenset[str] = frozenset()
 
     def owner(self) -> Object:
         """The reference to the Node that owns the slices, read afresh: a node may come back with another UID.
@@ -65,12 +65,12 @@ class SliceWriter:
                 f"there is no node {self._node!r} in the cluster",
                 "give --node-name the name that kubectl get nodes shows",
             ) from error
-        self._node_uid = node["metadata"]["uid"]
+        self._events.uid = node["metadata"]["uid"]
         return {
             "apiVersion": "v1",
             "kind": "Node",
             "name": self._node,
-            "uid": self._node_uid,
+            "uid": self._events.uid,
             "controller": True,
         }
 
@@ -132,12 +132,13 @@ class SliceWriter:
             return
         self._accepted[index] = (sent, stored["spec"])
         fields = sorted(_missing_fields(sent, stored["spec"]))
+        self.dropped |= _absent_fields(fields, stored["spec"])
         gates = sorted({_GATES[field] for field in fields if field in _GATES})
         dropped = ", ".join(fields) or "something"
         way_out = f": enable the feature gate {', '.join(gates)} of the API server" if gates else ""
         self._tell(
             "SliceFieldsDropped",
-            f"the API server stored slice {index} of this node without {dropped} of its devices{way_out}",
+            f"the API server stored slice {index} of this node without its {dropped}{way_out}",
         )
 
     def _tell(self, reason: str, message: str) -> None:
@@ -146,16 +147,25 @@ class SliceWriter:
             return
         self._told.add(message)
         _log.warning("slice problem", reason=reason, problem=message)
-        node = Reference("v1", "Node", self._node, self._node_uid)
-        self._events.post(node, "Warning", reason, message)
+        self._events.post("Warning", reason, message)
 
 
 def _missing_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[str]:
-    """The fields of devices that were sent and are not stored as they were."""
+    """The fields of the slice, and of its devices, that were sent and are not stored as they were."""
+    counters = (
+        {"sharedCounters"} if sent.get("sharedCounters") and not stored.get("sharedCounters") else set()
+    )
     kept = {device.get("name"): device for device in canonical_devices(stored)}
-    return {
+    return counters | {
         field
         for device in canonical_devices(sent)
         for field, value in device.items()
         if kept.get(device.get("name"), {}).get(field) != value
     }
+
+
+def _absent_fields(fields: list[str], stored: Mapping[str, Any]) -> frozenset[str]:
+    """Those of the fields that nothing of the slice has: others may only be written in another way."""
+    there = {field for device in stored.get("devices") or [] for field, value in device.items() if value}
+    there.update(field for field, value in stored.items() if value)
+    return frozenset(fields) - there

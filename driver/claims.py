@@ -36,11 +36,14 @@ class AllocatedDevice:
 
 @dataclass(frozen=True, slots=True)
 class ClaimConfig:
-    """An opaque configuration for our driver; ``requests`` empty means every request."""
+    """An opaque configuration for our driver; ``requests`` empty means every request.
+
+    Nobody has looked at ``parameters`` yet, which may be any JSON.
+    """
 
     source: str
     requests: tuple[str, ...]
-    parameters: Mapping[str, Any]
+    parameters: Any
 
     def applies_to(self, device: AllocatedDevice) -> bool:
         """A name matches the request itself and, where it names no subrequest, all of its subrequests."""

@@ -1,28 +1,33 @@
-"""The node configuration: which of a node's GPUs are offered, as rules that an admin writes in YAML.
+"""The node configuration: in which forms a node's GPUs are offered, as rules that an admin writes in YAML.
 
     version: v1
     rules:
       - when: gpu.pciBusID == "0000:8a:00.0"
         offer: hidden
+      - when: gpu.migCapable
+        mig: {layout: all-balanced}
 
 ``when`` is a CEL expression over ``gpu``; a rule without it matches every GPU. The first rule that
-matches decides; a GPU that no rule matches is offered whole.
+matches decides; a GPU that no rule matches is offered whole, or as the partitions that an admin made.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
 
 import yaml
 
 from driver.cel.predicate import compile_predicate, holds
 from driver.errors import ConfigError
+from driver.gpu_offer import Form, GpuOffer, MigOffer
+from driver.mig_field import read_mig
 from driver.model import Gpu
 
-Offer = Literal["whole", "hidden"]
-_OFFERS: tuple[Offer, ...] = ("whole", "hidden")
+__all__ = ["Form", "GpuOffer", "MigOffer", "NodeConfig", "Rule", "load_config", "parse_config", "selectable"]
+
+_FORMS: tuple[Form, ...] = ("whole", "partitions", "hidden")
 _EXPLAINED = "see docs/node-configuration.md"
 
 
@@ -31,7 +36,8 @@ class Rule:
     """What is offered of the GPUs for which ``when`` holds; None holds for all."""
 
     when: str | None
-    offer: Offer
+    form: Form = "whole"
+    mig: MigOffer = field(default_factory=MigOffer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class NodeConfig:
 
     rules: tuple[Rule, ...] = ()
 
-    def offer_of(self, gpu: Gpu) -> Offer:
+    def offer_of(self, gpu: Gpu) -> GpuOffer:
         """What is offered of this GPU.
 
         Raises ConfigError when a rule that decides cannot be evaluated for it.
@@ -48,8 +54,8 @@ class NodeConfig:
         values = selectable(gpu)
         for rule in self.rules:
             if rule.when is None or holds(rule.when, "gpu", values):
-                return rule.offer
-        return "whole"
+                return GpuOffer(rule.form, rule.mig)
+        return GpuOffer()
 
 
 def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
@@ -91,17 +97,27 @@ def load_config(path: Path) -> NodeConfig:
     Raises ConfigError with every error in it, each with the path of its field.
     """
     try:
-        document = yaml.load(path.read_bytes(), _StrictLoader)  # noqa: S506 - a SafeLoader, only stricter
+        text = path.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"the node configuration {path} cannot be read: {error.strerror}", "check --config"
         ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the node configuration {path} is no YAML: {error}", _EXPLAINED) from error
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str | bytes, name: str) -> NodeConfig:
+    """Read and check the text of a node configuration; ``name`` stands for it in errors.
+
+    Raises ConfigError as ``load_config`` does.
+    """
+    try:
+        document = yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader, only stricter
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the node configuration {name} is no YAML: {error}", _EXPLAINED) from error
     errors: list[str] = []
     rules = _document(document, errors)
     if errors:
-        raise ConfigError(f"the node configuration {path} is wrong: " + "; ".join(errors), _EXPLAINED)
+        raise ConfigError(f"the node configuration {name} is wrong: " + "; ".join(errors), _EXPLAINED)
     return NodeConfig(rules)
 
 
@@ -121,20 +137,39 @@ def _document(document: Any, errors: list[str]) -> tuple[Rule, ...]:
 
 def _rule(rule: Any, path: str, errors: list[str]) -> Rule:
     if not isinstance(rule, dict):
-        errors.append(f"{path}: must be a mapping with offer and, perhaps, when")
+        errors.append(f"{path}: must be a mapping with offer or mig and, perhaps, when")
         return Rule(None, "hidden")
-    _unknown(rule, {"when", "offer"}, f"{path}.", errors)
-    when, offer = rule.get("when"), rule.get("offer")
-    if when is not None:
-        try:
-            if not isinstance(when, str):
-                raise ConfigError("must be a CEL expression in quotes")
-            compile_predicate(when)
-        except ConfigError as error:
-            errors.append(f"{path}.when: {error.what}")
-    if offer not in _OFFERS:
-        errors.append(f"{path}.offer: must be one of {', '.join(_OFFERS)}")
-    return Rule(when, offer if offer in _OFFERS else "hidden")
+    _unknown(rule, {"when", "offer", "mig"}, f"{path}.", errors)
+    if not {"offer", "mig"} & rule.keys():
+        errors.append(f"{path}: must say offer or mig")
+    mig = read_mig(rule["mig"], f"{path}.mig", errors) if "mig" in rule else MigOffer()
+    return Rule(_when(rule.get("when"), path, errors), _form(rule, mig, path, errors), mig)
+
+
+def _when(when: Any, path: str, errors: list[str]) -> str | None:
+    if when is None:
+        return None
+    try:
+        if not isinstance(when, str):
+            raise ConfigError("must be a CEL expression in quotes")
+        compile_predicate(when)
+    except ConfigError as error:
+        errors.append(f"{path}.when: {error.what}")
+    return str(when)
+
+
+def _form(rule: dict[Any, Any], mig: MigOffer, path: str, errors: list[str]) -> Form:
+    """The form that a rule says, or that its ``mig`` implies."""
+    implied: Form = "partitions" if mig.mode == "layout" else "whole"
+    form = rule.get("offer", implied)
+    if form not in _FORMS:
+        errors.append(f"{path}.offer: must be one of {', '.join(_FORMS)}")
+        return implied
+    if form == "whole" and mig.mode == "layout":
+        errors.append(f"{path}.offer: must not be whole beside a layout, which offers partitions only")
+    if form == "partitions" and mig.mode == "off":
+        errors.append(f"{path}.offer: must not be partitions where mig is off")
+    return cast("Form", form)
 
 
 def _unknown(mapping: dict[Any, Any], known: set[str], path: str, errors: list[str]) -> None:

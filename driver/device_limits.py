@@ -1,4 +1,4 @@
-"""Finds what the API server would refuse in a device of a ResourceSlice, before it is asked.
+"""Finds what the API server would refuse in a device or counter set of a ResourceSlice, before it is asked.
 
 The limits are those of resource.k8s.io/v1 (pkg/apis/resource/validation in Kubernetes 1.34 to 1.37).
 """
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from driver.model import Taint, Version
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
-    from driver.model import AttributeValue, Device
+    from driver.model import AttributeValue, CounterSet, Device
 
 MAX_ATTRIBUTES_AND_CAPACITIES = 32
 MAX_VALUE_BYTES = 64
 MAX_TAINTS = 16
+MAX_COUNTERS = 32
 
 _MAX_LABEL = 63
 _MAX_DOMAIN = 63
@@ -66,6 +67,42 @@ def _faults(device: Device, driver: str) -> Iterator[str]:
         yield f"{len(device.taints)} taints are more than {MAX_TAINTS}"
     for taint in device.taints:
         yield from _taint_faults(taint)
+
+
+def counter_set_faults(counter_set: CounterSet) -> tuple[str, ...]:
+    """Why the API server would refuse the counter set; empty when it would not."""
+    name = counter_set.name
+    wrong = () if is_dns_label(name) else (f"counter set name {name!r} is no DNS label",)
+    return (*wrong, *_counter_faults(f"counter set {name!r}", counter_set.counters))
+
+
+def consumption_faults(device: Device, counter_sets: Mapping[str, CounterSet]) -> tuple[str, ...]:
+    """Why the device's consumption of counters cannot stand; empty when it can.
+
+    ``counter_sets`` are those of the pool by name. The API server stores a device that consumes what is
+    not there, but then the scheduler refuses the whole pool.
+    """
+    if not device.counter_set:
+        return ("counters are consumed from no counter set",) if device.consumes else ()
+    found = counter_sets.get(device.counter_set)
+    if found is None:
+        return (f"counter set {device.counter_set!r} is not there",)
+    unknown = (
+        f"counter {name!r} is not in counter set {found.name!r}"
+        for name in device.consumes
+        if name not in found.counters
+    )
+    return (*_counter_faults("consumption", device.consumes), *unknown)
+
+
+def _counter_faults(where: str, counters: Mapping[str, int]) -> Iterator[str]:
+    if not 1 <= len(counters) <= MAX_COUNTERS:
+        yield f"{where}: {len(counters)} counters are not 1 to {MAX_COUNTERS}"
+    for name, amount in counters.items():
+        if not is_dns_label(name):
+            yield f"{where}: counter name {name!r} is no DNS label"
+        if amount not in _INT64:
+            yield f"{where}: counter {name!r} is outside of 64 bits"
 
 
 def _name_faults(kind: str, names: Collection[str], driver: str) -> Iterator[str]:

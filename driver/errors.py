@@ -7,7 +7,9 @@
     ├── ClaimError
     │   ├── ClaimRefused       permanent   the claim can never be prepared as it stands
     │   └── ClaimBlocked       retryable   something that passes stands in the way
-    │       └── DeviceHeld     retryable   another claim still holds the device
+    │       ├── DeviceHeld     retryable   another claim still holds the device
+    │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.gpu_instances)
+    │       └── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
     ├── HardwareChanged        permanent   the device is not the one that was published
     ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing
     └── StorageError           retryable   the journal or a CDI spec could not be written or read

@@ -92,7 +92,6 @@ class GpuWalk:
         capability = self._ask(watch, "compute_capability", device.compute_capability)
         links = self._ask(watch, "nvlinks", device.nvlinks) or ()
         virtualization = _virtualization(self._ask(watch, "virtualization", device.virtualization))
-        architecture = self._ask(watch, "architecture", device.architecture)
         mode = self._mig_mode(device, watch)
         return Gpu(
             pci=gpu.pci,
@@ -101,7 +100,7 @@ class GpuWalk:
             index=gpu.index,
             product_name=name,
             brand=self._ask(watch, "brand", device.brand),
-            architecture=architecture,
+            architecture=self._ask(watch, "architecture", device.architecture),
             cuda_compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
             memory_bytes=self._ask(watch, "memory_bytes", device.memory_bytes),
             addressing_mode=self._ask(watch, "addressing_mode", device.addressing_mode),
@@ -109,7 +108,7 @@ class GpuWalk:
             pcie_root=sysfs.pcie_root(self._sysfs_root, gpu.pci) if gpu.pci in self._present else None,
             mig_capable=mode if isinstance(mode, bool) else None if mode is None else True,
             mig_enabled=mode if isinstance(mode, bool) else None if mode is None else mode.enabled,
-            mig=self._mig(device, watch, mode, architecture, virtualization),
+            mig=self._mig(device, watch, mode, virtualization),
             virtualization=virtualization,
             vgpu_profile=_vgpu_profile(name) if virtualization == "vgpu" else None,
             fabric_clique=_clique(self._ask(watch, "fabric", device.fabric)),
@@ -146,14 +145,13 @@ class GpuWalk:
         device: NvmlDevice,
         watch: Watch,
         mode: MigMode | Literal[False] | None,
-        architecture: str | None,
         virtualization: str | None,
     ) -> GpuMig | None:
         """Profiles and instances of a GPU with MIG that this machine may cut: a vGPU guest may not."""
         if not mode or virtualization == "vgpu":
             return None
         try:
-            return walk_mig(device, watch, mode, architecture)
+            return walk_mig(device, watch, mode)
         except (GpuLost, SessionLost, DriverNotLoaded):
             raise
         except NvmlError as error:

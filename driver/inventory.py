@@ -10,7 +10,7 @@ from driver import pci as sysfs
 from driver.errors import NvmlError
 from driver.gpu_walk import GpuWalk
 from driver.model import Gpu, Inventory, PciAddress, Problem
-from driver.nvml.api import DriverNotLoaded, NvmlTimeout, SessionLost
+from driver.nvml.api import DriverNotLoaded, NotSupported, NvmlTimeout, SessionLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -27,10 +27,11 @@ NVIDIA_KERNEL_DRIVER = "nvidia"
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Which board sits at a PCI address now, and the N of its /dev/nvidiaN."""
+    """Which board sits at a PCI address now, the N of its /dev/nvidiaN, and whether its MIG mode is on."""
 
     uuid: str
     minor: int
+    mig_enabled: bool = False
 
 
 class Discovery:
@@ -63,7 +64,11 @@ class Discovery:
         """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
 
         def job(device: NvmlDevice, watch: Watch) -> GpuIdentity:
-            return GpuIdentity(watch("uuid", device.uuid), watch("minor", device.minor))
+            uuid, minor = watch("uuid", device.uuid), watch("minor", device.minor)
+            try:
+                return GpuIdentity(uuid, minor, watch("mig_mode", device.mig_mode).enabled)
+            except NotSupported:
+                return GpuIdentity(uuid, minor)
 
         return self.on_gpu(pci, job)
 

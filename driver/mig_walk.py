@@ -19,7 +19,7 @@ _NEEDS_RESET = "Ampere"
 """The one architecture with MIG whose mode changes with a reset only (MIG user guide)."""
 
 
-def walk_mig(device: NvmlDevice, watch: Watch, mode: MigMode, architecture: str | None) -> GpuMig:
+def walk_mig(device: NvmlDevice, watch: Watch, mode: MigMode) -> GpuMig:
     """What MIG is on a GPU whose mode was just read; raises NvmlError.
 
     An instance that is destroyed while this looks is left out.
@@ -34,7 +34,7 @@ def walk_mig(device: NvmlDevice, watch: Watch, mode: MigMode, architecture: str 
         )
         for profile in watch("gpu_instance_profiles", device.gpu_instance_profiles)
     )
-    without_reset = _without_reset(device, watch, architecture)
+    without_reset = changes_without_reset(device, watch)
     if not mode.enabled:
         return GpuMig(enabled=False, pending=mode.pending, without_reset=without_reset, profiles=profiles)
     instances = watch("gpu_instances", device.gpu_instances)
@@ -56,12 +56,16 @@ def walk_mig(device: NvmlDevice, watch: Watch, mode: MigMode, architecture: str 
     )
 
 
-def _without_reset(device: NvmlDevice, watch: Watch, architecture: str | None) -> bool:
+def changes_without_reset(device: NvmlDevice, watch: Watch) -> bool:
+    """Whether MIG mode changes without a reset; not where neither the driver nor the architecture tells."""
     try:
         return watch("mig_without_reset", device.mig_without_reset)
     except NotSupported:
-        # Old drivers do not tell; without the architecture nothing is promised.
-        return architecture is not None and architecture != _NEEDS_RESET
+        pass  # an old driver; the architecture tells as well
+    try:
+        return watch("architecture", device.architecture) not in (None, _NEEDS_RESET)
+    except NotSupported:
+        return False
 
 
 def _inside(

@@ -1,7 +1,8 @@
-"""Decodes the opaque configuration of claims and classes strictly: resource.nvidia.com/v1beta1, GpuConfig.
+"""Decodes the opaque configuration of claims and classes strictly: resource.nvidia.com/v1beta1.
 
-The kind, its fields and its defaults are those of NVIDIA's own driver, so that manifests written for
-it work. All errors of one document are reported together, each with the path of its field.
+GpuConfig is for whole GPUs, MigDeviceConfig for partitions. The kinds, fields and defaults are those of
+NVIDIA's own driver, so that manifests written for it work. All errors of one document are reported
+together, each with the path of its field.
 """
 
 from __future__ import annotations
@@ -35,6 +36,17 @@ class GpuConfig:
 
     strategy: Literal["TimeSlicing", "MPS"] | None = None
     interval: str = "Default"
+    mps: MpsSettings = MpsSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class MigDeviceConfig:
+    """How a partition is to be used. ``strategy`` None means by one claim alone.
+
+    TimeSlicing is accepted and asks for nothing: a partition has no interval that could be set.
+    """
+
+    strategy: Literal["TimeSlicing", "MPS"] | None = None
     mps: MpsSettings = MpsSettings()
 
 
@@ -77,26 +89,51 @@ def decode_gpu_config(parameters: Mapping[str, Any]) -> GpuConfig:
 
     Raises ClaimRefused that lists every error with its field path.
     """
-    errors: list[str] = []
-    fields = _Fields(parameters, "", errors)
+    fields = _document(parameters, "GpuConfig", "a whole GPU")
+    config = _gpu_sharing(fields.nested("sharing"))
+    _end(fields)
+    return config
+
+
+def decode_mig_config(parameters: Mapping[str, Any]) -> MigDeviceConfig:
+    """Decode one opaque document that applies to a partition.
+
+    Raises ClaimRefused that lists every error with its field path.
+    """
+    fields = _document(parameters, "MigDeviceConfig", "a MIG partition")
+    sharing = fields.nested("sharing")
+    config = MigDeviceConfig()
+    if sharing.values:
+        config = MigDeviceConfig(_strategy(sharing), _mps(sharing.nested("mpsConfig")))
+        sharing.end()
+    _end(fields)
+    return config
+
+
+def _document(parameters: Mapping[str, Any], wanted: str, device: str) -> _Fields:
+    """The fields of a document of the wanted kind, its head taken off; raises ClaimRefused for another."""
+    fields = _Fields(parameters, "", [])
     if fields.choice("apiVersion", (API_VERSION,)) is None:
         _missing(fields, "apiVersion", API_VERSION)
     kind = fields.choice("kind", _KINDS)
     if kind is None:
-        _missing(fields, "kind", "GpuConfig")
-    elif kind != "GpuConfig":
+        _missing(fields, "kind", wanted)
+    elif kind != wanted:
         raise ClaimRefused(
-            f"the opaque configuration is a {kind}, but the device it applies to is a whole GPU",
-            "use kind GpuConfig, or name the requests that it is meant for",
+            f"the opaque configuration is a {kind}, but the device it applies to is {device}",
+            f"use kind {wanted}, or name the `requests` that it is meant for",
         )
-    config = _sharing(fields.nested("sharing"))
+    return fields
+
+
+def _end(fields: _Fields) -> None:
+    """Raise ClaimRefused when anything in the document was wrong."""
     fields.end()
-    if errors:
+    if fields.errors:
         raise ClaimRefused(
-            "the opaque configuration is malformed: " + "; ".join(errors),
+            "the opaque configuration is malformed: " + "; ".join(fields.errors),
             "correct the claim or the DeviceClass that carries it, then create the claim anew",
         )
-    return config
 
 
 def _missing(fields: _Fields, name: str, wanted: str) -> None:
@@ -104,14 +141,10 @@ def _missing(fields: _Fields, name: str, wanted: str) -> None:
         fields.wrong(name, f"is required and must be {wanted}")
 
 
-def _sharing(fields: _Fields) -> GpuConfig:
+def _gpu_sharing(fields: _Fields) -> GpuConfig:
     if not fields.values:
         return GpuConfig()
-    strategy = fields.choice("strategy", ("TimeSlicing", "MPS"))
-    if strategy is None:
-        _missing(fields, "strategy", "TimeSlicing or MPS")
-    if strategy != "MPS" and "mpsConfig" in fields.values:
-        fields.wrong("mpsConfig", "goes with strategy MPS only")
+    strategy = _strategy(fields)
     if strategy != "TimeSlicing" and "timeSlicingConfig" in fields.values:
         fields.wrong("timeSlicingConfig", "goes with strategy TimeSlicing only")
     slicing = fields.nested("timeSlicingConfig")
@@ -119,12 +152,19 @@ def _sharing(fields: _Fields) -> GpuConfig:
     slicing.end()
     mps = _mps(fields.nested("mpsConfig"))
     fields.end()
-    chosen: Literal["TimeSlicing", "MPS"] | None = None
-    if strategy == "TimeSlicing":
-        chosen = "TimeSlicing"
-    elif strategy == "MPS":
-        chosen = "MPS"
-    return GpuConfig(chosen, interval, mps)
+    return GpuConfig(strategy, interval, mps)
+
+
+def _strategy(fields: _Fields) -> Literal["TimeSlicing", "MPS"] | None:
+    """The strategy of a sharing object, which has to go with its mpsConfig."""
+    strategy = fields.choice("strategy", ("TimeSlicing", "MPS"))
+    if strategy is None:
+        _missing(fields, "strategy", "TimeSlicing or MPS")
+    if strategy != "MPS" and "mpsConfig" in fields.values:
+        fields.wrong("mpsConfig", "goes with strategy MPS only")
+    if strategy == "MPS":
+        return "MPS"
+    return "TimeSlicing" if strategy == "TimeSlicing" else None
 
 
 def _mps(fields: _Fields) -> MpsSettings:

@@ -7,24 +7,32 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from driver.device_limits import device_faults, is_pool_name
+from driver.device_limits import consumption_faults, counter_set_faults, device_faults, is_pool_name
 from driver.errors import ConfigError
-from driver.model import Version
-from driver.names import DRIVER_NAME
+from driver.gpu_counters import MEMORY_SLICE
+from driver.mig import Placement
+from driver.model import CounterSet, Device, Taint, Version
+from driver.names import DRIVER_NAME, parse_device_name, parse_gpu_device_name
 from driver.quantity import format_bytes, parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from driver.model import AttributeValue, Device, Taint
+    from driver.model import AttributeValue
 
 Spec = dict[str, Any]
+
+_Item = TypeVar("_Item")
 
 DEVICES_PER_SLICE = 64
 """The limit for a slice with a tainted device (it is 128 without): a taint may come at any time, and
 must not move devices from slice to slice."""
+
+COUNTER_SETS_PER_SLICE = 8
+
+_SCALARS = ("bool", "int", "string")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +51,71 @@ class Layout:
     rejected: tuple[Rejected, ...]
 
 
-def lay_out(devices: Iterable[Device], *, pool: str, node: str, driver: str = DRIVER_NAME) -> Layout:
-    """The slices of a pool: devices in the order of their PCI addresses, then names, 64 in each.
+def lay_out(
+    devices: Iterable[Device],
+    *,
+    pool: str,
+    node: str,
+    driver: str = DRIVER_NAME,
+    counter_sets: Iterable[CounterSet] = (),
+) -> Layout:
+    """The slices of a pool: counter sets, 8 in each, then devices in the order given, 64 in each.
 
-    A device that breaks a limit of the API, or has the name of another, is left out, never the pool.
-    Without devices one empty slice says that the driver is there. Raises ConfigError when the pool's
-    name cannot be one.
+    A device that breaks a limit of the API, has the name of another, or consumes counters that are not
+    there is left out, never the pool; so is a counter set that no device is left to use. Without devices
+    one empty slice says that the driver is there. Raises ConfigError when the pool's name cannot be one.
     """
     if not is_pool_name(pool):
         raise ConfigError(f"{pool!r} cannot be the name of a pool", "check --node-name")
-    accepted: list[Device] = []
+    usable: dict[str, CounterSet] = {}
+    for counter_set in counter_sets:
+        if not counter_set_faults(counter_set):
+            usable.setdefault(counter_set.name, counter_set)
+    accepted, rejected = _sorted_out(devices, usable, driver)
+    used = {device.counter_set for device in accepted}
+    parts: list[Spec] = [
+        {"sharedCounters": [_counter_set_json(counter_set) for counter_set in chunk]}
+        for chunk in _chunks([one for one in usable.values() if one.name in used], COUNTER_SETS_PER_SLICE)
+    ]
+    parts += [
+        {"devices": [_device_json(device) for device in chunk]}
+        for chunk in _chunks(accepted, DEVICES_PER_SLICE)
+    ]
+    parts = parts or [{}]
+    head: Spec = {"driver": driver, "nodeName": node}
+    specs = tuple(
+        {**head, "pool": {"name": pool, "resourceSliceCount": len(parts)}, **part} for part in parts
+    )
+    return Layout(specs, rejected)
+
+
+def _sorted_out(
+    devices: Iterable[Device], counter_sets: Mapping[str, CounterSet], driver: str
+) -> tuple[list[Device], tuple[Rejected, ...]]:
+    """The devices that can be published, in their order, and the others."""
+    accepted: dict[str, Device] = {}
     rejected: list[Rejected] = []
-    names: set[str] = set()
-    for device in sorted(devices, key=lambda device: (device.pci, device.name)):
-        reasons = device_faults(device, driver)
-        if device.name in names:
+    for device in devices:
+        reasons = device_faults(device, driver) + consumption_faults(device, counter_sets)
+        if device.name in accepted:
             reasons += (f"name {device.name!r} is taken by another device",)
         if reasons:
             rejected.append(Rejected(device, reasons))
         else:
-            names.add(device.name)
-            accepted.append(device)
-    starts = range(0, max(len(accepted), 1), DEVICES_PER_SLICE)
-    specs = []
-    for start in starts:
-        spec: Spec = {
-            "driver": driver,
-            "nodeName": node,
-            "pool": {"name": pool, "resourceSliceCount": len(starts)},
-        }
-        chunk = accepted[start : start + DEVICES_PER_SLICE]
-        if chunk:
-            spec["devices"] = [_device_json(device) for device in chunk]
-        specs.append(spec)
-    return Layout(tuple(specs), tuple(rejected))
+            accepted[device.name] = device
+    return list(accepted.values()), tuple(rejected)
+
+
+def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _counter_set_json(counter_set: CounterSet) -> dict[str, Any]:
+    return {"name": counter_set.name, "counters": _amounts_json(counter_set.counters)}
+
+
+def _amounts_json(counters: Mapping[str, int]) -> dict[str, Any]:
+    return {name: {"value": format_bytes(amount)} for name, amount in sorted(counters.items())}
 
 
 def _device_json(device: Device) -> dict[str, Any]:
@@ -86,9 +125,10 @@ def _device_json(device: Device) -> dict[str, Any]:
             name: _attribute_json(value) for name, value in sorted(device.attributes.items())
         }
     if device.capacity:
-        result["capacity"] = {
-            name: {"value": format_bytes(amount)} for name, amount in sorted(device.capacity.items())
-        }
+        result["capacity"] = _amounts_json(device.capacity)
+    if device.consumes:
+        consumed = {"counterSet": device.counter_set, "counters": _amounts_json(device.consumes)}
+        result["consumesCounters"] = [consumed]
     if device.taints:
         result["taints"] = [_taint_json(taint) for taint in device.taints]
     return result
@@ -111,6 +151,61 @@ def _taint_json(taint: Taint) -> dict[str, Any]:
     return {name: text for name, text in known.items() if text}
 
 
+def read_devices(specs: Iterable[Mapping[str, Any]]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+    """The devices and counter sets of a pool as they stand in the specs of its slices, in their order.
+
+    What has a name that this driver does not give is left out. A slice does not tell how many memory
+    slices a partition without counters has: its span is then one slice at its start.
+    """
+    listed = list(specs)
+    devices = [_read_device(one) for spec in listed for one in spec.get("devices") or []]
+    counter_sets = [_read_counter_set(one) for spec in listed for one in spec.get("sharedCounters") or []]
+    return tuple(one for one in devices if one), tuple(one for one in counter_sets if one)
+
+
+def _read_device(stored: Mapping[str, Any]) -> Device | None:
+    name = parse_device_name(stored["name"])
+    if name is None:
+        return None
+    attributes = {key: _read_attribute(value) for key, value in (stored.get("attributes") or {}).items()}
+    [consumed] = (stored.get("consumesCounters") or [{}])[:1]
+    consumes = _read_amounts(consumed.get("counters"))
+    return Device(
+        stored["name"],
+        name.pci,
+        {key: value for key, value in attributes.items() if value is not None},
+        _read_amounts(stored.get("capacity")),
+        tuple(
+            Taint(taint["key"], taint.get("value") or "", taint["effect"])
+            for taint in stored.get("taints") or []
+        ),
+        None if name.profile is None else _read_span(name.start, consumes),
+        consumed.get("counterSet", ""),
+        consumes,
+    )
+
+
+def _read_span(start: int, consumes: Mapping[str, int]) -> Placement:
+    return Placement(start, max(1, sum(counter.startswith(MEMORY_SLICE) for counter in consumes)))
+
+
+def _read_counter_set(stored: Mapping[str, Any]) -> CounterSet | None:
+    pci = parse_gpu_device_name(stored["name"])
+    return None if pci is None else CounterSet(stored["name"], pci, _read_amounts(stored.get("counters")))
+
+
+def _read_attribute(stored: Mapping[str, Any]) -> AttributeValue | None:
+    """A scalar value; None for a list, which this driver never publishes."""
+    if "version" in stored:
+        return Version(stored["version"])
+    value: AttributeValue | None = next((stored[kind] for kind in _SCALARS if kind in stored), None)
+    return value
+
+
+def _read_amounts(stored: Mapping[str, Any] | None) -> dict[str, int]:
+    return {name: int(parse_quantity(amount["value"])) for name, amount in (stored or {}).items()}
+
+
 def same_spec(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     """Whether the stored spec says what the wanted one says, ``pool.generation`` aside.
 
@@ -127,23 +222,35 @@ def canonical_devices(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _canonical_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     pool = {name: value for name, value in (spec.get("pool") or {}).items() if name != "generation"}
-    rest = {name: value for name, value in spec.items() if name not in ("pool", "devices") and value}
-    return {**rest, "pool": pool, "devices": canonical_devices(spec)}
+    apart = ("pool", "devices", "sharedCounters")
+    rest = {name: value for name, value in spec.items() if name not in apart and value}
+    counter_sets = [_canonical_amounts(one, "counters") for one in spec.get("sharedCounters") or []]
+    return {**rest, "pool": pool, "devices": canonical_devices(spec), "sharedCounters": counter_sets}
 
 
 def _canonical_device(device: Mapping[str, Any]) -> dict[str, Any]:
-    result = {name: value for name, value in device.items() if value}
-    if "capacity" in result:
-        result["capacity"] = {
-            name: {**capacity, "value": _canonical_quantity(capacity.get("value"))}
-            for name, capacity in result["capacity"].items()
-        }
+    result = _canonical_amounts({name: value for name, value in device.items() if value}, "capacity")
+    if "consumesCounters" in result:
+        result["consumesCounters"] = [
+            _canonical_amounts(one, "counters") for one in result["consumesCounters"]
+        ]
     if "taints" in result:
         result["taints"] = [
             {name: value for name, value in taint.items() if value and name != "timeAdded"}
             for taint in result["taints"]
         ]
     return result
+
+
+def _canonical_amounts(holder: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """The object with the quantities of one of its fields, a map from names to amounts, as numbers."""
+    if not holder.get(field):
+        return dict(holder)
+    amounts = {
+        name: {**amount, "value": _canonical_quantity(amount.get("value"))}
+        for name, amount in holder[field].items()
+    }
+    return {**holder, field: amounts}
 
 
 def _canonical_quantity(value: Any) -> Any:

@@ -10,7 +10,10 @@ from driver.errors import DriverError
 from envtest.real.errors import ClusterError
 from gpuctl.demo_command import demo
 from gpuctl.explain.command import explain
+from gpuctl.import_command import import_
+from gpuctl.mig_command import mig
 from gpuctl.plan_command import plan
+from gpuctl.repartition.command import repartition
 from gpuctl.simulate_command import simulate
 from gpuctl.status_command import status
 from gpuctl.topology_command import topology
@@ -21,7 +24,7 @@ def commands() -> None:
     """See how GPUs are offered and handed out in Kubernetes."""
 
 
-for command in (demo, explain, plan, simulate, status, topology):
+for command in (demo, explain, import_, mig, plan, repartition, simulate, status, topology):
     commands.add_command(command)
 
 

@@ -38,7 +38,7 @@ class ClusterView:
     @classmethod
     def connect(cls, kubeconfig: Path | None) -> ClusterView:
         """A view through the kubeconfig that is found."""
-        return cls(KubeClient.connect(_found(kubeconfig), user_agent="gpuctl"))
+        return cls(connect_client(kubeconfig))
 
     def listed(self, path: str, **params: str) -> list[Object]:
         """All objects of a collection, read in pages; each has its kind and apiVersion."""
@@ -76,6 +76,11 @@ class ClusterView:
     def nodes(self) -> list[Object]:
         """All nodes."""
         return self.listed("/api/v1/nodes")
+
+
+def connect_client(kubeconfig: Path | None) -> KubeClient:
+    """A connection through the kubeconfig that is found; raises ConfigError for no way to a cluster."""
+    return KubeClient.connect(_found(kubeconfig), user_agent="gpuctl")
 
 
 def _found(kubeconfig: Path | None) -> Path | None:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from driver.allocator.held import Held
 from driver.names import DRIVER_NAME
+from gpuctl.pool_counters import PoolCounters, counters_of
 
 Object = Mapping[str, Any]
+BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
+"""The effects of a taint that keep new claims away."""
 
 
 @dataclass(slots=True)
 class TierCount:
-    """Devices of one tier on one node. ``claims`` counts those that share a device each by itself."""
+    """Devices of one tier on one node; those that are not allocated are free, excluded or unwell.
+
+    ``free`` counts those that a claim could have now, ``at_once`` how many of them together: partitions
+    that overlap exclude each other. ``excluded`` are those whose GPU is taken, wholly or in part, in
+    another form. ``unwell`` ones take no claims. ``claims`` counts those that share a device each by itself.
+    """
 
     devices: int = 0
     allocated: int = 0
     unwell: int = 0
     free: int = 0
+    at_once: int = 0
+    excluded: int = 0
     claims: int = 0
 
 
@@ -31,6 +42,14 @@ class Unwell:
     taints: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class NoPartitions:
+    """A GPU that the node configuration wants to offer in partitions, and why it does not."""
+
+    device: str
+    reason: str
+
+
 @dataclass(slots=True)
 class NodeState:
     """One node that publishes GPUs; ``pool_problem`` says why nothing of its pool can be allocated."""
@@ -39,37 +58,50 @@ class NodeState:
     product: str | None = None
     tiers: dict[str, TierCount] = field(default_factory=dict)
     unwell: list[Unwell] = field(default_factory=list)
+    no_partitions: list[NoPartitions] = field(default_factory=list)
     pool_problem: str | None = None
 
 
 def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]:
-    """The nodes with GPUs of this driver, by name."""
-    holders = _holders(claims)
-    nodes: dict[str, NodeState] = {}
+    """The nodes with GPUs of this driver, by name. Raises AllocationFailed for a malformed slice or claim."""
+    allocated = [claim for claim in claims if (claim.get("status") or {}).get("allocation")]
+    holders, held = _holders(allocated), Held()
+    for claim in allocated:
+        held.add(claim)
+    nodes: list[NodeState] = []
     for name, members in sorted(_by_node(slices).items()):
         newest = max(int(one["spec"]["pool"]["generation"]) for one in members)
         current = [one for one in members if int(one["spec"]["pool"]["generation"]) == newest]
-        state = nodes[name] = NodeState(name)
-        wanted = int(current[0]["spec"]["pool"]["resourceSliceCount"])
-        if len(current) != wanted:
-            state.pool_problem = f"{len(current)} of {wanted} slices of generation {newest} are there"
+        counters = counters_of(name, current, held)
+        state = NodeState(name, pool_problem=counters.problem)
+        free: dict[str, list[str]] = {}
         for one in sorted(current, key=lambda item: str(item["metadata"]["name"])):
             pool = one["spec"]["pool"]["name"]
             for device in one["spec"].get("devices") or ():
-                _count(state, device, holders[pool, device["name"]])
-    return list(nodes.values())
+                tier = tier_of(device)
+                if _count(state, tier, device, holders[pool, device["name"]], counters):
+                    free.setdefault(tier, []).append(str(device["name"]))
+        for tier, names in free.items():
+            state.tiers[tier].at_once = counters.at_once(names)
+        nodes.append(state)
+    return nodes
 
 
 def tier_of(device: Object) -> str:
     """The form in which a device is handed out: ``whole``, ``mig 1g.10gb``, ``shared`` and so on."""
-    form = _value(device, "type") or "gpu"
+    form = attribute(device, "type") or "gpu"
     if form == "mig":
-        name = f"mig {_value(device, 'profile') or '?'}"
+        name = f"mig {attribute(device, 'profile') or '?'}"
     else:
         name = "whole" if form == "gpu" else str(form)
     if device.get("allowMultipleAllocations"):
         return "shared" if name == "whole" else f"{name}, shared"
     return name
+
+
+def attribute(device: Object, name: str) -> Any:
+    """The value of a published attribute, whatever its type; None without it."""
+    return next(iter((device.get("attributes") or {}).get(name, {}).values()), None)
 
 
 def _by_node(slices: Iterable[Object]) -> dict[str, list[Object]]:
@@ -81,33 +113,36 @@ def _by_node(slices: Iterable[Object]) -> dict[str, list[Object]]:
     return nodes
 
 
-def _holders(claims: Iterable[Object]) -> Counter[tuple[str, str]]:
+def _holders(claims: Sequence[Object]) -> Counter[tuple[str, str]]:
     """How many claims hold each device, by pool and name; those that only look on are left out."""
     counts: Counter[tuple[str, str]] = Counter()
     for claim in claims:
-        allocation = (claim.get("status") or {}).get("allocation") or {}
         counts.update(
             (result["pool"], result["device"])
-            for result in allocation.get("devices", {}).get("results") or ()
+            for result in claim["status"]["allocation"].get("devices", {}).get("results") or ()
             if result["driver"] == DRIVER_NAME and not result.get("adminAccess")
         )
     return counts
 
 
-def _count(state: NodeState, device: Object, holders: int) -> None:
-    state.product = state.product or _value(device, "productName")
-    tier = state.tiers.setdefault(tier_of(device), TierCount())
+def _count(state: NodeState, tier_name: str, device: Object, holders: int, counters: PoolCounters) -> bool:
+    """Count a device in its tier; whether it is free."""
+    state.product = state.product or attribute(device, "productName")
+    reason = attribute(device, "migWithheld")
+    if reason:
+        state.no_partitions.append(NoPartitions(str(device["name"]), str(reason)))
+    tier = state.tiers.setdefault(tier_name, TierCount())
     tier.devices += 1
     tier.claims += holders
     taints = device.get("taints") or ()
     if taints:
         told = tuple(f"{taint['key']}={taint.get('value', '')}:{taint['effect']}" for taint in taints)
         state.unwell.append(Unwell(str(device["name"]), told))
-    blocked = any(taint["effect"] in ("NoSchedule", "NoExecute") for taint in taints)
+    blocked = bool(counters.problem) or any(taint["effect"] in BLOCKING_EFFECTS for taint in taints)
+    excluded = not holders and not blocked and not counters.fits(str(device["name"]))
+    free = not holders and not blocked and not excluded
     tier.unwell += blocked
     tier.allocated += holders > 0
-    tier.free += not holders and not blocked
-
-
-def _value(device: Object, name: str) -> Any:
-    return next(iter((device.get("attributes") or {}).get(name, {}).values()), None)
+    tier.excluded += excluded
+    tier.free += free
+    return free

@@ -43,7 +43,10 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
     counts = [len(one["spec"].get("devices", ())) for one in planned.slices]
     spec = planned.slices[0]["spec"]
     many = "slices" if len(counts) > 1 else "slice"
-    numbers = " + ".join(map(str, counts))
-    lines = [f"{len(counts)} {many}, {numbers} devices; driver {spec['driver']}, pool {spec['pool']['name']}"]
+    counters = sum(len(one["spec"].get("sharedCounters", ())) for one in planned.slices)
+    numbers = " + ".join(str(count) for count in counts if count or not counters)
+    shared = f", counters of {counters} GPU{'s' * (counters != 1)}" if counters else ""
+    where = f"driver {spec['driver']}, pool {spec['pool']['name']}"
+    lines = [f"{len(counts)} {many}, {numbers} devices{shared}; {where}"]
     lines += [f"not offered: {what}: {reason}" for what, reason in sorted(planned.withheld.items())]
     return Group(gpu_table(node, published_gpus(planned.slices, ())), Text("\n".join(lines)))

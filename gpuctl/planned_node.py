@@ -18,7 +18,7 @@ from driver.names import DRIVER_NAME, checked_node_name, pool_name
 from driver.nvml.deadline import Guard
 from driver.nvml.driver_root import build_sysfs
 from driver.nvml.fake_machine import FakeMachine
-from driver.offers import node_offers
+from driver.offers import Withheld, node_offers
 from driver.slices import lay_out
 
 Object = dict[str, Any]
@@ -26,7 +26,11 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node's inventory, the slices that it would publish, and what it would keep back and why."""
+    """A node's inventory, the slices that it would publish, and what it would keep back and why.
+
+    The keys of ``withheld`` are ``0000:8a:00.0`` for a GPU, ``0000:8a:00.0 partitions`` or ``… whole`` where
+    only that form of it is kept back, and the name of a device that would break a limit of the API.
+    """
 
     inventory: Inventory
     slices: tuple[Object, ...]
@@ -56,7 +60,7 @@ def plan_node(machine: str, node: str, config: Path | None) -> PlannedNode:
 
 def _planned(inventory: Inventory, node: str, rules: NodeConfig | None) -> PlannedNode:
     offers = node_offers(inventory, rules)
-    layout = lay_out(offers.devices, pool=pool_name(node), node=node)
+    layout = lay_out(offers.devices, pool=pool_name(node), node=node, counter_sets=offers.counter_sets)
     slices = [
         {
             "apiVersion": "resource.k8s.io/v1",
@@ -66,6 +70,10 @@ def _planned(inventory: Inventory, node: str, rules: NodeConfig | None) -> Plann
         }
         for index, spec in enumerate(layout.specs)
     ]
-    withheld = {str(held.gpu.pci): held.reason for held in offers.withheld}
+    withheld = {_withheld_name(held): held.reason for held in offers.withheld}
     withheld |= {held.device.name: "; ".join(held.reasons) for held in layout.rejected}
     return PlannedNode(inventory, tuple(slices), withheld)
+
+
+def _withheld_name(held: Withheld) -> str:
+    return str(held.gpu.pci) if held.part == "gpu" else f"{held.gpu.pci} {held.part}"

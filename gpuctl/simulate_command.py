@@ -116,10 +116,11 @@ def _picture(result: Result, seconds: float) -> RenderableType:
         waits = ("-" if wait is None else f"{wait:,.0f} s" for wait in (_mean(group), longest))
         pods.add_row(group.name, *(f"{n:,}" for n in (group.pods, group.placed, group.waiting)), *waits)
     tiers = Table(title="Devices at the end", box=box.SIMPLE_HEAD)
-    for heading in ("tier", "devices", "in use", "at most in use"):
+    for heading in ("tier", "devices", "in use", "free", "at most in use"):
         tiers.add_column(heading, justify="left" if heading == "tier" else "right")
     for tier, found in sorted(result.tiers.items()):
-        tiers.add_row(tier, *(f"{n:,}" for n in (found.devices, found.allocated, found.most_allocated)))
+        numbers = (found.devices, found.allocated, found.free, found.most_allocated)
+        tiers.add_row(tier, *(f"{n:,}" for n in numbers))
     lines = [f"{group.name} can never be placed: {group.error}" for group in result.groups if group.error]
     lines += [
         f"of {one.free:,} free whole GPUs, {one.usable:,} can serve pods that want {one.gpus} on one node"

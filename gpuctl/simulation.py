@@ -10,11 +10,12 @@ import heapq
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from driver.allocator.allocate import AllocationFailed, Allocator
+from driver.allocator.counters import exhausted
 from gpuctl.fleet import tier_of
 from gpuctl.workload import PodGroup, defaulted
 
@@ -36,11 +37,16 @@ class GroupResult:
 
 @dataclass(slots=True)
 class TierResult:
-    """The devices of one tier over the cluster: those in use at the end, and at most at once."""
+    """The devices of one tier over the cluster: those in use at the end, and at most at once.
+
+    ``free`` are those that a claim could have at the end, each by itself: their GPU is not taken in another
+    form either.
+    """
 
     devices: int = 0
     allocated: int = 0
     most_allocated: int = 0
+    free: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,10 @@ class Simulation:
             self._end_until(now)
         for waiting, result in zip(self._waiting, self._results, strict=True):
             result.waiting = len(waiting)
-        return Result(tuple(self._results), self._tiers, self._fragments(), now)
+        free = self._free()
+        for device in free:
+            self._tiers[self._tier[device]].free += 1
+        return Result(tuple(self._results), self._tiers, self._fragments(free), now)
 
     def _end_until(self, now: float) -> None:
         """End the pods whose time is over, in order, and give what they held to those that wait."""
@@ -187,14 +196,27 @@ class Simulation:
             tier.allocated += (self._holders[device] > 0) - before
             tier.most_allocated = max(tier.most_allocated, tier.allocated)
 
-    def _fragments(self) -> tuple[Fragments, ...]:
+    def _free(self) -> set[Device]:
+        """The devices that nobody holds and for which the counters leave room."""
+        found: set[Device] = set()
+        for node in self._nodes:
+            view = self._allocator.view(node)
+            for device in view.devices:
+                if not self._holders[device.id] and not (
+                    device.consumes
+                    and exhausted(self._allocator.counters.of(view, device.id.pool_id), device)
+                ):
+                    found.add(device.id)
+        return found
+
+    def _fragments(self, free_devices: Collection[Device]) -> tuple[Fragments, ...]:
         """How far the free whole GPUs could still serve pods that want several on one node."""
         free: Counter[str] = Counter()
         size: Counter[str] = Counter()
         for device, tier in self._tier.items():
             if tier == "whole":
                 size[device[1]] += 1
-                free[device[1]] += not self._holders[device]
+                free[device[1]] += device in free_devices
         largest = max(size.values(), default=0)
         total = sum(free.values())
         counts = [count for count in (1, 2, 4, 8, 16) if count <= largest]

@@ -30,6 +30,9 @@ UNWELL_EXIT_CODE = 3
 def status(kubeconfig: Path | None, output: str) -> None:
     """Show the nodes with GPUs: what is allocated or free by tier, and what is unwell.
 
+    Forms of one GPU exclude each other: "free now" are the devices that a claim could have at this moment,
+    each by itself, and how many of them together; "excluded" are those whose GPU is taken in another form.
+
     Exit codes: 0 when all is well, 3 when a device is tainted or a pool cannot be used, 1 for a cluster that
     cannot be reached, 2 for a wrong command line.
     """
@@ -46,12 +49,14 @@ def _picture(nodes: Sequence[NodeState]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("node", "GPU", "tier"):
         table.add_column(heading, overflow="fold")
-    for heading in ("devices", "allocated", "free", "unwell", "claims"):
+    for heading in ("devices", "allocated", "free now", "excluded", "unwell", "claims"):
         table.add_column(heading, justify="right", no_wrap=True)
     for node in nodes:
         for tier, count in sorted(node.tiers.items()):
-            numbers = (count.devices, count.allocated, count.free, count.unwell, count.claims)
-            table.add_row(node.name, node.product or "-", tier, *map(str, numbers))
+            together = "" if count.free == count.at_once else f", {count.at_once} at once"
+            numbers = (count.devices, count.allocated, f"{count.free}{together}")
+            rest = (count.excluded, count.unwell, count.claims)
+            table.add_row(node.name, node.product or "-", tier, *map(str, (*numbers, *rest)))
         if not node.tiers:
             table.add_row(node.name, "-", "nothing offered")
     lines = [
@@ -64,4 +69,10 @@ def _picture(nodes: Sequence[NodeState]) -> RenderableType:
         for node in nodes
         for device in node.unwell
     ]
-    return Group(table, Text("\n".join(lines)) if lines else Text("all is well"))
+    lines = lines or ["all is well"]
+    lines += [
+        f"{node.name}: {device.device}: no partitions: {device.reason}"
+        for node in nodes
+        for device in node.no_partitions
+    ]
+    return Group(table, Text("\n".join(lines)))

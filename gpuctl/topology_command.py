@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from driver.errors import ConfigError
-from driver.names import DRIVER_NAME
+from driver.names import DRIVER_NAME, parse_gpu_device_name
 from gpuctl.cluster_view import DRA, ClusterView, Object, kubeconfig_option
 from gpuctl.node_picture import published_gpus
 from gpuctl.output import emit, output_option
@@ -24,7 +24,8 @@ from gpuctl.topology_matrix import matrix_of, matrix_table
 def topology(node: str | None, machine: str | None, kubeconfig: Path | None, output: str) -> None:
     """Draw how the GPUs of NODE reach each other, in the terms of nvidia-smi topo -m.
 
-    It is read from what the node publishes. Exit codes: 0, 1 for a node that publishes no GPU or a cluster
+    It is read from what the node publishes. A GPU that is offered in partitions only stands there without
+    NVLinks, since partitions cannot use them. Exit codes: 0, 1 for a node that publishes no GPU or a cluster
     that cannot be reached, 2 for a wrong command line.
     """
     if machine is not None and node is None:
@@ -33,7 +34,7 @@ def topology(node: str | None, machine: str | None, kubeconfig: Path | None, out
         slices, name = _slices_of(ClusterView.connect(kubeconfig), node), node
     else:
         raise click.UsageError("name a NODE, or a machine with --machine")
-    gpus = [gpu for gpu in published_gpus(slices, ()) if gpu.form == "gpu"]
+    gpus = [gpu for gpu in published_gpus(slices, ()) if parse_gpu_device_name(gpu.device)]
     if not gpus:
         raise ConfigError(
             f"{name} publishes no GPU of the driver {DRIVER_NAME}",

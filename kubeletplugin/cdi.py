@@ -22,7 +22,10 @@ _SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """One device of the spec: its CDI name and the nodes that only this device brings."""
+    """One device of the spec: its CDI name and the nodes that it brings.
+
+    Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
+    """
 
     name: str
     nodes: tuple[DeviceNode, ...]

@@ -1,4 +1,4 @@
-"""Looks up device nodes of the NVIDIA driver: that they exist, and their type, major and minor."""
+"""Looks up device nodes of the NVIDIA driver, and makes those that are made on demand: type, major, minor."""
 
 from __future__ import annotations
 
@@ -49,6 +49,17 @@ class DeviceFolder:
         if not stat.S_ISCHR(status.st_mode):
             return None
         return DeviceNode(path, below_root, os.major(status.st_rdev), os.minor(status.st_rdev))
+
+    def make(self, path: str, major: int, minor: int, mode: int) -> DeviceNode | None:
+        """Make the missing character device at ``path``, readable as ``mode`` says; None where that fails."""
+        file = Path(self.root + path)
+        try:
+            file.parent.mkdir(mode=0o755, exist_ok=True)
+            os.mknod(file, stat.S_IFCHR, os.makedev(major, minor))
+            file.chmod(mode & 0o664)  # the umask cuts what mknod is told; nothing is writable by all
+        except OSError:
+            pass  # somebody else may have made it, else the caller says that it is missing
+        return self.find(path)
 
     def require(self, path: str) -> DeviceNode:
         """The character device at ``path``; raises NodeIncomplete when it is missing."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kubeletplugin import dra_service, grpc_health, health_stream, registration
+from kubeletplugin import dra_service, grpc_health, health_stream, node_state, registration
 from kubeletplugin.dra_service import DRA_V1, DRA_V1BETA1, PACKAGE, DraService
 from kubeletplugin.grpc_health import Serving
 from kubeletplugin.health_stream import HEALTH_V1, HEALTH_V1ALPHA1, HealthBoard
 from kubeletplugin.kubelet_contact import KubeletContact
+from kubeletplugin.node_state import NodeStateBoard
 from kubeletplugin.registration import Registration
 from kubeletplugin.server import WORKERS, SocketServer
 
@@ -36,7 +37,7 @@ class Face:
 
     serving: Serving
     registration: Registration
-    _board: HealthBoard
+    _boards: tuple[HealthBoard | NodeStateBoard, ...]
     _servers: tuple[SocketServer, ...]
 
     def close(self) -> None:
@@ -45,7 +46,8 @@ class Face:
         May be called again. What the calls work with has to live until it returns.
         """
         self.serving.close()
-        self._board.close()
+        for board in self._boards:
+            board.close()
         for server in reversed(self._servers):
             server.stop()
 
@@ -58,6 +60,7 @@ def open_face(
     registration_socket: Path,
     claims: Claims,
     board: HealthBoard,
+    state: NodeStateBoard,
     metrics: Metrics,
 ) -> Face:
     """Serve both sockets until ``service`` stops; the one that the kubelet watches for opens last.
@@ -75,11 +78,16 @@ def open_face(
     health = grpc_health.handler(serving, *names)
     calls = SocketServer(
         service_socket,
-        (*dra_service.handlers(dra), *health_stream.handlers(board, contact.stream), health),
+        (
+            *dra_service.handlers(dra),
+            *health_stream.handlers(board, contact.stream),
+            *node_state.handlers(state),
+            health,
+        ),
         workers,
     )
     registrar = SocketServer(registration_socket, (registration.handler(announcement), health), workers)
-    face = Face(serving, announcement, board, (calls, registrar))
+    face = Face(serving, announcement, (board, state), (calls, registrar))
     service.on_stop("face", face.close)
     for server, part in ((calls, SERVICE_PART), (registrar, REGISTRATION_PART)):
         server.start()

@@ -18,6 +18,7 @@ from driver.service import Service
 from kubeletplugin.claim_call import Call, ClaimRef, Claims, PreparedDevice
 from kubeletplugin.face import Face, open_face
 from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.node_state import NodeStateBoard
 from kubeletplugin.settings import Settings
 
 _ANSWER_SECONDS = 1.0
@@ -73,13 +74,15 @@ class Front:
     service: Service
     metrics: Metrics
     board: HealthBoard
+    state: NodeStateBoard
     claims: LateClaims
     face: Face
 
 
 def open_front(settings: Settings) -> Front:
     """Serve the plugin's sockets; raises ConfigError when one cannot be bound."""
-    service, metrics, board, claims = Service(), Metrics(), HealthBoard(), LateClaims()
+    service, metrics, claims = Service(), Metrics(), LateClaims()
+    board, state = HealthBoard(), NodeStateBoard()
     service.catch_signals()
     try:
         face = open_face(
@@ -89,10 +92,11 @@ def open_front(settings: Settings) -> Front:
             registration_socket=settings.registration_socket,
             claims=claims,
             board=board,
+            state=state,
             metrics=metrics,
         )
     except BaseException:
         service.stop()
         raise
     service.on_stop("claims that wait", claims.close)
-    return Front(service, metrics, board, claims, face)
+    return Front(service, metrics, board, state, claims, face)

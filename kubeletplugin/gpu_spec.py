@@ -1,22 +1,27 @@
-"""Gathers what the CDI spec of some GPUs needs from NVML, sysfs, the device nodes and the driver's files."""
+"""Gathers what the CDI spec of some devices needs from NVML, sysfs, device nodes and the driver's files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from driver.errors import HardwareChanged
+from driver.errors import ClaimBlocked, HardwareChanged
 from driver.inventory import Discovery, GpuIdentity
 from driver.model import PciAddress
+from driver.names import parse_gpu_device_name
 from driver.pci import drm_nodes
+from kubeletplugin.capabilities import Capabilities
 from kubeletplugin.cdi import CdiDevice, FileEdits, HostPaths, build_spec, file_edits
-from kubeletplugin.device_nodes import DeviceFolder
+from kubeletplugin.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.driver_files import DriverFiles, DriverRoot
 from kubeletplugin.entry import HeldDevice
 
 
 class GpuSpecs:
-    """Makes the CDI spec for GPUs as they are now: minors move over reboots, libraries with upgrades."""
+    """Makes the CDI spec for GPUs and partitions as they are now.
+
+    Minors move over reboots and resets, libraries with upgrades.
+    """
 
     def __init__(
         self, discovery: Discovery, sysfs_root: Path, driver_root: DriverRoot, host: HostPaths
@@ -32,10 +37,10 @@ class GpuSpecs:
         return {str(pci): self._discovery.identity(pci) for pci in gpus}
 
     def spec(self, devices: Sequence[HeldDevice], identities: Mapping[str, GpuIdentity]) -> bytes:
-        """The spec of a claim's devices.
+        """The spec of a claim's devices; partitions have to exist, and have their ids in the record.
 
         Raises HardwareChanged when a GPU is not the one that the journal names, NodeIncomplete when a
-        device node or the driver's libraries are missing.
+        device node or the driver's libraries are missing, ClaimBlocked for a partition that is not made.
         """
         nodes = DeviceFolder.below(self._driver_root.path)
         cdi_devices = []
@@ -43,11 +48,25 @@ class GpuSpecs:
             identity = identities[held.pci]
             if held.uuid != identity.uuid:
                 raise changed_board(held.device, held.uuid, identity.uuid)
-            names = drm_nodes(self._sysfs_root, PciAddress.parse(held.pci))
-            found = (nodes.find(f"/dev/dri/{name}") for name in names)
-            drm = tuple(node for node in found if node is not None)
-            cdi_devices.append(CdiDevice(held.cdi_device, (nodes.require_gpu(identity.minor), *drm)))
+            gpu = nodes.require_gpu(identity.minor)
+            if parse_gpu_device_name(held.device) is None:
+                own = self._instance_nodes(nodes, identity.minor, held)
+            else:
+                names = drm_nodes(self._sysfs_root, PciAddress.parse(held.pci))
+                found = (nodes.find(f"/dev/dri/{name}") for name in names)
+                own = tuple(node for node in found if node is not None)
+            cdi_devices.append(CdiDevice(held.cdi_device, (gpu, *own)))
         return build_spec(cdi_devices, nodes.control(), self._file_edits(), self._host)
+
+    def _instance_nodes(
+        self, nodes: DeviceFolder, gpu_minor: int, held: HeldDevice
+    ) -> tuple[DeviceNode, ...]:
+        """What opens a partition and nothing else of its GPU; the DRM nodes would open all of it."""
+        record = held.partition
+        if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
+            raise ClaimBlocked(f"the partition {held.device} is not made yet", "the kubelet tries again")
+        capabilities = Capabilities.below(self._driver_root.path)
+        return capabilities.nodes(nodes, gpu_minor, record.gpu_instance_id, record.compute_instance_id)
 
     def _file_edits(self) -> FileEdits:
         files = self._driver_root.files()

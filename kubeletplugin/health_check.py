@@ -10,8 +10,12 @@ from driver.errors import NvmlError
 from driver.health import Health, health
 from driver.inventory import Discovery
 from driver.log import get_logger
+from driver.model import PciAddress
 from driver.names import gpu_device_name
+from kubeletplugin.entry import HeldDevice
 from kubeletplugin.health_stream import DeviceHealth, HealthBoard
+from kubeletplugin.journal import Journal
+from kubeletplugin.node_watch import NodeWatch
 
 CHECK_SECONDS = 15.0
 """Twice within the time after which the kubelet takes a device that it does not hear of for unknown."""
@@ -24,28 +28,43 @@ _WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
 
 
 class HealthCheck:
-    """Remembers the devices that were seen, so that one that cannot be asked any more is not forgotten."""
+    """Remembers the GPUs that were seen, so that one that cannot be asked any more is not forgotten.
 
-    def __init__(self, discovery: Discovery, board: HealthBoard, pool: str) -> None:
+    A partition is as well as its GPU. ``watch`` also gets to see what was looked at.
+    """
+
+    def __init__(
+        self, discovery: Discovery, board: HealthBoard, pool: str, journal: Journal, watch: NodeWatch
+    ) -> None:
         self._discovery = discovery
         self._board = board
         self._pool = pool
+        self._journal = journal
+        self._watch = watch
         self._seen: dict[str, Health] = {}
         self._log = get_logger("health")
 
     def run_once(self) -> None:
         """Look at every GPU and send the complete list."""
+        entries = self._journal.entries()
         try:
             inventory = self._discovery.snapshot()
         except NvmlError as error:
             now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
         else:
             now = {gpu_device_name(gpu.pci): health(gpu.problems) for gpu in inventory.gpus}
+            self._watch.saw(inventory, entries)
         for device in self._seen.keys() - now.keys():
             now[device] = Health("Unhealthy", "the GPU is not there any more")
         self._log_changes(now)
         self._seen = now
-        self._board.update(tuple(self._entries(sorted(now.items()))))
+        partitions = {
+            held.device: now[gpu]
+            for entry in entries
+            for held in entry.devices
+            if held.partition is not None and (gpu := _gpu_of(held)) in now
+        }
+        self._board.update(tuple(self._entries(sorted((now | partitions).items()))))
 
     def _entries(self, devices: Iterable[tuple[str, Health]]) -> Iterable[DeviceHealth]:
         checked = int(time.time())
@@ -59,3 +78,8 @@ class HealthCheck:
                 self._log.warning(
                     "device health changed", device=device, health=found.word, message=found.message
                 )
+
+
+def _gpu_of(held: HeldDevice) -> str:
+    """The name of the GPU that a partition lies on."""
+    return gpu_device_name(PciAddress.parse(held.pci))

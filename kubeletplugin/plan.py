@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from driver.claims import AllocatedDevice, Claim, ClaimConfig
 from driver.errors import ClaimRefused, DeviceHeld
 from driver.model import PciAddress
-from driver.names import cdi_device_name, parse_gpu_device_name
-from driver.opaque import GpuConfig, decode_gpu_config
+from driver.names import DeviceName, cdi_device_name, parse_device_name
+from driver.opaque import GpuConfig, MigDeviceConfig, decode_gpu_config, decode_mig_config
 from kubeletplugin.claim_call import PreparedDevice
-from kubeletplugin.entry import Entry, HeldDevice
+from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
+
+_KINDS = ("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedDevice:
-    """One device to prepare: what was allocated, and the physical GPU that its name stands for."""
+    """One device to prepare: what was allocated, and what its name says it is."""
 
     allocated: AllocatedDevice
-    pci: PciAddress
+    name: DeviceName
     cdi_device: str
 
-    def held(self, uuid: str) -> HeldDevice:
+    @property
+    def pci(self) -> PciAddress:
+        """The physical GPU."""
+        return self.name.pci
+
+    @property
+    def takes_whole(self) -> bool:
+        """Whether the claim gets the whole GPU for itself."""
+        return self.name.profile is None and not self.allocated.admin_access
+
+    @property
+    def made_on_request(self) -> bool:
+        """Whether it is a partition that is made for this claim."""
+        return self.name.profile is not None and not self.name.static and not self.allocated.admin_access
+
+    def held(self, uuid: str, partition: PartitionRecord | None = None) -> HeldDevice:
         """The journal's record of the device, once the UUID of its GPU is known."""
         allocated = self.allocated
         return HeldDevice(
@@ -33,6 +51,7 @@ class PlannedDevice:
             self.cdi_device,
             allocated.share_id,
             allocated.admin_access,
+            partition,
         )
 
 
@@ -52,26 +71,45 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
             f"this node's pool is {pool}",
             "delete the pod, so that it is scheduled anew",
         )
-    pci = parse_gpu_device_name(device.device)
-    if pci is None:
+    name = parse_device_name(device.device)
+    if name is None:
         raise ClaimRefused(
             f"device {device.device} of claim {claim.namespace}/{claim.name} is none that this node offers",
             "delete the pod, so that it is scheduled anew with a device that exists",
         )
-    configs = [_decoded(claim, device, config) for config in claim.configs_of(device)]
+    whole = name.profile is None
+    configs = [
+        decoded
+        for config in claim.configs_of(device)
+        if (decoded := _decoded(claim, device, config, whole=whole)) is not None
+    ]
     strategy = configs[-1].strategy if configs else None
-    if strategy is not None and not device.admin_access:
+    # Time-slicing is what the instances of a partition do by themselves: NVIDIA's driver lets it pass, too.
+    if strategy is not None and not device.admin_access and (whole or strategy == "MPS"):
         raise ClaimRefused(
-            f"request {device.request} asks for sharing by {strategy}, and {device.device} is a whole GPU "
-            "that is handed to one claim at a time",
+            f"request {device.request} asks for sharing by {strategy}, and {device.device} is a "
+            f"{'whole GPU' if whole else 'partition'} that is handed to one claim at a time",
             "remove `sharing` from the opaque configuration",
         )
-    return PlannedDevice(device, pci, cdi_device_name(claim.uid, device.device, device.share_id))
+    return PlannedDevice(device, name, cdi_device_name(claim.uid, device.device, device.share_id))
 
 
-def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig) -> GpuConfig:
+def _decoded(
+    claim: Claim, device: AllocatedDevice, config: ClaimConfig, *, whole: bool
+) -> GpuConfig | MigDeviceConfig | None:
+    """The configuration if it is for this kind of device.
+
+    One for all requests that is of another kind is meant for the others; one that names the request is
+    a mistake.
+    """
+    kind = config.parameters.get("kind") if isinstance(config.parameters, Mapping) else None
+    others = {"GpuConfig", "MigDeviceConfig", "VfioDeviceConfig"} - {
+        "GpuConfig" if whole else "MigDeviceConfig"
+    }
+    if not config.requests and kind in others:
+        return None
     try:
-        return decode_gpu_config(config.parameters)
+        return (decode_gpu_config if whole else decode_mig_config)(config.parameters)
     except ClaimRefused as error:
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name}, request {device.request}: {error.what}", error.way_out
@@ -88,23 +126,40 @@ def gpus_held(devices: tuple[HeldDevice, ...]) -> tuple[PciAddress, ...]:
     return tuple(sorted({PciAddress.parse(device.pci) for device in devices}))
 
 
-def refuse_if_held(device: PlannedDevice, claim_uid: str, holders: tuple[Entry, ...]) -> None:
-    """Raise DeviceHeld when another claim has the device for itself.
+def refuse_if_held(
+    device: PlannedDevice, partition: PartitionRecord | None, claim_uid: str, holders: tuple[Entry, ...]
+) -> None:
+    """Raise DeviceHeld when another claim has the device, or part of it, for itself.
 
-    A force-deleted pod or two schedulers can hand one device out twice. Claims with admin access stand
-    beside any other.
+    ``partition`` is where the device lies, None for a whole GPU. A force-deleted pod or two schedulers can
+    hand one device out twice; a partition and its GPU, or two partitions that overlap, exclude each other.
+    Claims with admin access stand beside any other.
     """
     if device.allocated.admin_access:
         return
     for entry in holders:
-        if entry.uid == claim_uid:
-            continue
         for held in entry.devices:
-            if held.device == device.allocated.device and not held.admin_access:
+            if entry.uid != claim_uid and not held.admin_access and _collide(device, partition, held):
+                same = held.device == device.allocated.device
+                how = "is" if same else f"takes a part of {device.allocated.device} and is"
                 raise DeviceHeld(
-                    f"device {held.device} is still held by claim {_whose(entry)}",
+                    f"device {held.device} {how} still held by claim {_whose(entry)}",
                     "it is let go when that claim's pod has ended; delete the pod if it should not run",
                 )
+
+
+def _collide(device: PlannedDevice, partition: PartitionRecord | None, held: HeldDevice) -> bool:
+    """Whether the two cannot be there at once."""
+    other = parse_device_name(held.device)
+    if held.device == device.allocated.device:
+        return True
+    if other is None or other.pci != device.pci:
+        return False
+    if device.name.profile is None or other.profile is None:
+        return True
+    if partition is None or held.partition is None or (device.name.static and other.static):
+        return False  # parts of one static instance share its place; what else is there, the hardware tells
+    return partition.placement.overlaps(held.partition.placement)
 
 
 def _whose(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""Prepares and unprepares claims: plan, journal, CDI spec, answer; and back.
+"""Prepares and unprepares claims: plan, journal, partitions, CDI spec, answer; and back.
 
 Every step may be the last before a crash. What a step leaves behind is either found again by the
 next call for the claim, which does the rest or undoes it, or by the reconciler.
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from driver.claims import read_claim
 from driver.errors import (
@@ -23,21 +23,29 @@ from driver.errors import (
     NvmlError,
     StorageError,
 )
+from driver.log import get_logger
 from driver.names import cdi_qualified_name, is_safe_uid
 from driver.nvml.api import GpuLost, NotFound
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.entry import Entry, HeldDevice
+from kubeletplugin.claim_partitions import ClaimPartitions, without_records
+from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
+from kubeletplugin.gpu_instances import InstanceInUse
 from kubeletplugin.gpu_spec import GpuSpecs, changed_board
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks
 from kubeletplugin.plan import PlannedDevice, answer, gpus_held, gpus_of, plan, refuse_if_held
 
-_WAITED_FOR = (ApiError, DeviceHeld, NodeIncomplete, NvmlError)
+T = TypeVar("T")
+
+_log = get_logger("preparer")
+
+_WAITED_FOR = (ApiError, DeviceHeld, InstanceInUse, NodeIncomplete, NvmlError)
 _NOT_SOON = (GpuLost, NotFound)
 _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0
 _LOCK_SECONDS = 40.0
+_UNPREPARE_SECONDS = 5.0
 _ANSWER_SECONDS = 2.0
 _MOST_WAITING = 12
 """Calls that may wait at once: the others of the server's workers stay free, for unprepare above all."""
@@ -81,6 +89,7 @@ class Preparer:
         journal: Journal,
         locks: KeyedLocks,
         specs: GpuSpecs,
+        partitions: ClaimPartitions,
         store: CdiStore,
         ports: Ports,
         patience_seconds: float = 40.0,
@@ -89,6 +98,7 @@ class Preparer:
         self._journal = journal
         self._locks = locks
         self._specs = specs
+        self._partitions = partitions
         self._store = store
         self._ports = ports
         self._patience_seconds = patience_seconds
@@ -104,11 +114,32 @@ class Preparer:
             raise ClaimRefused(
                 f"the claim's UID {claim.uid[:64]!r} is no UID", "ask with the UID of the API object"
             )
-        end = time.monotonic() + min(self._patience_seconds, call.remaining_seconds() - _ANSWER_SECONDS)
-        delay, complained = _FIRST_DELAY_SECONDS, False
+        return self._patiently(
+            claim, call, lambda: self._prepare_once(claim, call), self._patience_seconds, tell=True
+        )
+
+    def unprepare(self, claim: ClaimRef, call: Call) -> None:
+        """Take the claim's devices back. A claim that was never prepared is fine.
+
+        Needs neither the API nor, unless partitions have to be destroyed, NVML. A partition that a process
+        still uses is waited for, not as long as in prepare, since the kubelet comes back soon. Raises
+        DriverError; what could not be taken back stays in the journal and is tried again.
+        """
+        if is_safe_uid(claim.uid):
+            patience_seconds = min(self._patience_seconds, _UNPREPARE_SECONDS)
+            self._patiently(
+                claim, call, lambda: self.release(claim.uid, lambda _: True), patience_seconds, tell=False
+            )
+
+    def _patiently(
+        self, claim: ClaimRef, call: Call, work: Callable[[], T], patience_seconds: float, *, tell: bool
+    ) -> T:
+        """Do the work, again and again while what stands in its way may pass, and somebody waits for it."""
+        end = time.monotonic() + min(patience_seconds, call.remaining_seconds() - _ANSWER_SECONDS)
+        delay, complained = _FIRST_DELAY_SECONDS, not tell
         while True:
             try:
-                return self._prepare_once(claim, call)
+                return work()
             except _WAITED_FOR as error:
                 hopeless = not error.retryable or isinstance(error, _NOT_SOON)
                 if hopeless or time.monotonic() + delay > end or not call.is_active():
@@ -124,16 +155,11 @@ class Preparer:
                 self._waiting.release()
             delay = min(2 * delay, _LONGEST_DELAY_SECONDS)
 
-    def unprepare(self, claim: ClaimRef, call: Call) -> None:  # noqa: ARG002 - no unprepare is given up
-        """Take the claim's devices back. A claim that was never prepared is fine.
-
-        Needs neither the API nor NVML. Raises StorageError when the journal cannot be written at all.
-        """
-        if is_safe_uid(claim.uid):
-            self.release(claim.uid, lambda _: True)
-
     def release(self, uid: str, still: Callable[[Entry | None], bool]) -> bool:
-        """Let go of a claim's devices if ``still`` holds of its entry once its locks are held."""
+        """Let go of a claim's devices if ``still`` holds of its entry once its locks are held.
+
+        Raises DriverError; the journal then says what the claim still has.
+        """
         with self._locks.holding([_claim_key(uid)], _LOCK_SECONDS):
             entry = self._journal.get(uid)
             if not still(entry):
@@ -144,6 +170,8 @@ class Preparer:
             with self._locks.holding([_gpu_key(pci) for pci in gpus], _LOCK_SECONDS):
                 self._store.remove(uid)
                 self._ports.step("spec removed")
+                if entry is not None:
+                    self._partitions.take_back(entry)
                 self._bury(uid, entry)
                 self._ports.step("released")
             return True
@@ -175,44 +203,60 @@ class Preparer:
         if known is not None and self._is_finished(known):
             with self._locks.holding([_claim_key(ref.uid)], _LOCK_SECONDS):
                 entry = self._journal.get(ref.uid)
-                if entry is not None and self._is_finished(entry):
+                if entry is not None and self._is_finished(entry) and self._partitions.intact(entry):
                     return self._answer(self._verify(entry).devices)
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool)
         keys = [_claim_key(ref.uid), *(_gpu_key(str(pci)) for pci in gpus_of(planned))]
         with self._locks.holding(keys, _LOCK_SECONDS):
             entry = self._journal.get(ref.uid)
-            if entry is not None and self._is_finished(entry):
+            if entry is not None and self._is_finished(entry) and self._partitions.intact(entry):
                 return self._answer(self._verify(entry).devices)
             self._refuse_late(entry, call)
-            for device in planned:
-                refuse_if_held(device, ref.uid, self._journal.holders(str(device.pci)))
-            return self._answer(self._carry_out(ref, planned, entry))
+            places = self._partitions.located(planned, entry)
+            for device, place in zip(planned, places, strict=True):
+                refuse_if_held(device, place, ref.uid, self._journal.holders(str(device.pci)))
+            return self._answer(self._carry_out(ref, planned, places, entry))
 
     def _carry_out(
-        self, ref: ClaimRef, planned: tuple[PlannedDevice, ...], before: Entry | None
+        self,
+        ref: ClaimRef,
+        planned: tuple[PlannedDevice, ...],
+        places: tuple[PartitionRecord | None, ...],
+        before: Entry | None,
     ) -> tuple[HeldDevice, ...]:
         identities = self._specs.identities(gpus_of(planned))
-        held = tuple(device.held(identities[str(device.pci)].uuid) for device in planned)
+        held = tuple(
+            device.held(identities[str(device.pci)].uuid, place)
+            for device, place in zip(planned, places, strict=True)
+        )
         for device in held:
             published = self._ports.published_uuid(device.device)
             if published is not None and published != device.uuid:
                 raise changed_board(device.device, published, device.uuid)
+        for wanted in planned:
+            if wanted.takes_whole and identities[str(wanted.pci)].mig_enabled:
+                self._partitions.ready_for_whole(wanted.pci)
         if not held:
             return held
-        spec = self._specs.spec(held, identities)
-        # All that can be refused has been; from here on the claim holds its devices.
         entry = Entry(
             ref.uid, ref.namespace, ref.name, "preparing", self._identity.boot_id, boottime_ns(), held
         )
-        self._journal.put(entry)
-        self._ports.step("begun")
+        made_on_request = any(wanted.made_on_request for wanted in planned)
         try:
-            self._commit(entry, spec)
-        except StorageError:
+            if made_on_request:
+                # The making of the first partition writes the entry down.
+                entry = self._partitions.make(entry)
+                spec = self._specs.spec(entry.devices, identities)
+            else:
+                # All that can be refused is refused before the claim holds its devices.
+                spec = self._specs.spec(held, identities)
+                self._journal.put(entry)
+                self._ports.step("begun")
+            return self._commit(entry, spec).devices
+        except DriverError:
             self._undo(ref.uid, before)
             raise
-        return held
 
     def _commit(self, entry: Entry, spec: bytes) -> Entry:
         self._store.write(entry.uid, spec)
@@ -229,13 +273,23 @@ class Preparer:
         return done
 
     def _undo(self, uid: str, before: Entry | None) -> None:
-        """Give back what a failed prepare took; an entry of before stays as it was."""
+        """Give back what a failed prepare took; an entry of before stays, but for what was destroyed.
+
+        A partition that cannot be destroyed now stays in the journal as ``releasing``.
+        """
+        taken = self._journal.get(uid)
         if before is None or not before.holds:
             self._store.remove(uid)
+        if taken is not None and taken.holds:
+            try:
+                self._partitions.take_back(taken)
+            except DriverError as error:
+                _log.warning("partition of a failed prepare stays", uid=uid, error=str(error))
+                return
         if before is None:
             self._journal.forget(uid)
         else:
-            self._journal.put(before)
+            self._journal.put(without_records(before))
 
     def _verify(self, entry: Entry) -> Entry:
         """Check a finished claim against the hardware; write its spec again if it was lost or is stale."""

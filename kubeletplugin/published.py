@@ -27,7 +27,7 @@ class PublishedDevices:
         self._lock = threading.Lock()
 
     def uuid_of(self, device: str) -> str | None:
-        """The UUID of the device's GPU as last published, None when that was never seen."""
+        """The UUID of the device's GPU as last published, the parent's for a partition; None: never seen."""
         with self._lock:
             return self._uuids.get(device)
 
@@ -38,10 +38,18 @@ class PublishedDevices:
         found = {
             str(device["name"]): str(uuid)
             for device in stored.get("spec", {}).get("devices") or ()
-            if (uuid := device.get("attributes", {}).get("uuid", {}).get("string"))
+            if (uuid := _board(device.get("attributes") or {}))
         }
         with self._lock:
             self._uuids.update(found)
+
+
+def _board(attributes: Mapping[str, Any]) -> Any:
+    """The UUID of the physical GPU: a partition names its parent, its own UUID is another thing."""
+    for name in ("parentUUID", "uuid"):
+        if name in attributes:
+            return attributes[name].get("string")
+    return None
 
 
 def follow_slices(

@@ -64,6 +64,21 @@ class Reconciler:
         self._suspects = suspects
         return tuple(released)
 
+    def finish_releases(self) -> tuple[str, ...]:
+        """Try again to take back what an unprepare had to leave behind; the UIDs of the claims let go.
+
+        The kubelet tries again too, as long as it remembers the claim.
+        """
+        released = []
+        for entry in self._journal.entries():
+            if entry.state == "releasing":
+                try:
+                    if self._release(entry):
+                        released.append(entry.uid)
+                except DriverError as error:
+                    self._log.warning("claim not let go yet", uid=entry.uid, error=str(error))
+        return tuple(released)
+
     def _verdict(self, entry: Entry) -> Verdict:
         if entry.rebuilt:
             return "gone"
@@ -84,7 +99,7 @@ class Reconciler:
         released = self._preparer.release(entry.uid, lambda now: now == entry)
         if released:
             self._log.info(
-                "claim let go, it is gone and no container has it",
+                "claim let go, nobody uses it any more",
                 uid=entry.uid,
                 claim=f"{entry.namespace}/{entry.name}",
             )

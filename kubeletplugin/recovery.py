@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driver.errors import StorageError
-from driver.names import parse_gpu_device_name
+from driver.names import parse_device_name
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.entry import Entry, HeldDevice
 from kubeletplugin.journal import Journal
@@ -58,7 +58,7 @@ def _devices(uid: str, cdi_names: tuple[str, ...], pool: str) -> tuple[HeldDevic
     found = []
     for cdi_name in cdi_names:
         device = cdi_name.removeprefix(f"{uid}-")
-        pci = parse_gpu_device_name(device)
-        if pci is not None:
-            found.append(HeldDevice("", pool, device, str(pci), "", cdi_name))
+        name = parse_device_name(device)
+        if name is not None:
+            found.append(HeldDevice("", pool, device, str(name.pci), "", cdi_name))
     return tuple(found)

@@ -21,6 +21,7 @@ from driver.nvml.select import nvml_from_flag
 from kubeletplugin.cdi import HostPaths
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.claim_partitions import ClaimPartitions
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.face import READY_PART
 from kubeletplugin.front import Front
@@ -28,6 +29,9 @@ from kubeletplugin.gpu_spec import GpuSpecs
 from kubeletplugin.health_check import CHECK_SECONDS, HealthCheck
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.node_state import NodeStateBoard
+from kubeletplugin.node_watch import NodeWatch
+from kubeletplugin.partitions import Partitions
 from kubeletplugin.podresources import devices_in_use
 from kubeletplugin.preparer import Identity, Ports, Preparer
 from kubeletplugin.published import PublishedDevices, follow_slices
@@ -109,16 +113,18 @@ def serve(settings: Settings, front: Front) -> None:
     service, metrics = front.service, front.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
-    preparer, reconciler = _claims(node, published)
+    parts = _claims(node, published, front.state)
     service.spawn("events", node.events.run, stop=node.events.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
     endpoint = serve_metrics(settings.metrics_addr, metrics)
     if endpoint is not None:
         service.spawn("metrics", endpoint.run, stop=endpoint.stop)
-    front.claims.ready(EventfulClaims(preparer, node.events))
+    front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
-    service.repeat("reconciler", RECONCILE_SECONDS, reconciler.run_once)
-    check = HealthCheck(node.discovery, front.board, node.identity.pool)
+    service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
+    service.repeat("reconciler", RECONCILE_SECONDS, parts.reconciler.run_once)
+    service.repeat("releases", CHECK_SECONDS, parts.reconciler.finish_releases)
+    check = HealthCheck(node.discovery, front.board, node.identity.pool, parts.journal, parts.watch)
     service.repeat("health", CHECK_SECONDS, check.run_once)
     service.on_stop("calls", front.face.close)  # they need everything above until they have finished
     service.run()
@@ -141,7 +147,17 @@ def _connect(settings: Settings, front: Front) -> _Node:
     )
 
 
-def _claims(node: _Node, published: PublishedDevices) -> tuple[Preparer, Reconciler]:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What works on claims."""
+
+    journal: Journal
+    preparer: Preparer
+    reconciler: Reconciler
+    watch: NodeWatch
+
+
+def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> _Parts:
     settings, metrics, events = node.settings, node.metrics, node.events
     try:
         settings.data_dir.mkdir(mode=0o750, exist_ok=True)
@@ -151,6 +167,12 @@ def _claims(node: _Node, published: PublishedDevices) -> tuple[Preparer, Reconci
         ) from error
     journal = Journal(settings.data_dir / "journal", Peers(settings.data_dir / "instances").may_have_written)
     store = CdiStore(settings.cdi_dir)
+    watch = NodeWatch(journal, node.identity.boot_id, state.update)
+
+    def step(_: str) -> None:
+        metrics.prepared_claims.set(journal.held_count())
+        watch.claims_changed()
+
     get_claim = claim_reader(node.client)
     preparer = Preparer(
         node.identity,
@@ -162,13 +184,9 @@ def _claims(node: _Node, published: PublishedDevices) -> tuple[Preparer, Reconci
             DriverRoot(settings.driver_root),
             HostPaths(settings.driver_root, settings.host_driver_root),
         ),
+        ClaimPartitions(Partitions(node.discovery), journal, node.identity.boot_id, step),
         store,
-        Ports(
-            get_claim,
-            published.uuid_of,
-            lambda claim, error: _tell_waiting(events, claim, error),
-            lambda _: metrics.prepared_claims.set(journal.held_count()),
-        ),
+        Ports(get_claim, published.uuid_of, lambda claim, error: _tell_waiting(events, claim, error), step),
     )
     reconciler = Reconciler(
         node.identity,
@@ -179,7 +197,7 @@ def _claims(node: _Node, published: PublishedDevices) -> tuple[Preparer, Reconci
     )
     _recover(journal, store, node.identity)
     metrics.prepared_claims.set(journal.held_count())
-    return preparer, reconciler
+    return _Parts(journal, preparer, reconciler, watch)
 
 
 def _recover(journal: Journal, store: CdiStore, identity: Identity) -> None:

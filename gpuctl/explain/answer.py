@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from driver.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from driver.allocator.requests import MOST_DEVICES, Request, RequestedClaim, read_claim
 from gpuctl.explain.devices import falls, with_rule_taints
-from gpuctl.explain.findings import Explanation, Finding, NodeReport, RequestReport, Verdict
+from gpuctl.explain.findings import Explanation, Fall, Finding, NodeReport, RequestReport, Verdict
 from gpuctl.explain.nodes import closed
 from gpuctl.explain.pod_claims import claims_of_pod
 from gpuctl.explain.snapshot import Snapshot
@@ -297,6 +297,12 @@ def _without_constraints(claim: Object) -> Object:
     return {**claim, "spec": {**claim["spec"], "devices": {**claim["spec"]["devices"], "constraints": []}}}
 
 
+def _excluded(node: str, fall: Fall) -> Finding:
+    """Devices that fell because their GPUs are taken in another form."""
+    message = f"{node}: {len(fall.devices)} of the devices in question cannot be had: {fall.reason}"
+    return Finding("counters", message, f"frees when claim {', '.join(fall.claims)} ends")
+
+
 def _remedies(reports: Sequence[RequestReport]) -> list[Finding]:
     """What would free devices: the claims that hold those which fell only because they are in use."""
     found = []
@@ -315,6 +321,8 @@ def _remedies(reports: Sequence[RequestReport]) -> list[Finding]:
                         f"{node.node}: {len(fall.devices)} of the devices in question are in use by {holder}"
                     )
                     found.append(Finding("in-use", message, f"frees when {holder} ends"))
+                if fall.gate == "counters" and fall.claims:
+                    found.append(_excluded(node.node, fall))
             if node.fitting:
                 message = f"{node.node} has {node.fitting} free for request {report.request}"
                 found.append(Finding("too-few", f"{message}, which wants {report.wants}"))

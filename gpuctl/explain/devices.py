@@ -15,6 +15,7 @@ from driver.allocator.requests import Request
 from driver.cel.selector import compile_selector
 from driver.errors import DriverError
 from gpuctl.explain.findings import FITS, Fall
+from gpuctl.explain.taken_counters import taken_counters
 
 Object = dict[str, Any]
 
@@ -26,6 +27,7 @@ def falls(
 ) -> tuple[Fall, ...]:
     """All devices that the node can reach, grouped by gate and reason; those that fit come last."""
     grouped: dict[tuple[str, str], list[str]] = {}
+    claims: dict[tuple[str, str], tuple[str, ...]] = {}
     for device in view.devices:
         refused = refusal(allocator, view, request, device, constraints)
         if refused is None:
@@ -33,10 +35,14 @@ def falls(
         elif refused.gate is Gate.OTHER_NODE:
             continue
         else:
-            where = (refused.gate.value, _reason(refused, device))
+            taken = taken_counters(allocator, view, device) if refused.gate is Gate.COUNTERS else None
+            where = (refused.gate.value, taken or _reason(refused, device))
+            claims[where] = refused.claims
         grouped.setdefault(where, []).append(device.id.device)
     ordered = sorted(grouped.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
-    return tuple(Fall(gate, reason, tuple(names)) for (gate, reason), names in ordered)
+    return tuple(
+        Fall(gate, reason, tuple(names), claims.get((gate, reason), ())) for (gate, reason), names in ordered
+    )
 
 
 def _reason(refused: Refusal, device: Device) -> str:

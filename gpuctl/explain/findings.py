@@ -25,11 +25,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """Devices of one node that fell at one gate (driver.allocator.refusals) for one and the same reason."""
+    """Devices of one node that fell at one gate (driver.allocator.refusals) for one and the same reason.
+
+    ``claims`` stand in their way, where claims do.
+    """
 
     gate: str
     reason: str
     devices: tuple[str, ...]
+    claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

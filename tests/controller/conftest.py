@@ -1,4 +1,4 @@
-"""An API server with one node, and a publisher for it whose threads end with the test."""
+"""An API server with one node and one namespace, and a publisher for it whose threads end with the test."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def server() -> Iterator[EmbeddedApiServer]:
     with EmbeddedApiServer() as running:
         running.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
+        admin = {"resource.kubernetes.io/admin-access": "true"}
+        running.create("/api/v1/namespaces", {"metadata": {"name": "team", "labels": admin}})
         yield running
 
 

@@ -1,14 +1,15 @@
-"""A kubelet plugin of which there is only the health service, on a real socket."""
+"""A kubelet plugin of which there is only what it tells the controller, on a real socket."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 
 from proto import grpc_health_v1_pb2 as health
+from proto import node_state_v1_pb2 as v1
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,26 +17,25 @@ if TYPE_CHECKING:
 
     from proto.grpc_health_v1_pb2 import HealthCheckRequest, HealthCheckResponse
 
+NODE_STATE = "gpu.nvidia.com.nodestate.v1.NodeState"
+
 
 class FakePlugin:
-    """Serves grpc.health.v1 ``Watch`` at a socket; ``serving`` is what it says of itself."""
+    """Serves grpc.health.v1 ``Watch`` at a socket, and the node's state unless it is None: an old plugin.
 
-    def __init__(self, socket: Path, *, serving: bool = True) -> None:
+    ``serving`` is what it says of itself. ``watches`` counts how often its health was asked for,
+    ``state_calls`` how often its state was, by an old plugin as well.
+    """
+
+    def __init__(self, socket: Path, *, serving: bool = True, state: v1.State | None = None) -> None:
         self.changed = threading.Condition()
         self._serving = serving
+        self._state = state
         self._ended = False
+        self._cuts = 0
         self.watches = 0
-        handler = grpc.method_handlers_generic_handler(
-            "grpc.health.v1.Health",
-            {
-                "Watch": grpc.unary_stream_rpc_method_handler(
-                    self._watch,
-                    request_deserializer=health.HealthCheckRequest.FromString,
-                    response_serializer=health.HealthCheckResponse.SerializeToString,
-                )
-            },
-        )
-        self._server = grpc.server(ThreadPoolExecutor(max_workers=4), handlers=[handler])
+        self.state_calls = 0
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=8), handlers=[_Calls(self)])
         self._server.add_insecure_port(f"unix:{socket}")
         self._server.start()
 
@@ -51,6 +51,25 @@ class FakePlugin:
             self._serving = serving
             self.changed.notify_all()
 
+    def tell(self, state: v1.State) -> None:
+        """Change what it says of the node."""
+        with self.changed:
+            self._state = state
+            self.changed.notify_all()
+
+    def cut(self) -> bool:
+        """End the watches of its health, and wait until it is watched again."""
+        with self.changed:
+            self._cuts += 1
+            before = self.watches
+            self.changed.notify_all()
+            return self.changed.wait_for(lambda: self.watches > before, 10)
+
+    def was_asked(self, state_calls: int) -> bool:
+        """Wait until its state was asked for so many times."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.state_calls >= state_calls, 10)
+
     def end(self) -> None:
         """End as a process does that is killed: connections are cut, the socket is refused."""
         with self.changed:
@@ -58,21 +77,73 @@ class FakePlugin:
             self.changed.notify_all()
         self._server.stop(None).wait()
 
-    def _watch(
+    @property
+    def tells(self) -> bool:
+        """Whether it knows the call for its state."""
+        return self._state is not None
+
+    def asked_for_state(self) -> None:
+        """Count a call for the state."""
+        with self.changed:
+            self.state_calls += 1
+            self.changed.notify_all()
+
+    def watch_health(
         self, _request: HealthCheckRequest, context: grpc.ServicerContext
     ) -> Iterator[HealthCheckResponse]:
+        """Answer the health service."""
         with self.changed:
             self.watches += 1
+            cuts = self._cuts
             self.changed.notify_all()
         said: bool | None = None
-        while (said := self._next(said, context)) is not None:
+        while (said := self._next_serving(said, cuts, context)) is not None:
             yield health.HealthCheckResponse(status="SERVING" if said else "NOT_SERVING")
 
-    def _next(self, said: bool | None, context: grpc.ServicerContext) -> bool | None:
+    def watch_state(self, _request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
+        """Answer for the state."""
+        said: v1.State | None = None
+        while (said := self._next_state(said, context)) is not None:
+            yield said
+
+    def _next_serving(self, said: bool | None, cuts: int, context: grpc.ServicerContext) -> bool | None:
         """What to say after ``said``, None at the end."""
         with self.changed:
-            while not self._ended and context.is_active():
+            while not self._ended and self._cuts == cuts and context.is_active():
                 if self._serving is not said:
                     return self._serving
                 self.changed.wait(0.5)
+        return None
+
+    def _next_state(self, said: v1.State | None, context: grpc.ServicerContext) -> v1.State | None:
+        """What to tell after ``said``, None at the end."""
+        with self.changed:
+            while not self._ended and context.is_active():
+                if self._state is not said:
+                    return self._state
+                self.changed.wait(0.5)
+        return None
+
+
+class _Calls(grpc.GenericRpcHandler):
+    """Finds the plugin's answer to a call."""
+
+    def __init__(self, plugin: FakePlugin) -> None:
+        self._plugin = plugin
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        if details.method == "/grpc.health.v1.Health/Watch":
+            return grpc.unary_stream_rpc_method_handler(
+                self._plugin.watch_health,
+                request_deserializer=health.HealthCheckRequest.FromString,
+                response_serializer=health.HealthCheckResponse.SerializeToString,
+            )
+        if details.method == f"/{NODE_STATE}/Watch":
+            self._plugin.asked_for_state()
+            if self._plugin.tells:
+                return grpc.unary_stream_rpc_method_handler(
+                    self._plugin.watch_state,
+                    request_deserializer=v1.WatchRequest.FromString,
+                    response_serializer=v1.State.SerializeToString,
+                )
         return None

@@ -5,41 +5,72 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from controller.node_events import NodeEvents
 from controller.publisher import Publisher
 from controller.slice_writer import SliceWriter
 from driver.kube.client import KubeClient
+from driver.kube.errors import Unreachable
 from driver.kube.events import EventRecorder
 from driver.metrics import Metrics
 from driver.model import Device, PciAddress
-from driver.names import DRIVER_NAME
+from driver.names import DRIVER_NAME, gpu_device_name
+from driver.offers import Offers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from controller.plan import Create, Update
     from envtest.embedded.server import EmbeddedApiServer
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 GROUP = "resource.k8s.io"
 POOL = "node-a/gpu.nvidia.com"
+SETTLE_SECONDS = 0.05
 
 
 def gpus(count: int, **fields: Any) -> list[Device]:
     """Whole GPUs on buses 0, 1, 2..."""
+    addresses = [PciAddress(0, number, 0, 0) for number in range(count)]
     return [
-        Device(f"gpu-{number:03d}", PciAddress(0, number, 0, 0), {"index": number}, **fields)
-        for number in range(count)
+        Device(gpu_device_name(pci), pci, {"index": number}, **fields) for number, pci in enumerate(addresses)
     ]
 
 
 class WatchedWriter(SliceWriter):
-    """Counts how often the publisher looks at a slice: each sync looks at every one."""
+    """Counts how often the publisher looks at a slice: each sync looks at every one.
+
+    It writes no more once ``writes_left`` has come to 0, as if its process had been killed.
+    """
 
     looks = 0
+    writes_left = 1 << 62
+
+    def __init__(self, *arguments: Any, **names: Any) -> None:
+        super().__init__(*arguments, **names)
+        self.refused = threading.Event()
 
     def same(self, index: int, wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
         self.looks += 1
         return super().same(index, wanted, stored)
+
+    def delete(self, item: dict[str, Any]) -> None:
+        self._count()
+        super().delete(item)
+
+    def update(self, update: Update) -> dict[str, Any]:
+        self._count()
+        return super().update(update)
+
+    def create(self, create: Create, owner: dict[str, Any]) -> dict[str, Any]:
+        self._count()
+        return super().create(create, owner)
+
+    def _count(self) -> None:
+        if self.writes_left <= 0:
+            self.refused.set()
+            raise Unreachable("no write gets through")
+        self.writes_left -= 1
 
 
 class Published:
@@ -52,10 +83,20 @@ class Published:
         self._stop = threading.Event()
         self._events = EventRecorder(self.client, "test", "node-a")
         self.writer = WatchedWriter(
-            self.client, self._events, self.metrics, node="node-a", driver=DRIVER_NAME
+            self.client,
+            NodeEvents(self._events, "node-a"),
+            self.metrics,
+            node="node-a",
+            driver=DRIVER_NAME,
         )
         self.publisher = Publisher(
-            self.client, self.writer, self.metrics, self._stop, node="node-a", driver=DRIVER_NAME
+            self.client,
+            self.writer,
+            self.metrics,
+            self._stop,
+            node="node-a",
+            driver=DRIVER_NAME,
+            settle_seconds=SETTLE_SECONDS,
         )
         loops = (self.publisher.reflector.run, self._events.run, self.publisher.run)
         self._threads = [threading.Thread(target=loop) for loop in loops]
@@ -63,11 +104,15 @@ class Published:
     def start(self, devices: list[Device] | None = None, *, serving: bool = True) -> None:
         """Start, with these devices offered when there are any."""
         if devices is not None:
-            self.publisher.offer(devices)
+            self.offer(devices)
         if serving:
             self.publisher.plugin_serves(True)  # the value is the message
         for thread in self._threads:
             thread.start()
+
+    def offer(self, devices: list[Device], held: frozenset[str] = frozenset()) -> None:
+        """Offer these devices, which need no counters."""
+        self.publisher.offer(Offers(tuple(devices), ()), held)
 
     def end(self) -> None:
         """Stop all threads that were started."""

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from controller.__main__ import main
+from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 
 if TYPE_CHECKING:
@@ -77,6 +78,38 @@ def test_it_publishes_and_republishes_and_leaves_the_slices_when_it_is_stopped(
     assert process.returncode == 0, errors
     assert published()
     assert "Traceback" not in errors
+
+
+def test_it_offers_what_the_configuration_says_and_respects_what_the_plugin_holds(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("version: v1\nrules:\n  - mig: {layout: all-balanced}\n")
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+    with FakePlugin(tmp_path / "dra.sock", state=v1.State(held=["gpu-0000-1b-00-0"])):
+        process = controller(
+            "--node-name=node-a",
+            f"--kubeconfig={kubeconfig}",
+            f"--plugin-data-dir={tmp_path}",
+            f"--config={rules}",
+            "--nvml=fake:hgx-h100",
+        )
+
+        def tainted() -> list[bool]:
+            return [
+                "taints" in device
+                for item in server.objects("resourceslices", GROUP)
+                for device in item["spec"]["devices"]
+            ]
+
+        try:
+            assert server.wait_until(lambda: bool(tainted()), 60)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            errors = ended(process, 30)
+
+    assert process.returncode == 0, errors
+    assert tainted() == [True] * 4 + [False] * 28
 
 
 def test_a_node_that_does_not_exist_ends_it_with_its_name(server: EmbeddedApiServer, tmp_path: Path) -> None:

@@ -7,29 +7,52 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.blocked import TAINT_BLOCKED
 from controller.node_offers import NodeOffers
-from driver.config import NodeConfig, Rule
+from driver.config import GpuOffer, MigOffer, NodeConfig, Rule
 from driver.errors import NvmlError
 from driver.inventory import Discovery
 from driver.metrics import Metrics
+from driver.node_state import BlockedPlacement, NodeState
 from driver.nvml.deadline import Guard
 from driver.nvml.fake_machine import FakeMachine
+from tests.controller.heard_events import HeardEvents
+from tests.controller.mig_node import BALANCED, WHOLE, cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from driver.model import Device
+    from driver.offers import Offers
+
+FIRST = "gpu-0000-1b-00-0"
 
 
 class Node:
     """A fake machine and what its offers were, look by look."""
 
-    def __init__(self, guard: Guard, config: NodeConfig | None = None) -> None:
-        self.machine = FakeMachine.open("hgx-h100")
+    def __init__(self, guard: Guard, *, machine: str = "hgx-h100", state: NodeState | None) -> None:
+        self.machine = FakeMachine.open(machine)
         self.metrics = Metrics()
-        self.offered: list[tuple[Device, ...]] = []
+        self.events = HeardEvents()
+        self.rules: NodeConfig | None = None
+        self.all: list[Offers] = []
+        self.held: list[frozenset[str]] = []
         discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), guard)
-        self.offers = NodeOffers(discovery, config, self.metrics, self.offered.append)
+        self.offers = NodeOffers(discovery, lambda: self.rules, self.metrics, self.events, self._offered)
+        if state is not None:
+            self.offers.plugin_tells(state)
+
+    @property
+    def offered(self) -> list[tuple[Device, ...]]:
+        return [one.devices for one in self.all]
+
+    def configure(self, form: GpuOffer, when: str | None = None) -> None:
+        self.rules = NodeConfig((Rule(when, form.form, form.mig),))
+
+    def _offered(self, offers: Offers, held: frozenset[str]) -> None:
+        self.all.append(offers)
+        self.held.append(held)
 
 
 @pytest.fixture
@@ -39,9 +62,17 @@ def guard() -> Iterator[Guard]:
     one.close()
 
 
-def test_all_gpus_of_an_hgx_are_offered(guard: Guard) -> None:
-    node = Node(guard)
+@pytest.fixture
+def node(guard: Guard) -> Node:
+    """A node whose plugin holds nothing."""
+    return Node(guard, state=NodeState())
 
+
+def taints(devices: tuple[Device, ...]) -> set[tuple[str, str]]:
+    return {(taint.key, taint.effect) for device in devices for taint in device.taints}
+
+
+def test_all_gpus_of_an_hgx_are_offered(node: Node) -> None:
     node.offers.check()
 
     [devices] = node.offered
@@ -49,8 +80,7 @@ def test_all_gpus_of_an_hgx_are_offered(guard: Guard) -> None:
     assert [device.attributes["index"] for device in devices] == list(range(8))
 
 
-def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(guard: Guard) -> None:
-    node = Node(guard)
+def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(node: Node) -> None:
     node.machine.driver_gone()
     node.offers.check()
     node.offers.check()
@@ -62,8 +92,7 @@ def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(gua
     assert [len(devices) for devices in node.offered] == [8]
 
 
-def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(guard: Guard) -> None:
-    node = Node(guard)
+def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Node) -> None:
     node.offers.check()
     node.machine.driver_gone()
 
@@ -74,13 +103,11 @@ def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(guard: Gua
 
     before, *away, after = node.offered
     assert [[device.name for device in devices] for devices in away] == [[d.name for d in before]] * 2
-    taints = {(t.key, t.effect) for devices in away for device in devices for t in device.taints}
-    assert taints == {("gpu.nvidia.com/driver-not-loaded", "NoSchedule")}
+    assert [taints(devices) for devices in away] == [{("gpu.nvidia.com/driver-not-loaded", "NoSchedule")}] * 2
     assert after == before
 
 
-def test_what_was_offered_is_tainted_while_nvml_as_a_whole_hangs(guard: Guard) -> None:
-    node = Node(guard)
+def test_what_was_offered_is_tainted_while_nvml_as_a_whole_hangs(node: Node) -> None:
     node.offers.check()
     node.machine.hang("driver_version")
 
@@ -88,12 +115,10 @@ def test_what_was_offered_is_tainted_while_nvml_as_a_whole_hangs(guard: Guard) -
         node.offers.check()
     node.machine.heal()
 
-    taints = {(t.key, t.effect) for device in node.offered[-1] for t in device.taints}
-    assert taints == {("gpu.nvidia.com/unresponsive", "NoSchedule")}
+    assert taints(node.offered[-1]) == {("gpu.nvidia.com/unresponsive", "NoSchedule")}
 
 
-def test_the_taint_of_a_lost_gpu_comes_and_goes(guard: Guard) -> None:
-    node = Node(guard)
+def test_the_taint_of_a_lost_gpu_comes_and_goes(node: Node) -> None:
     node.offers.check()
     node.machine.lose(2)
     node.offers.check()
@@ -105,9 +130,90 @@ def test_the_taint_of_a_lost_gpu_comes_and_goes(guard: Guard) -> None:
     assert node.metrics.registry.get_sample_value("gpu_dra_nvml_failures_total", {"reason": "lost"})
 
 
-def test_the_rules_of_the_node_decide(guard: Guard) -> None:
-    node = Node(guard, NodeConfig((Rule("gpu.index > 5", "hidden"),)))
-
+def test_the_rules_of_the_node_decide_and_are_asked_at_each_look(node: Node) -> None:
+    node.configure(GpuOffer("hidden"), "gpu.index > 5")
+    node.offers.check()
+    node.configure(GpuOffer("hidden"), "gpu.index > 6")
     node.offers.check()
 
-    assert len(node.offered[0]) == 6
+    assert [len(devices) for devices in node.offered] == [6, 7]
+
+
+def test_nothing_is_offered_before_the_plugin_has_told_what_it_holds(guard: Guard) -> None:
+    node = Node(guard, state=None)
+    node.configure(BALANCED)
+    node.offers.check()
+    assert node.all == []
+
+    node.offers.plugin_tells(NodeState((FIRST,)))
+
+    assert node.held == [frozenset({FIRST})]
+    assert {d.pci for d in node.offered[0] if d.taints} == {node.machine.pci(0)}
+
+
+def test_what_the_plugin_tells_counts_at_once_and_at_later_looks(node: Node) -> None:
+    node.offers.check()
+    block = BlockedPlacement(node.machine.pci(0), None, "in-use", "")
+    node.offers.plugin_tells(NodeState((), (block,)))
+    node.offers.check()
+    node.offers.plugin_tells(NodeState())
+
+    assert [taints(devices) for devices in node.offered] == [
+        set(),
+        {(TAINT_BLOCKED, "NoSchedule")},
+        {(TAINT_BLOCKED, "NoSchedule")},
+        set(),
+    ]
+
+
+def test_the_taint_of_a_missing_driver_outlives_news_from_the_plugin(node: Node) -> None:
+    node.offers.check()
+    node.machine.driver_gone()
+    node.offers.check()
+
+    node.offers.plugin_tells(NodeState((FIRST,)))
+
+    assert taints(node.offered[-1]) == {("gpu.nvidia.com/driver-not-loaded", "NoSchedule")}
+
+
+def test_a_partition_that_an_admin_makes_is_noticed_with_the_next_look(node: Node) -> None:
+    node.offers.check()
+    cut(node.machine, 0, slices=3, start=4)
+    node.offers.check()
+
+    assert f"{FIRST}-static-3g-40gb-4" in [device.name for device in node.offered[1]]
+    assert FIRST not in [device.name for device in node.offered[1]]
+
+
+def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_changes(guard: Guard) -> None:
+    node = Node(guard, machine="dgx-a100", state=NodeState())
+    node.configure(BALANCED, "gpu.index == 0")
+    node.offers.check()
+    node.offers.check()
+
+    [(kind, reason, message)] = node.events.posted
+    assert (kind, reason) == ("Warning", "GpuWithheld")
+    assert str(node.machine.pci(0)) in message
+    assert "reset" in message
+
+    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.offers.check()
+    node.configure(WHOLE)
+    node.offers.check()
+    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.offers.check()
+    assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
+
+
+def test_a_gpu_that_is_hidden_on_purpose_is_no_warning(node: Node) -> None:
+    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.offers.check()
+    assert [kind for kind, _, _ in node.events.posted] == ["Normal"]
+
+
+def test_a_form_that_is_withheld_beside_another_is_no_event(guard: Guard) -> None:
+    node = Node(guard, machine="dgx-a100", state=NodeState())
+    node.configure(GpuOffer(mig=MigOffer("dynamic")))
+    node.offers.check()
+    assert node.events.posted == []
+    assert {held.part for held in node.all[0].withheld} == {"partitions"}

@@ -6,6 +6,8 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.plan import SyncPlan, generate_name, index_of, plan_sync
 from driver.slices import same_spec
@@ -150,3 +152,58 @@ def test_the_index_is_read_from_the_name(name: str, index: int | None) -> None:
 def test_a_name_begins_with_the_index_that_is_read_from_it() -> None:
     assert generate_name(31, "gpu.nvidia.com", "node-a") == "0001f-gpu.nvidia.com-node-a-"
     assert index_of(generate_name(2**22, "d", "n")) == 2**22
+
+
+def usable(items: dict[str, dict[str, Any]]) -> list[str] | None:
+    """The contents that a scheduler uses: those of the highest generation when it is complete."""
+    pools = [item["spec"]["pool"] for item in items.values()]
+    newest = max((pool["generation"] for pool in pools), default=0)
+    current = [item["spec"] for item in items.values() if item["spec"]["pool"]["generation"] == newest]
+    counts = {one["pool"]["resourceSliceCount"] for one in current}
+    if counts != {len(current)}:
+        return None
+    return sorted(content(one) for one in current)
+
+
+def content(of: dict[str, Any]) -> str:
+    """The name of the one device or counter set of a slice."""
+    return str((of.get("devices") or of["sharedCounters"])[0]["name"])
+
+
+def pool_of(counters: str, devices: str) -> list[dict[str, Any]]:
+    """Slices with one counter set or one device each, the counters first."""
+    count = len(counters) + len(devices)
+    sets = [spec(count=count) | {"sharedCounters": [{"name": name}], "devices": []} for name in counters]
+    return [*sets, *(spec(name, count=count) for name in devices)]
+
+
+LETTERS = st.text("abc", max_size=3).map(lambda text: "".join(sorted(set(text))))
+POOLS = st.tuples(LETTERS.map(str.upper), LETTERS).filter(any)
+
+
+@given(st.lists(POOLS, min_size=2, max_size=5), st.lists(st.integers(0, 9), min_size=5, max_size=5))
+def test_after_each_single_write_the_pool_is_the_old_one_the_new_one_or_unusable(
+    pools: list[tuple[str, str]], cut_offs: list[int]
+) -> None:
+    """Some controllers die between two writes; the next wants another pool."""
+    there: dict[str, dict[str, Any]] = {}
+    serial = 0
+    for wanted, cut_off in zip(pools, cut_offs, strict=False):
+        specs = pool_of(*wanted)
+        allowed = (usable(there) if there else None, sorted(map(content, specs)), None)
+        made = plan(specs, *there.values())
+        writes: list[tuple[str, dict[str, Any] | None]] = [
+            (item["metadata"]["name"], None) for item in made.deletes
+        ]
+        writes += [(update.stored["metadata"]["name"], update.spec) for update in made.updates]
+        for create in made.creates:
+            serial += 1
+            writes.append((f"{create.index:05x}-{serial}", create.spec))
+        for name, inside in writes if cut_off == 0 else writes[:-cut_off]:
+            if inside is None:
+                del there[name]
+            else:
+                there[name] = {"metadata": {"name": name, "uid": name}, "spec": inside}
+            assert usable(there) in allowed
+        if cut_off == 0:
+            assert usable(there) == sorted(map(content, specs))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.plugin_watch import WORKERS, PluginWatch
+from controller.plugin_serving import PluginServing
+from controller.plugin_watch import MOST_PLUGINS, PluginWatch
 from driver.errors import ConfigError
 from tests.controller.fake_plugin import FakePlugin
 
@@ -40,8 +41,8 @@ class Told:
 def watching(folder: Path) -> Iterator[Told]:
     told = Told()
     stop_event = threading.Event()
-    with ThreadPoolExecutor(WORKERS) as pool:
-        watch = PluginWatch(folder, pool, stop_event, told)
+    with ThreadPoolExecutor(MOST_PLUGINS) as pool:
+        watch = PluginWatch(folder, pool, stop_event, [PluginServing(told).stream()])
         thread = threading.Thread(target=watch.run)
         thread.start()
         try:
@@ -111,5 +112,5 @@ def test_a_stale_socket_and_other_files_are_no_plugin(tmp_path: Path) -> None:
 
 
 def test_a_folder_whose_sockets_nobody_could_bind_is_an_error(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(WORKERS) as pool, pytest.raises(ConfigError, match="107"):
-        PluginWatch(tmp_path / ("x" * 100), pool, threading.Event(), lambda _serving: None)
+    with ThreadPoolExecutor(MOST_PLUGINS) as pool, pytest.raises(ConfigError, match="107"):
+        PluginWatch(tmp_path / ("x" * 100), pool, threading.Event(), [])

@@ -56,7 +56,7 @@ def test_what_is_unchanged_is_not_written_again(published: Published) -> None:
     published.start(gpus(8))
     assert published.publishes(8)
 
-    published.publisher.offer(gpus(8))
+    published.offer(gpus(8))
 
     assert published.settles() == 1
 
@@ -92,7 +92,7 @@ def test_nothing_is_published_before_the_gpus_are_known(published: Published) ->
     assert published.becomes(lambda: published.server.watches == 1)
     assert published.slices() == []
 
-    published.publisher.offer([])
+    published.offer([])
 
     assert published.becomes(lambda: len(published.slices()) == 1)
     assert published.complete()
@@ -122,7 +122,7 @@ def test_slices_stay_away_while_the_plugin_does_not_serve(
 
     writes = published.writes()
     server.delete(SLICES)
-    published.publisher.offer(gpus(7))
+    published.offer(gpus(7))
     assert published.becomes(lambda: published.publisher.reflector.snapshot()[0] == [])
     assert (published.slices(), published.writes()) == ([], writes)
 
@@ -175,7 +175,7 @@ def test_many_devices_are_split_and_a_new_one_raises_the_generation_once(publish
     published.start(gpus(64))
     assert published.publishes(64)
 
-    published.publisher.offer(gpus(65))
+    published.offer(gpus(65))
 
     assert published.publishes(65)
     assert [len(item["spec"]["devices"]) for item in published.slices()] == [64, 1]
@@ -186,16 +186,16 @@ def test_a_taint_comes_and_goes_within_the_generation(published: Published) -> N
     published.start(gpus(2))
     assert published.publishes(2)
 
-    published.publisher.offer(gpus(2, taints=(LOST,)))
+    published.offer(gpus(2, taints=(LOST,)))
     assert published.becomes(lambda: "taints" in published.slices()[0]["spec"]["devices"][1])
     added = published.slices()[0]["spec"]["devices"][1]["taints"][0]["timeAdded"]
-    published.publisher.offer(gpus(1, taints=(LOST,)))
+    published.offer(gpus(1, taints=(LOST,)))
     assert published.publishes(1)
 
     [item] = published.slices()
     assert item["spec"]["devices"][0]["taints"][0]["timeAdded"] == added
     assert item["spec"]["pool"]["generation"] == 1
-    published.publisher.offer(gpus(1))
+    published.offer(gpus(1))
     assert published.becomes(lambda: "taints" not in published.slices()[0]["spec"]["devices"][0])
 
 
@@ -238,7 +238,7 @@ def test_an_api_server_that_was_away_gets_what_changed_meanwhile(
     assert published.publishes(8)
     server.stop()
     server.delete(SLICES)
-    published.publisher.offer(gpus(7))
+    published.offer(gpus(7))
     server.compact()
 
     server.start()
@@ -259,7 +259,7 @@ def test_fields_that_the_server_drops_are_told_once_and_not_written_for_ever(
     [event] = server.objects("events")
     assert event["reason"] == "SliceFieldsDropped"
     assert "DRADeviceTaints" in event["message"]
-    published.publisher.offer(gpus(1, taints=(LOST,)))
+    published.offer(gpus(1, taints=(LOST,)))
     assert published.publishes(1)
 
 

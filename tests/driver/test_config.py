@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.config import NodeConfig, Rule, load_config
+from driver.config import GpuOffer, MigOffer, NodeConfig, Rule, load_config, parse_config
 from driver.errors import ConfigError
 from driver.model import Gpu, PciAddress
 
@@ -32,9 +32,9 @@ def test_the_first_rule_that_matches_decides_and_the_rest_is_whole(tmp_path: Pat
         """,
     )
 
-    assert config.offer_of(A100) == "whole"
-    assert config.offer_of(T4) == "whole"
-    assert NodeConfig(config.rules[1:]).offer_of(A100) == "hidden"
+    assert config.offer_of(A100) == GpuOffer("whole", MigOffer("static"))
+    assert config.offer_of(T4) == GpuOffer("whole", MigOffer("static"))
+    assert NodeConfig(config.rules[1:]).offer_of(A100).form == "hidden"
 
 
 def test_a_rule_without_a_condition_matches_every_gpu(tmp_path: Path) -> None:
@@ -46,19 +46,68 @@ def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
         load(
             tmp_path,
             "{version: v2, colour: 1, rules: "
-            "[{when: '1 +', offer: whole}, {offer: half, mig: off}, 7, {when: 3}]}",
+            "[{when: '1 +', offer: whole}, {offer: half, colour: red}, 7, {when: 3}, "
+            "{offer: whole, mig: {layout: [1g, 7, 2x]}}, {mig: quantum}]}",
         )
 
     for part in (
         "version: must be v1",
         "colour: unknown field",
         "rules[0].when: the CEL expression '1 +' cannot be parsed",
-        "rules[1].mig: unknown field",
-        "rules[1].offer: must be one of whole, hidden",
+        "rules[1].colour: unknown field",
+        "rules[1].offer: must be one of whole, partitions, hidden",
         "rules[2]: must be a mapping",
         "rules[3].when: must be a CEL expression in quotes",
+        "rules[3]: must say offer or mig",
+        "rules[4].mig.layout[1]: must be a profile",
+        "rules[4].mig.layout[2]: must be a profile",
+        "rules[4].offer: must not be whole beside a layout",
+        "rules[5].mig: must be off, static, dynamic",
     ):
         assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "offer"),
+    [
+        ("mig: dynamic", GpuOffer("whole", MigOffer("dynamic"))),
+        ("mig: off", GpuOffer("whole", MigOffer("off"))),
+        ("offer: partitions", GpuOffer("partitions", MigOffer("static"))),
+        ("{offer: partitions, mig: dynamic}", GpuOffer("partitions", MigOffer("dynamic"))),
+        ("mig: {layout: all-1g}", GpuOffer("partitions", MigOffer("layout", layout="all-1g"))),
+        (
+            "{offer: hidden, mig: {layout: all-1g}}",
+            GpuOffer("hidden", MigOffer("layout", layout="all-1g")),
+        ),
+        ("mig: {layout: all-disabled}", GpuOffer("whole", MigOffer("off"))),
+    ],
+)
+def test_a_rule_says_a_form_or_its_mig_implies_it(tmp_path: Path, rule: str, offer: GpuOffer) -> None:
+    text = rule if rule.startswith("{") else f"{{{rule}}}"
+
+    assert load(tmp_path, f"{{version: v1, rules: [{text}]}}").offer_of(T4) == offer
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("offer: whole, mig: {layout: all-1g}", "offer: must not be whole beside a layout"),
+        ("offer: partitions, mig: off", "offer: must not be partitions where mig is off"),
+        ("offer: partitions, mig: {layout: all-disabled}", "must not be partitions where mig is off"),
+        ("offer: null", "offer: must be one of"),
+        ("offer: [whole]", "offer: must be one of"),
+        ("mig: null", "mig: must be off"),
+    ],
+)
+def test_forms_that_contradict_mig_are_refused(tmp_path: Path, rule: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, f"{{version: v1, rules: [{{{rule}}}]}}")
+
+
+def test_a_text_can_be_parsed_that_lies_in_no_file() -> None:
+    assert parse_config(b"version: v1", "the map").rules == ()
+    with pytest.raises(ConfigError, match="the node configuration the map is no YAML"):
+        parse_config(b"\xff\xfe\x00", "the map")
 
 
 @pytest.mark.parametrize(
@@ -92,5 +141,5 @@ def test_a_rule_that_cannot_be_judged_is_an_error_not_a_guess(when: str, message
 def test_what_is_unknown_can_be_asked_for() -> None:
     rule = Rule("has(gpu.numaNode) && gpu.numaNode == 3", "hidden")
 
-    assert NodeConfig((rule,)).offer_of(T4) == "whole"
-    assert NodeConfig((rule,)).offer_of(A100) == "hidden"
+    assert NodeConfig((rule,)).offer_of(T4).form == "whole"
+    assert NodeConfig((rule,)).offer_of(A100).form == "hidden"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from driver.config import NodeConfig, Rule
 from driver.model import Gpu, Inventory, PciAddress, Problem, Version
-from driver.offers import node_offers, semantic_version
+from driver.offers import node_offers
 
 FIRST, SECOND = PciAddress.parse("0000:1b:00.0"), PciAddress.parse("0000:43:00.0")
 H100 = Gpu(
@@ -139,22 +137,3 @@ def test_a_text_that_no_attribute_can_hold_is_absent() -> None:
     [device] = node_offers(wordy).devices
 
     assert not {"productName", "brand"} & device.attributes.keys()
-
-
-@pytest.mark.parametrize(
-    ("printed", "published"),
-    [
-        ("550.163.01", "550.163.1"),
-        ("12.4", "12.4.0"),
-        ("9", "9.0.0"),
-        ("580.95.05-grid", "580.95.5-grid"),
-        ("580.95.05-01", None),
-        ("1.2.3.4", None),
-        ("unknown", None),
-        ("", None),
-        (None, None),
-        ("1.2." + "9" * 64, None),
-    ],
-)
-def test_versions_become_semantic_versions(printed: str | None, published: str | None) -> None:
-    assert semantic_version(printed) == (None if published is None else Version(published))

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.errors import ClaimRefused
-from driver.opaque import GpuConfig, MpsSettings, decode_gpu_config
+from driver.opaque import GpuConfig, MigDeviceConfig, MpsSettings, decode_gpu_config, decode_mig_config
 
 HEAD = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+MIG = {**HEAD, "kind": "MigDeviceConfig"}
 
 
 def test_an_empty_config_means_one_claim_alone() -> None:
@@ -71,6 +72,67 @@ def test_a_config_for_another_kind_of_device_is_named() -> None:
         decode_gpu_config({**HEAD, "kind": "MigDeviceConfig"})
 
 
+def test_an_empty_config_of_a_partition_means_one_claim_alone() -> None:
+    assert decode_mig_config(MIG) == MigDeviceConfig()
+
+
+def test_time_slicing_of_a_partition_is_accepted_and_asks_for_nothing() -> None:
+    config = decode_mig_config({**MIG, "sharing": {"strategy": "TimeSlicing"}})
+
+    assert config == MigDeviceConfig("TimeSlicing", MpsSettings())
+
+
+def test_every_field_of_mps_is_read_for_a_partition_too() -> None:
+    mps = {"defaultActiveThreadPercentage": 25, "defaultPinnedDeviceMemoryLimit": "2Gi", "multiUser": True}
+
+    assert decode_mig_config({**MIG, "sharing": {"strategy": "MPS", "mpsConfig": mps}}) == MigDeviceConfig(
+        "MPS", MpsSettings(25, 2 << 30, (), True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"colour": "red"}, "colour: unknown field"),
+        ({"sharing": {}}, None),
+        ({"sharing": "x"}, "sharing: must be an object"),
+        ({"sharing": {"mpsConfig": {}}}, "sharing.strategy: is required and must be TimeSlicing or MPS"),
+        ({"sharing": {"strategy": "Mps"}}, "sharing.strategy: must be one of TimeSlicing, MPS"),
+        (
+            {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}}},
+            "sharing.timeSlicingConfig: unknown field",
+        ),
+        (
+            {"sharing": {"strategy": "TimeSlicing", "mpsConfig": {}}},
+            "sharing.mpsConfig: goes with strategy MPS only",
+        ),
+        (
+            {"sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 101}}},
+            "sharing.mpsConfig.defaultActiveThreadPercentage: must be a whole number from 0 to 100",
+        ),
+        ({"apiVersion": "v1"}, "apiVersion: must be one of resource.nvidia.com/v1beta1"),
+        ({"kind": None}, "kind: is required and must be MigDeviceConfig"),
+    ],
+)
+def test_a_config_of_a_partition_is_read_strictly(document: dict[str, Any], message: str | None) -> None:
+    if message is None:
+        assert decode_mig_config({**MIG, **document}) == MigDeviceConfig()
+        return
+    with pytest.raises(ClaimRefused) as refused:
+        decode_mig_config({**MIG, **document})
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["GpuConfig", "VfioDeviceConfig"])
+def test_a_config_for_another_kind_of_device_than_a_partition_is_named_with_the_way_out(kind: str) -> None:
+    with pytest.raises(
+        ClaimRefused,
+        match=f"is a {kind}, but the device it applies to is a MIG partition: use kind MigDeviceConfig, or "
+        "name the `requests`",
+    ):
+        decode_mig_config({**HEAD, "kind": kind})
+
+
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
@@ -89,7 +151,8 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["apiVersion", "kind", "sharing", "x"]), json_values))
 def test_whatever_a_claim_says_is_decoded_or_refused(document: dict[str, Any]) -> None:
-    try:
-        decode_gpu_config({**HEAD, **document})
-    except ClaimRefused as refused:
-        assert not refused.retryable
+    for decode, head in ((decode_gpu_config, HEAD), (decode_mig_config, MIG)):
+        try:
+            decode({**head, **document})
+        except ClaimRefused as refused:
+            assert not refused.retryable

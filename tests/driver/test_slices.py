@@ -68,13 +68,13 @@ def test_a_node_without_devices_has_one_empty_slice() -> None:
 
 
 @pytest.mark.parametrize(("devices", "sizes"), [(64, [64]), (65, [64, 1]), (130, [64, 64, 2])])
-def test_a_slice_has_at_most_64_devices_in_the_order_of_the_bus(devices: int, sizes: list[int]) -> None:
+def test_a_slice_has_at_most_64_devices_in_the_order_given(devices: int, sizes: list[int]) -> None:
     layout = laid_out(*(device(number) for number in reversed(range(devices))))
 
     assert [len(spec["devices"]) for spec in layout.specs] == sizes
     assert {spec["pool"]["resourceSliceCount"] for spec in layout.specs} == {len(sizes)}
     names = [one["name"] for spec in layout.specs for one in spec["devices"]]
-    assert names == [f"gpu-{number:03d}" for number in range(devices)]
+    assert names == [f"gpu-{number:03d}" for number in reversed(range(devices))]
 
 
 def numbered(prefix: str, count: int) -> dict[str, int]:
@@ -122,7 +122,7 @@ def test_a_device_that_breaks_a_limit_is_left_out_alone(fault: dict[str, Any]) -
 def test_of_two_devices_with_one_name_the_first_stays() -> None:
     first, second = device(0), replace(device(1), name="gpu-000")
 
-    layout = laid_out(second, first)
+    layout = laid_out(first, second)
 
     assert len(layout.specs[0]["devices"]) == 1
     assert [rejected.device for rejected in layout.rejected] == [second]

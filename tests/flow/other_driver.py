@@ -10,6 +10,7 @@ from driver.service import Service
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.face import READY_PART, open_face
 from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.node_state import NodeStateBoard
 
 DRIVER = "nic.example.com"
 POOL = "node-0-nics"
@@ -36,6 +37,7 @@ def main(plugins_dir: Path, registry_dir: Path) -> None:
         registration_socket=registry_dir / f"{DRIVER}-reg.sock",
         claims=NicClaims(),
         board=HealthBoard(),
+        state=NodeStateBoard(),
         metrics=Metrics(),
     )
     face.serving.up(READY_PART)

@@ -65,3 +65,19 @@ def test_a_hidden_gpu_is_named_with_the_reason(tmp_path: Path) -> None:
 def test_an_unknown_machine_is_named_with_those_that_are_there() -> None:
     with pytest.raises(ConfigError, match=r"there is no machine 'dgx-z'.*dgx-a100"):
         run("--machine", "dgx-z")
+
+
+def test_gpus_that_are_cut_stand_in_one_row_each_and_counters_are_told_apart(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text(
+        "version: v1\nrules:\n"
+        "- {when: gpu.index < 2, mig: {dynamic: {profiles: [1g, 3g]}}}\n"
+        "- {when: gpu.index == 2, mig: {layout: [3g, 3g]}}\n"
+    )
+
+    output = run("--machine", "hgx-h100", "--config", str(config)).output
+
+    assert "node: 8 x NVIDIA H100 80GB HBM3" in output
+    assert output.count("0000:1b:00.0") == output.count("0000:52:00.0") == 1
+    assert output.count("7 x 1g.10gb,") == 2
+    assert "2 slices, 27 devices, counters of 2 GPUs; driver gpu.nvidia.com" in output

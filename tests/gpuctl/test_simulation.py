@@ -143,3 +143,44 @@ def test_the_command_reports_and_its_exit_code_says_whether_somebody_waits(tmp_p
         "\n", " "
     )
     assert json.loads(told.stdout)["groups"][0]["waiting"] == 1
+
+
+def mig_run(folder: Path, *groups: PodGroup, nodes: int = 1) -> Result:
+    """A run over nodes with two GPUs that are offered whole and in parts, with a class for each form."""
+    config = folder / "node.yaml"
+    config.write_text(
+        "version: v1\nrules:\n"
+        "- {when: gpu.index < 2, mig: {dynamic: {profiles: [1g, 3g]}}}\n- offer: hidden\n"
+    )
+    attributes = 'device.attributes["gpu.nvidia.com"]'
+    expressions = {
+        "whole": f'{attributes}.type == "gpu"',
+        "small": f'{attributes}.type == "mig" && {attributes}.profile == "1g.10gb"',
+    }
+    classes = [
+        {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": one}}]}}
+        for name, one in expressions.items()
+    ]
+    slices = plan_node("hgx-h100", "node", config).slices
+    return Simulation(nodes, slices, classes, groups, 1).run(lambda _: None)
+
+
+def test_a_gpu_that_is_cut_is_no_free_whole_gpu(tmp_path: Path) -> None:
+    result = mig_run(tmp_path, group("small", 1, wants(1, "small")))
+
+    assert (result.tiers["whole"].allocated, result.tiers["whole"].free) == (0, 1)
+    assert (result.tiers["mig 1g.10gb"].allocated, result.tiers["mig 1g.10gb"].free) == (1, 13)
+    assert result.tiers["mig 3g.40gb"].free == 3
+    assert [(one.gpus, one.free, one.usable) for one in result.fragments] == [(1, 1, 1), (2, 1, 0)]
+
+
+def test_small_pods_and_whole_pods_fill_gpus_without_overbooking(tmp_path: Path) -> None:
+    result = mig_run(tmp_path, group("small", 7, wants(1, "small")), group("whole", 2, wants(1, "whole")))
+
+    small, whole = result.groups
+    assert (small.placed, whole.placed, whole.waiting) == (7, 1, 1)
+    assert {tier: found.free for tier, found in result.tiers.items()} == {
+        "whole": 0,
+        "mig 1g.10gb": 0,
+        "mig 3g.40gb": 0,
+    }

@@ -62,7 +62,7 @@ def test_slices_of_an_old_generation_do_not_count_and_a_missing_one_is_told() ->
 
     (node,) = fleet([old, new], ())
 
-    assert node.pool_problem == "1 of 2 slices of generation 2 are there"
+    assert node.pool_problem == "1 of 2 slices of generation 2 are published"
     assert node.tiers["whole"].devices == 1
 
 
@@ -110,3 +110,83 @@ def test_the_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:
     assert "node-a: gpu-0000-17-00-0 is unwell: gpu.nvidia.com/lost=:NoExecute" in unwell.output
     assert told.exit_code == 3
     assert json.loads(told.output)["nodes"][0]["tiers"]["whole"]["free"] == 3
+
+
+def dynamic_slices(folder: Path, machine: str = "hgx-h100") -> list[dict[str, Any]]:
+    """What a node publishes whose GPU 0 may be cut into 1g, 2g and 3g, and the others not."""
+    config = folder / "node.yaml"
+    profiles = "{dynamic: {profiles: [1g, 1g+me, 2g, 3g]}}"
+    config.write_text(f"version: v1\nrules:\n- when: gpu.index == 0\n  mig: {profiles}\n- mig: off\n")
+    return list(plan_node(machine, "node-a", config).slices)
+
+
+def counts(state: Any, tier: str) -> tuple[int, int, int, int, int]:
+    found = state.tiers[tier]
+    assert found.devices == found.allocated + found.free + found.excluded + found.unwell
+    return found.devices, found.allocated, found.free, found.at_once, found.excluded
+
+
+def test_forms_of_one_gpu_exclude_each_other(tmp_path: Path) -> None:
+    published = dynamic_slices(tmp_path)
+
+    (idle,) = fleet(published, ())
+    (cut,) = fleet(published, [claim("gpu-0000-1b-00-0-mig-3g-40gb-4")])
+    (whole,) = fleet(published, [claim("gpu-0000-1b-00-0")])
+
+    assert counts(idle, "whole") == (8, 0, 8, 8, 0)
+    assert counts(idle, "mig 1g.10gb") == (7, 0, 7, 7, 0)
+    assert counts(cut, "whole") == (8, 0, 7, 7, 1)
+    assert counts(cut, "mig 1g.10gb") == (7, 0, 4, 4, 3)
+    assert counts(cut, "mig 2g.20gb") == (3, 0, 2, 2, 1)
+    assert counts(cut, "mig 3g.40gb") == (2, 1, 1, 1, 0)
+    assert counts(whole, "whole") == (8, 1, 7, 7, 0)
+    assert counts(whole, "mig 1g.10gb") == (7, 0, 0, 0, 7)
+
+
+def test_partitions_that_share_an_engine_are_free_each_by_itself_but_not_at_once(tmp_path: Path) -> None:
+    (idle,) = fleet(dynamic_slices(tmp_path), ())
+    (one_taken,) = fleet(dynamic_slices(tmp_path), [claim("gpu-0000-1b-00-0-mig-1g-10gb-me-6")])
+
+    assert counts(idle, "mig 1g.10gb+me") == (7, 0, 7, 1, 0)
+    assert counts(one_taken, "mig 1g.10gb+me") == (7, 1, 0, 0, 6)
+
+
+def test_a_look_on_with_admin_access_takes_no_counters(tmp_path: Path) -> None:
+    (state,) = fleet(dynamic_slices(tmp_path), [claim("gpu-0000-1b-00-0", admin=True)])
+
+    assert counts(state, "mig 1g.10gb") == (7, 0, 7, 7, 0)
+
+
+def test_nothing_of_a_pool_that_cannot_be_used_is_free(tmp_path: Path) -> None:
+    counters, devices = dynamic_slices(tmp_path)
+
+    (state,) = fleet([devices], ())
+
+    assert state.pool_problem == "1 of 2 slices of generation 1 are published"
+    assert {(tier.free, tier.excluded) for tier in state.tiers.values()} == {(0, 0)}
+    assert "sharedCounters" in counters["spec"]
+
+
+def status_of(server: EmbeddedApiServer, folder: Path, *slices: dict[str, Any]) -> Any:
+    for item in slices:
+        server.create("/apis/resource.k8s.io/v1/resourceslices", item)
+    kubeconfig = str(server.write_kubeconfig(folder / "config"))
+    return CliRunner().invoke(commands, ["status", "--kubeconfig", kubeconfig], catch_exceptions=False)
+
+
+def test_why_a_gpu_has_no_partitions_and_why_one_is_blocked_is_told(tmp_path: Path) -> None:
+    withheld = dynamic_slices(tmp_path, "a30-quad")[0]
+    blocked = json.loads(json.dumps(dynamic_slices(tmp_path)))
+    device = blocked[1]["spec"]["devices"][0]
+    device["taints"] = [{"key": "gpu.nvidia.com/blocked", "value": "in-use", "effect": "NoSchedule"}]
+
+    with EmbeddedApiServer() as server:
+        first = status_of(server, tmp_path, withheld)
+    with EmbeddedApiServer() as server:
+        second = status_of(server, tmp_path, *blocked)
+
+    assert first.exit_code == 0
+    assert "node-a: gpu-0000-17-00-0: no partitions: MIG mode is off and changes only with a" in first.output
+    assert second.exit_code == 3
+    assert f"node-a: {device['name']} is unwell: gpu.nvidia.com/blocked=in-use:NoSchedule" in second.output
+    assert "7, 1 at once" in second.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +78,25 @@ def test_a_node_of_a_cluster_is_read_through_a_kubeconfig(tmp_path_factory: pyte
     assert told["gpus"][0]["paths"]["gpu-0000-65-00-0"] == "NV"
     assert "A (0-1)" in drawn
     assert "NVLinks, straight or through NVSwitches" in drawn
+
+
+def test_a_gpu_that_is_cut_stands_once_and_without_nvlinks(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text(
+        "version: v1\nrules:\n- {when: gpu.index == 0, mig: {layout: all-balanced}}\n- mig: dynamic\n"
+    )
+    slices = plan_node("hgx-h100", "node-a", config).slices
+    with EmbeddedApiServer() as server:
+        for item in slices:
+            server.create("/apis/resource.k8s.io/v1/resourceslices", item)
+        kubeconfig = server.write_kubeconfig(tmp_path / "config")
+
+        told = json.loads(run("node-a", "--kubeconfig", str(kubeconfig), "-o", "json").output)
+
+    assert [gpu["index"] for gpu in told["gpus"]] == list(range(8))
+    assert told["gpus"][0]["device"] == "gpu-0000-1b-00-0"
+    assert told["gpus"][0]["nvlinkDomain"] is None
+    assert told["gpus"][1]["paths"]["gpu-0000-52-00-0"] == "NV"
 
 
 def test_a_node_and_a_machine_at_once_are_a_wrong_command_line() -> None:

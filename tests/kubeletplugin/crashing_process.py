@@ -10,26 +10,27 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from driver.inventory import Discovery
-from driver.names import DRIVER_NAME, gpu_device_name
+from driver.names import DRIVER_NAME
 from driver.nvml.deadline import Guard
 from driver.nvml.fake_machine import FakeMachine
 from kubeletplugin.cdi import HostPaths
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef
+from kubeletplugin.claim_partitions import ClaimPartitions
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.gpu_spec import GpuSpecs
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.partitions import Partitions
 from kubeletplugin.preparer import Identity, Ports, Preparer, boottime_ns
 from tests.kubeletplugin.fake_node import POOL
 
 ENDED = 70
 
 
-def main(folder: Path, operation: str, uid: str, end_before: int) -> None:
+def main(folder: Path, operation: str, uid: str, end_before: int, named: str, device: str) -> None:
     """Wire the plugin as tests/kubeletplugin/fake_node.py does, then count the changes of the disk."""
-    machine = FakeMachine.open("a30-quad")
-    device = gpu_device_name(min(machine.state.gpus))
+    machine = FakeMachine.open(named)
     result = {"request": "gpu-0", "driver": DRIVER_NAME, "pool": POOL, "device": device}
     claim = {
         "metadata": {"namespace": "team", "name": "train", "uid": uid},
@@ -37,11 +38,13 @@ def main(folder: Path, operation: str, uid: str, end_before: int) -> None:
     }
     driver = folder / "driver"
     discovery = Discovery(machine.nvml(), folder / "sys", Guard(5.0))
+    journal = Journal(folder / "journal", Peers(folder / "peers").may_have_written)
     preparer = Preparer(
         Identity(DRIVER_NAME, POOL, "boot-1"),
-        Journal(folder / "journal", Peers(folder / "peers").may_have_written),
+        journal,
         KeyedLocks(folder / "locks"),
         GpuSpecs(discovery, folder / "sys", DriverRoot(driver), HostPaths(driver, driver)),
+        ClaimPartitions(Partitions(discovery), journal, "boot-1", lambda _: None),
         CdiStore(folder / "cdi"),
         Ports(lambda *_: claim, lambda _: None, lambda *_: None, lambda _: None),
     )
@@ -72,4 +75,4 @@ def _end_before(count: int, folders: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5], sys.argv[6])

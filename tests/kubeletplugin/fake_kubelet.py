@@ -16,6 +16,7 @@ from driver.service import Service
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.face import Face, open_face
 from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.node_state import NodeStateBoard
 from proto import dra_v1_pb2 as v1
 from proto import grpc_health_v1_pb2 as grpc_health
 from proto import registration_v1_pb2 as registration
@@ -174,6 +175,7 @@ def running_plugin() -> Iterator[Plugin]:
                 registration_socket=folder / "registry" / "gpu.nvidia.com-reg.sock",
                 claims=claims,
                 board=board,
+                state=NodeStateBoard(),
                 metrics=metrics,
             )
             yield Plugin(folder, service, face, claims, board, metrics)

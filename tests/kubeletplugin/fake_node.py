@@ -15,17 +15,19 @@ from typing import Any
 from driver.errors import ClaimRefused, DriverError
 from driver.inventory import Discovery
 from driver.model import PciAddress
-from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, pool_name
+from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, partition_device_name, pool_name
 from driver.nvml.deadline import Guard
 from driver.nvml.driver_root import build_driver_root, build_sysfs
 from driver.nvml.fake_machine import FakeMachine
 from kubeletplugin.cdi import HostPaths
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.claim_partitions import ClaimPartitions
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.gpu_spec import GpuSpecs
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.partitions import Partitions
 from kubeletplugin.preparer import Identity, Ports, Preparer, boottime_ns
 from kubeletplugin.reconciler import Reconciler
 from kubeletplugin.recovery import Recovered, recover
@@ -34,6 +36,9 @@ NODE = "node-a"
 POOL = pool_name(NODE)
 STEPS_OF_PREPARE = ("begun", "spec written", "committed")
 STEPS_OF_UNPREPARE = ("spec removed", "released")
+STEPS_OF_MAKING = ("mode", "gpu instance", "compute instance", "made", "spec written", "committed")
+STEPS_OF_DESTROYING = ("spec removed", "releasing", "destroyed", "released")
+"""The same of a claim for a partition, the first on its GPU."""
 
 
 class Crash(BaseException):
@@ -41,11 +46,14 @@ class Crash(BaseException):
 
 
 class FakeNode:
-    """The machine, the API's claims, what containers use, and the plugin that runs right now."""
+    """The machine, the API's claims, what containers use, and the plugin that runs right now.
 
-    def __init__(self, folder: Path, machine: str = "a30-quad") -> None:
+    ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well.
+    """
+
+    def __init__(self, folder: Path, machine: str = "a30-quad", *, on_disk: bool = False) -> None:
         self.folder = folder
-        self.machine = FakeMachine.open(machine)
+        self.machine = FakeMachine.open(f"{machine}@{folder / 'machine.json'}" if on_disk else machine)
         self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
         self.cdi = folder / "cdi"
         self.driver_root = build_driver_root(folder / "driver", self.machine)
@@ -60,6 +68,7 @@ class FakeNode:
         self.boot_id = "boot-1"
         self.crash_after: str | None = None
         self.steps: list[str] = []
+        self.on_step: Callable[[str], None] = lambda _: None
         self.patience_seconds = 0.0
         self.guard_seconds = 5.0
         self._peers: Peers | None = None
@@ -86,6 +95,7 @@ class FakeNode:
             self.journal,
             KeyedLocks(self.folder / "locks"),
             specs,
+            ClaimPartitions(Partitions(self.discovery), self.journal, self.boot_id, self._step),
             self.store,
             Ports(self._get_claim, self.published.get, self._complain, self._step),
             self.patience_seconds,
@@ -105,7 +115,8 @@ class FakeNode:
             self._guard = None
 
     def reboot(self) -> None:
-        """Restart the machine: another boot id, and an empty CDI folder, which is on tmpfs."""
+        """Restart the machine: another boot id, no partitions, and an empty CDI folder, which is on tmpfs."""
+        self.machine.reboot()
         self.boot_id = f"boot-{uuid.uuid4()}"
         shutil.rmtree(self.cdi)
         self.cdi.mkdir()
@@ -114,16 +125,27 @@ class FakeNode:
 
     def claim(self, name: str, *gpus: int, uid: str = "", admin: bool = False, **extra: Any) -> ClaimRef:
         """Put an allocated claim with these GPUs (by position on the bus) into the API."""
+        devices = [gpu_device_name(self.gpus[gpu]) for gpu in gpus]
+        return self.claim_devices(name, *devices, uid=uid, admin=admin, **extra)
+
+    def partition(self, gpu: int, profile: str, start: int) -> str:
+        """The device name of a partition of a GPU (by position on the bus)."""
+        return partition_device_name(self.gpus[gpu], profile, start)
+
+    def claim_devices(
+        self, name: str, *devices: str, uid: str = "", admin: bool = False, **extra: Any
+    ) -> ClaimRef:
+        """Put a claim that was allocated these devices into the API."""
         ref = ClaimRef("team", name, uid or str(uuid.uuid4()))
         results = [
             {
                 "request": f"gpu-{position}",
                 "driver": DRIVER_NAME,
                 "pool": POOL,
-                "device": gpu_device_name(self.gpus[gpu]),
+                "device": device,
                 **({"adminAccess": True} if admin else {}),
             }
-            for position, gpu in enumerate(gpus)
+            for position, device in enumerate(devices)
         ]
         self.api[ref.namespace, ref.name] = {
             "metadata": {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid},
@@ -161,6 +183,7 @@ class FakeNode:
 
     def _step(self, name: str) -> None:
         self.steps.append(name)
+        self.on_step(name)
         if name == self.crash_after:
             self.crash_after = None
             raise Crash(name)

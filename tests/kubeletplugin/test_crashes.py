@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kubeletplugin.fake_node import STEPS_OF_PREPARE, STEPS_OF_UNPREPARE, Crash, FakeNode
+from driver.names import gpu_device_name
+from tests.kubeletplugin.fake_node import (
+    STEPS_OF_DESTROYING,
+    STEPS_OF_MAKING,
+    STEPS_OF_PREPARE,
+    STEPS_OF_UNPREPARE,
+    Crash,
+    FakeNode,
+)
 
 SCRIPT = Path(__file__).with_name("crashing_process.py")
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
@@ -66,36 +75,115 @@ def test_an_unprepare_that_ended_after_a_step_is_finished_by_its_replay(tmp_path
     node.stop()
 
 
-def _run(folder: Path, operation: str, changes: int) -> int:
+@pytest.fixture
+def mig_node(tmp_path: Path) -> Iterator[FakeNode]:
+    """A node whose GPUs can be cut without a reset."""
+    node = FakeNode(tmp_path, "hgx-h100")
+    yield node
+    node.stop()
+
+
+def _cut_places(node: FakeNode) -> list[tuple[int, int]]:
+    """The places of all GPU instances on the first two GPUs: position of the GPU, memory slice."""
+    return [
+        (gpu, instance.placement.start)
+        for gpu in (0, 1)
+        for instance in node.machine.state.gpus[node.gpus[gpu]].mig.instances
+    ]
+
+
+@pytest.mark.parametrize("step", STEPS_OF_MAKING)
+@pytest.mark.parametrize("then", ["prepare", "unprepare", "reboot and prepare", "reboot and unprepare"])
+def test_partitions_survive_or_vanish_whole_after_any_step(mig_node: FakeNode, step: str, then: str) -> None:
+    node = mig_node
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4))
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.prepare(ref)
+    if "reboot" in then:
+        node.reboot()
+    else:
+        node.restart()
+
+    if then.endswith("unprepare"):
+        node.unprepare(ref)
+        assert _cut_places(node) == []
+        assert not any(node.machine.state.gpus[node.gpus[gpu]].mig.enabled for gpu in (0, 1))
+        node.prepare(node.claim("next", 0, 1))
+    else:
+        assert len(node.prepare(ref)) == 2
+        assert _cut_places(node) == [(0, 6), (1, 4)]
+        node.unprepare(ref)
+        assert _cut_places(node) == []
+
+
+@pytest.mark.parametrize("step", STEPS_OF_DESTROYING)
+@pytest.mark.parametrize("then", ["unprepare", "prepare", "finish releases"])
+def test_partitions_go_after_a_crash_at_any_step_of_unprepare(
+    mig_node: FakeNode, step: str, then: str
+) -> None:
+    node = mig_node
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4))
+    node.prepare(ref)
+    node.crash_after = step
+    with pytest.raises(Crash):
+        node.unprepare(ref)
+    node.restart()
+
+    if then == "prepare":
+        assert len(node.prepare(ref)) == 2
+        assert _cut_places(node) == [(0, 6), (1, 4)]
+    if then == "finish releases":
+        node.reconciler.finish_releases()
+    node.unprepare(ref)
+    assert _cut_places(node) == []
+    assert list(node.cdi.iterdir()) == []
+    node.prepare(node.claim("next", 0, 1))
+
+
+def _run(folder: Path, operation: str, changes: int, machine: str, device: str) -> int:
     """Run one operation in a process that ends before its n-th change of the disk; its exit code."""
-    command = [sys.executable, str(SCRIPT), str(folder), operation, UID, str(changes)]
+    command = [sys.executable, str(SCRIPT), str(folder), operation, UID, str(changes), machine, device]
     return subprocess.run(command, check=False, timeout=60).returncode
 
 
-@pytest.mark.parametrize("operation", ["prepare", "unprepare"])
-def test_a_real_process_may_end_before_any_change_of_the_disk(tmp_path: Path, operation: str) -> None:
+@pytest.mark.parametrize(
+    ("operation", "kind", "fewest_ends"),
+    [
+        ("prepare", "whole", 6),
+        ("unprepare", "whole", 3),
+        ("prepare", "partition", 12),
+        ("unprepare", "partition", 7),
+    ],
+)
+def test_a_real_process_may_end_before_any_change_of_the_disk(
+    tmp_path: Path, operation: str, kind: str, fewest_ends: int
+) -> None:
     """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
     ends = 0
-    for changes in range(1, 40):
+    for changes in range(1, 60):
         folder = tmp_path / f"{operation}-{changes}"
         folder.mkdir()
-        node = FakeNode(folder)
-        ref = node.claim("train", 0, uid=UID)
+        machine = "a30-quad" if kind == "whole" else "hgx-h100"
+        node = FakeNode(folder, machine, on_disk=True)
+        device = gpu_device_name(node.gpus[0]) if kind == "whole" else node.partition(0, "1g.10gb", 6)
+        ref = node.claim_devices("train", device, uid=UID)
         if operation == "unprepare":
             node.prepare(ref)
         node.stop()
 
-        code = _run(folder, operation, changes)
+        code = _run(folder, operation, changes, f"{machine}@{folder / 'machine.json'}", device)
 
         node.restart()
         assert len(node.prepare(ref)) == 1
         assert node.spec_path(ref).exists()
         node.unprepare(ref)
         assert list(node.cdi.glob("*.json")) == []
+        assert _cut_places(node) == []
         node.prepare(node.claim("next", 0))
         node.stop()
         if code == 0:
             break
         assert code == ENDED
         ends += 1
-    assert ends >= {"prepare": 6, "unprepare": 3}[operation], "every write, rename and removal is one end"
+    assert ends >= fewest_ends, "every write, rename and removal is one end"

@@ -11,6 +11,7 @@ from driver.metrics import Metrics
 from driver.service import Service
 from kubeletplugin.face import READY_PART, open_face
 from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.node_state import NodeStateBoard
 from tests.kubeletplugin.fake_kubelet import FakeClaims, FakeKubelet, running_plugin, short_folder
 
 
@@ -43,6 +44,7 @@ def test_the_kubelet_is_not_invited_when_the_service_cannot_be_served() -> None:
                 registration_socket=folder / "reg.sock",
                 claims=FakeClaims(),
                 board=HealthBoard(),
+                state=NodeStateBoard(),
                 metrics=Metrics(),
             )
         assert not (folder / "reg.sock").exists()

@@ -156,7 +156,7 @@ def test_no_damaged_byte_goes_unnoticed(written: Entry, data: st.DataObject) -> 
 def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
     document = json.loads(encode(entry()))
     document["entry"]["colour"] = "red"
-    document["entry"]["devices"][0]["partition"] = {"start": 4}
+    document["entry"]["devices"][0]["shape"] = {"start": 4}
     document["schema"] = 2
     newer = json.dumps(document["entry"], sort_keys=True, separators=(",", ":"))
     import hashlib

@@ -1,0 +1,64 @@
+"""Says who took the part of a GPU that a device needs, where forms of one GPU share its counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from driver.names import DRIVER_NAME, parse_device_name
+from gpuctl.node_picture import ranges
+
+if TYPE_CHECKING:
+    from driver.allocator.allocate import Allocator
+    from driver.allocator.node_view import NodeView
+    from driver.allocator.published import Device
+
+_MEMORY_SLICE = "memory-slice-"
+Amounts = Mapping[tuple[str, str], int]
+
+
+def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str | None:
+    """Which claims hold what the device would take, for a device of this driver that fell at its counters.
+
+    None for a device of another driver, or where nobody who holds a device of this one explains it.
+    """
+    if device.id.driver != DRIVER_NAME:
+        return None
+    left = allocator.counters.of(view, device.id.pool_id)
+    short = {key for key, nanos in amounts(device).items() if left.get(key, 0) < nanos}
+    pool = view.pool_of[device.id.pool_id]
+    parts = []
+    for other in (*pool.devices, *pool.other_devices):
+        takes = {key for key, nanos in amounts(other).items() if nanos > 0}
+        holders = allocator.held.exclusive.get(other.id, ())
+        if holders and short & takes:
+            claims = ", ".join(dict.fromkeys(holders))
+            parts.append(_part(other, takes & short, takes, claims))
+    return "; ".join(dict.fromkeys(parts)) or None
+
+
+def amounts(device: Device) -> Amounts:
+    """What a device consumes, by counter set and counter, in billionths."""
+    found: dict[tuple[str, str], int] = {}
+    for name, counters in device.consumes:
+        for counter, nanos in counters:
+            found[name, counter] = found.get((name, counter), 0) + nanos
+    return found
+
+
+def _part(
+    holder: Device, missing: Iterable[tuple[str, str]], takes: Iterable[tuple[str, str]], claims: str
+) -> str:
+    name = parse_device_name(holder.id.device)
+    if name is not None and name.profile is None:
+        return f"its GPU is held as a whole by claim {claims} ({holder.id.device})"
+    engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
+    slices = sorted(
+        int(counter.removeprefix(_MEMORY_SLICE)) for _, counter in takes if counter.startswith(_MEMORY_SLICE)
+    )
+    what = f"memory slice{'s' * (len(slices) > 1)} {ranges(slices)}"
+    overlaps = any(counter.startswith(_MEMORY_SLICE) for _, counter in missing)
+    if not overlaps:
+        what = " and ".join(engine.replace("-", " ") for engine in engines)
+    verb = "is" if overlaps and len(slices) == 1 else "are"
+    return f"its GPU is cut: {what} {verb} held by claim {claims} ({holder.id.device})"

@@ -1,0 +1,58 @@
+"""What the allocated devices of a node's pool leave of its counters: which others still fit beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from driver.allocator.counters import Available, available_counters, exhausted, take
+from driver.allocator.held import Held
+from driver.allocator.node_selection import read_node
+from driver.allocator.pools import gather_pools
+from driver.allocator.published import Device, read_slice
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounters:
+    """A pool as allocation sees it now.
+
+    ``problem`` says why nothing is allocated from it, None if it is well. ``devices`` are by name, none
+    where there is a problem; ``left`` is what is left of its counters.
+    """
+
+    problem: str | None
+    devices: Mapping[str, Device]
+    left: Available
+
+    def fits(self, name: str) -> bool:
+        """Whether the counters leave room for a device; in a pool with a problem nothing has room."""
+        return self._has_room(self.left, name)
+
+    def at_once(self, names: Iterable[str]) -> int:
+        """How many of these devices have room together, taken in their order."""
+        left, count = dict(self.left), 0
+        for name in names:
+            if self._has_room(left, name):
+                take(left, self.devices[name], 1)
+                count += 1
+        return count
+
+    def _has_room(self, left: Available, name: str) -> bool:
+        device = self.devices.get(name)
+        return device is not None and (not device.consumes or exhausted(left, device) is None)
+
+
+def counters_of(node: str, slices: Sequence[Object], held: Held) -> PoolCounters:
+    """The counters of the pool of one node, given its slices; raises AllocationFailed for a malformed one."""
+    read = [read_slice(one) for one in slices]
+    by_pool = {one.pool_id: [other for other in read if other.pool_id == one.pool_id] for one in read}
+    pools = gather_pools(read, read_node({"metadata": {"name": node}}), by_pool)
+    problems = [problem for pool in pools if (problem := pool.incomplete or pool.invalid)]
+    devices = {device.id.device: device for pool in pools for device in pool.devices}
+    left: Available = {}
+    for pool in pools:
+        left |= available_counters(pool, held)
+    return PoolCounters("; ".join(problems) or None, devices, left)

@@ -1,0 +1,198 @@
+"""Works out which partitions each GPU of a node shall have, and where NVML will have room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driver.errors import ConfigError
+from driver.nvml.fake_spec import known_machines, load_machine
+from gpuctl.mig_fit import Layout, fit
+from gpuctl.mig_parted import Entry, load_mig_parted
+from gpuctl.mig_parted_import import products_of, whole_instance
+from gpuctl.mig_plan import counted, placed_data
+from gpuctl.pci_products import PRODUCTS
+from gpuctl.planned_node import plan_node
+from gpuctl.repartition.node_gpus import is_as_wanted
+
+if TYPE_CHECKING:
+    from driver.layouts import Placed
+    from driver.model import GpuMig
+    from gpuctl.repartition.node_gpus import NodeGpu
+
+_KNOWN_PRODUCTS = frozenset(name for names in PRODUCTS.values() for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What becomes of one GPU: MIG ``enabled`` or not, and the partitions in their places."""
+
+    gpu: NodeGpu
+    enabled: bool
+    placed: tuple[Placed, ...]
+    without_reset: bool
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The names of the profiles, one for each partition."""
+        return tuple(profile.name for profile, _ in self.placed)
+
+    def reached(self, now: NodeGpu | None) -> bool:
+        """Whether the GPU as it is published now is as wanted."""
+        return is_as_wanted(now, self.profiles, whole=not self.enabled)
+
+    def commands(self) -> tuple[str, ...]:
+        """What to run on the node, as root, when nobody uses the GPU."""
+        on = f"-i {self.gpu.pci}"
+        lines = []
+        if self.gpu.mode == "static":
+            lines += [f"nvidia-smi mig {on} -dci", f"nvidia-smi mig {on} -dgi"]
+        if self.enabled == (self.gpu.mode == "whole"):
+            lines.append(f"nvidia-smi {on} -mig {int(self.enabled)}")
+            if not self.without_reset:
+                lines.append(f"nvidia-smi {on} --gpu-reset")
+        if self.placed:
+            places = ",".join(f"{profile.id}:{place.start}" for profile, place in self.placed)
+            lines.append(f"nvidia-smi mig {on} -cgi {places} -C")
+        return tuple(lines)
+
+    def as_data(self) -> dict[str, Any]:
+        """All of it, for scripts."""
+        return {
+            "gpu": str(self.gpu.pci),
+            "now": list(self.gpu.partitions) or self.gpu.mode,
+            "migEnabled": self.enabled,
+            "partitions": placed_data(self.placed),
+            "commands": list(self.commands()),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MigConfig:
+    """One configuration of a file of mig-parted."""
+
+    file: Path
+    name: str
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def read(cls, text: str) -> MigConfig:
+        """Read ``FILE:NAME``; raises ConfigError."""
+        file, colon, name = text.rpartition(":")
+        if not colon or not file or not name:
+            raise ConfigError(
+                f"{text!r} is not FILE:NAME", "name a file of mig-parted and a configuration in it"
+            )
+        configs = load_mig_parted(Path(file))
+        if name not in configs:
+            raise ConfigError(f"{file} has no configuration {name}", f"it has {', '.join(configs)}")
+        return cls(Path(file), name, configs[name])
+
+    def layout_for(self, gpu: NodeGpu) -> Layout | None:
+        """The layout that the last entry which means a GPU gives it, None when none does.
+
+        Raises ConfigError where that cannot be told or done.
+        """
+        meant = [entry for entry in self.entries if self._means(entry, gpu)]
+        if not meant:
+            return None
+        entry = meant[-1]
+        if not entry.enabled:
+            return "all-disabled"
+        names = []
+        for name, count in entry.profiles:
+            profile = whole_instance(name)
+            if profile is None:
+                raise ConfigError(
+                    f"{self.name} wants {name}, which is only a part of a GPU instance",
+                    "apply it with nvidia-mig-parted",
+                )
+            names += [profile] * count
+        return tuple(names) or "all-enabled"
+
+    def _means(self, entry: Entry, gpu: NodeGpu) -> bool:
+        if entry.devices is not None and gpu.index is None:
+            raise ConfigError(f"the index of {gpu.pci} is not published", "name a layout with --layout")
+        if entry.devices is not None and gpu.index not in entry.devices:
+            return False
+        if not entry.device_ids:
+            return True
+        names = {name for device_id in entry.device_ids for name in products_of(device_id)}
+        if gpu.product not in names and gpu.product not in _KNOWN_PRODUCTS:
+            model = gpu.product or "a GPU without a name"
+            raise ConfigError(
+                f"whether the device filter of {self.name} means {model} is not known",
+                "name a layout with --layout",
+            )
+        return gpu.product in names
+
+
+def wanted_of(gpus: Iterable[NodeGpu], layout: Layout | MigConfig, machine: str | None) -> tuple[Wanted, ...]:
+    """What each GPU shall have; those that the layout does not mean are left out.
+
+    ``machine`` describes GPUs whose model no shipped machine has. Raises ConfigError for a model that is not
+    known, and for a layout that does not fit.
+    """
+    found = []
+    for gpu in gpus:
+        chosen = layout.layout_for(gpu) if isinstance(layout, MigConfig) else layout
+        if chosen is None:
+            continue
+        mig = mig_of_model(gpu.product, machine)
+        fitted = fit(chosen, mig)
+        if fitted.problem:
+            raise ConfigError(
+                f"the layout does not fit on {gpu.pci}: {fitted.problem}", "see `gpuctl mig plan`"
+            )
+        found.append(Wanted(gpu, chosen != "all-disabled", fitted.placed, mig.without_reset))
+    return tuple(found)
+
+
+def mig_of_model(product: str | None, machine: str | None) -> GpuMig:
+    """What MIG can make of a model; raises ConfigError when that is not known here.
+
+    The profile ids and places are those of the shipped machine with such GPUs, or of ``machine``.
+    """
+    chosen = machine or _machine_with(product)
+    if chosen is None:
+        raise ConfigError(
+            f"what MIG can make of {product or 'a GPU without a name'} is not known here",
+            "describe it with --machine, or apply the layout with nvidia-mig-parted",
+        )
+    for gpu in plan_node(chosen, "node", None).inventory.gpus:
+        if gpu.mig is not None and (product is None or gpu.product_name == product):
+            return gpu.mig
+    raise ConfigError(f"the machine {chosen} has no {product or 'GPU'} with MIG", "name another --machine")
+
+
+@cache
+def _machine_with(product: str | None) -> str | None:
+    return next((name for name in known_machines() if load_machine(name).product.name == product), None)
+
+
+def commands_text(wanted: Sequence[Wanted], layout: Layout | MigConfig) -> str:
+    """The commands for all GPUs, with the partitions beside them, and mig-parted's own where it can do it."""
+    lines = []
+    for one in wanted:
+        places = ", ".join(f"{profile.name} at {place.start}" for profile, place in one.placed)
+        lines.append(f"# {one.gpu.pci}: {places or ('no partition' if one.enabled else 'MIG off')}")
+        lines += one.commands()
+    if isinstance(layout, MigConfig):
+        lines.append("# or, for all GPUs of the node at once:")
+        lines.append(f"nvidia-mig-parted apply -f {layout.file} -c {layout.name}")
+    return "\n".join(lines)
+
+
+def still_missing(wanted: Sequence[Wanted], now: Mapping[Any, NodeGpu]) -> tuple[str, ...]:
+    """For each GPU that is not as wanted, what is published of it."""
+    found = []
+    for one in wanted:
+        gpu = now.get(one.gpu.pci)
+        if not one.reached(gpu):
+            there = "nothing" if gpu is None else counted(gpu.partitions) or gpu.mode
+            wish = counted(one.profiles) or ("nothing" if one.enabled else "the whole GPU")
+            found.append(f"{one.gpu.pci}: published is {there}, wanted {wish}")
+    return tuple(found)

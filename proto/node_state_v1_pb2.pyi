@@ -1,0 +1,39 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class WatchRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class State(_message.Message):
+    __slots__ = ("held", "blocked")
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    held: _containers.RepeatedScalarFieldContainer[str]
+    blocked: _containers.RepeatedCompositeFieldContainer[BlockedPlacement]
+    def __init__(self, held: _Optional[_Iterable[str]] = ..., blocked: _Optional[_Iterable[_Union[BlockedPlacement, _Mapping]]] = ...) -> None: ...
+
+class BlockedPlacement(_message.Message):
+    __slots__ = ("pci_bus_id", "span", "reason", "message")
+    PCI_BUS_ID_FIELD_NUMBER: _ClassVar[int]
+    SPAN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    pci_bus_id: str
+    span: Span
+    reason: str
+    message: str
+    def __init__(self, pci_bus_id: _Optional[str] = ..., span: _Optional[_Union[Span, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Span(_message.Message):
+    __slots__ = ("start", "size")
+    START_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    size: int
+    def __init__(self, start: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,15 @@
+"""Events of a node that a test can look at."""
+
+from __future__ import annotations
+
+from controller.node_events import NodeEvents
+
+
+class HeardEvents(NodeEvents):
+    """Keeps what was posted."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, str, str]] = []
+
+    def post(self, kind: str, reason: str, message: str) -> None:
+        self.posted.append((kind, reason, message))

@@ -1,0 +1,35 @@
+"""The DeviceClasses that the project ships, and the samples that use them, read from their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_FILES = tuple(sorted((ROOT / "deviceclasses").glob("*.yaml")))
+OPT_IN_FILES = tuple(sorted((ROOT / "deviceclasses" / "opt-in").glob("*.yaml")))
+SAMPLE_FILES = tuple(sorted((ROOT / "deploy" / "examples" / "mig").glob("*.yaml")))
+
+
+def objects(file: Path) -> list[Object]:
+    """The objects in a file, in their order."""
+    return [one for one in yaml.safe_load_all(file.read_text()) if one is not None]
+
+
+def classes(*files: Path) -> dict[str, Object]:
+    """The classes in these files by their names."""
+    return {one["metadata"]["name"]: one for file in files for one in objects(file)}
+
+
+def expressions(device_class: Object) -> list[str]:
+    """The CEL expressions of a class, all of which have to hold."""
+    return [selector["cel"]["expression"] for selector in device_class["spec"]["selectors"]]
+
+
+DEFAULT = classes(*DEFAULT_FILES)
+OPT_IN = classes(*OPT_IN_FILES)
+ALL = {**DEFAULT, **OPT_IN}

@@ -1,0 +1,223 @@
+"""The shipped DeviceClasses say what they mean on every device of every machine, and fail on none."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from driver.cel.selector import SelectorDevice, compile_selector
+from driver.nvml.fake_mig_profiles import known_catalogues, load_catalogue
+from envtest.embedded.server import EmbeddedApiServer
+from tests.deviceclasses.published_nodes import (
+    MIG_MACHINES,
+    OTHER_MACHINES,
+    all_plans,
+    devices,
+    profile_of,
+    selectable,
+)
+from tests.deviceclasses.shipped_classes import (
+    ALL,
+    DEFAULT,
+    DEFAULT_FILES,
+    OPT_IN,
+    OPT_IN_FILES,
+    expressions,
+    objects,
+)
+
+Object = dict[str, Any]
+
+ANY_PARTITION = "mig.nvidia.com"
+TESTED = (
+    ("attributes", "type"),
+    ("attributes", "profile"),
+    ("capacity", "memory"),
+    ("capacity", "multiprocessors"),
+)
+SIZES = ("mig-small", "mig-medium", "mig-large")
+
+MATCHED: dict[str, dict[str, str]] = {
+    "a30-quad": {
+        "mig-small": "1g.6gb 1g.6gb+me",
+        "mig-medium": "2g.12gb 2g.12gb+me",
+        "mig-large": "4g.24gb",
+    },
+    "dgx-a100": {
+        "mig-small": "1g.5gb 1g.5gb+me 1g.10gb",
+        "mig-medium": "2g.10gb",
+        "mig-large": "3g.20gb 4g.20gb",
+    },
+    "dgx-a100-80gb": {
+        "mig-small": "1g.10gb 1g.10gb+me 1g.20gb",
+        "mig-medium": "2g.20gb",
+        "mig-large": "3g.40gb 4g.40gb",
+    },
+    "hgx-h100": {
+        "mig-small": "1g.10gb 1g.10gb+me 1g.20gb",
+        "mig-medium": "2g.20gb",
+        "mig-large": "3g.40gb 4g.40gb",
+    },
+    "gh200": {
+        "mig-small": "1g.12gb 1g.12gb+me 1g.24gb",
+        "mig-medium": "2g.24gb",
+        "mig-large": "3g.48gb 4g.48gb",
+    },
+    "hgx-h200": {
+        "mig-small": "1g.18gb 1g.18gb+me 1g.35gb",
+        "mig-medium": "2g.35gb",
+        "mig-large": "3g.71gb 4g.71gb",
+    },
+    "hgx-b200": {
+        "mig-small": "1g.23gb 1g.23gb+me 1g.45gb",
+        "mig-medium": "1g.45gb 2g.45gb",
+        "mig-large": "3g.90gb 4g.90gb",
+    },
+    "gb200-tray": {
+        "mig-small": "1g.23gb 1g.23gb+me 1g.47gb",
+        "mig-medium": "1g.47gb 2g.47gb",
+        "mig-large": "3g.93gb 4g.93gb",
+    },
+    "rtx-pro-6000-octo": {
+        "mig-small": "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me",
+        "mig-medium": "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me"
+        " 2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me",
+        "mig-large": "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me"
+        " 2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me 4g.96gb 4g.96gb+gfx",
+    },
+}
+"""Machine -> size -> the profiles of the machine that are of this size."""
+
+
+def matches(name: str, device: SelectorDevice) -> bool:
+    """Whether all expressions of a class hold; raises what the scheduler would give up on the pod for."""
+    return all(compile_selector(one).matches(device) for one in expressions(ALL[name]))
+
+
+def distinct(found: list[Object]) -> list[Object]:
+    """The devices between which a class might tell: of those that differ by place or UUID alone, one."""
+    placed = (
+        "uuid",
+        "parentUUID",
+        "index",
+        "resource.kubernetes.io/pciBusID",
+        "resource.kubernetes.io/pcieRoot",
+    )
+    by_content = {}
+    for device in found:
+        attributes = {name: None if name in placed else value for name, value in device["attributes"].items()}
+        by_content[json.dumps((attributes, device.get("capacity")), sort_keys=True)] = device
+    return list(by_content.values())
+
+
+def of_machine(machine: str) -> list[Object]:
+    """All devices that a node with this machine may publish."""
+    return distinct([device for plan in all_plans(machine).values() for device in devices(plan)])
+
+
+def test_the_api_server_takes_every_class_as_it_stands_in_its_file() -> None:
+    with EmbeddedApiServer() as server:
+        for file in (*DEFAULT_FILES, *OPT_IN_FILES):
+            for one in objects(file):
+                stored = server.create("/apis/resource.k8s.io/v1/deviceclasses", one)
+                assert stored["spec"] == one["spec"]
+
+
+def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_resource() -> None:
+    assert sorted(DEFAULT) == ["gpu.nvidia.com", "mig-large", "mig-medium", "mig-small", "mig.nvidia.com"]
+    assert [name for name, one in DEFAULT.items() if "extendedResourceName" in one["spec"]] == []
+
+
+def test_any_partition_is_asked_for_as_in_the_class_of_nvidias_driver() -> None:
+    assert expressions(ALL[ANY_PARTITION]) == [
+        "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
+    ]
+
+
+@pytest.mark.parametrize("machine", [*MIG_MACHINES, *OTHER_MACHINES])
+def test_the_general_classes_tell_whole_gpus_from_partitions(machine: str) -> None:
+    for device in of_machine(machine):
+        whole = profile_of(device) == "whole"
+        assert matches("gpu.nvidia.com", selectable(device)) is whole
+        assert matches(ANY_PARTITION, selectable(device)) is not whole
+
+
+@pytest.mark.parametrize("machine", MIG_MACHINES)
+def test_a_size_matches_the_profiles_that_its_promise_fits(machine: str) -> None:
+    found = of_machine(machine)
+
+    for size in SIZES:
+        matched = {profile_of(device) for device in found if matches(size, selectable(device))}
+        assert matched == set(MATCHED[machine][size].split())
+
+
+def test_every_machine_with_mig_has_all_sizes_and_the_others_have_none() -> None:
+    assert set(MATCHED) == set(MIG_MACHINES)
+    for machine in OTHER_MACHINES:
+        for device in of_machine(machine):
+            assert not any(matches(size, selectable(device)) for size in SIZES)
+
+
+@pytest.mark.parametrize("machine", [*MIG_MACHINES, *OTHER_MACHINES])
+def test_a_named_class_matches_its_profile_and_nothing_else(machine: str) -> None:
+    for device in of_machine(machine):
+        matched = [name for name in OPT_IN if matches(name, selectable(device))]
+        profile = profile_of(device)
+        expected = [] if profile == "whole" or "c." in profile else [f"mig-{profile.replace('+', '.')}"]
+        assert matched == expected
+
+
+def test_every_profile_of_every_catalogue_has_a_named_class() -> None:
+    profiles = {one.name for name in known_catalogues() for one in load_catalogue(name).profiles}
+
+    assert {f"mig-{profile.replace('+', '.')}" for profile in profiles} <= set(OPT_IN)
+
+
+def test_a_named_class_stands_for_the_device_plugins_resource_of_its_profile() -> None:
+    for name, one in OPT_IN.items():
+        (expression,) = expressions(one)
+        profile = expression.rsplit("'", 2)[1]
+        assert (name, one["spec"]["extendedResourceName"]) == (
+            f"mig-{profile.replace('+', '.')}",
+            f"nvidia.com/mig-{profile.replace('+', '.')}",
+        )
+
+
+def test_no_name_stands_twice() -> None:
+    names = [one["metadata"]["name"] for file in (*DEFAULT_FILES, *OPT_IN_FILES) for one in objects(file)]
+    assert sorted(names) == sorted(ALL)
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_a_device_of_another_driver_is_no_match_and_no_error(name: str) -> None:
+    bare = SelectorDevice("other.example.com", {}, {})
+    alike = SelectorDevice("other.example.com", {"type": {"string": "mig"}, "profile": {"int": 1}}, {})
+
+    assert not matches(name, bare)
+    assert not matches(name, alike)
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "asked"),
+    [
+        ("mig-small", "1g.10gb", TESTED),
+        ("mig-medium", "2g.20gb", TESTED),
+        ("mig-large", "3g.40gb", TESTED),
+        ("mig-1g.10gb", "1g.10gb", TESTED[1:2]),
+    ],
+)
+def test_a_partition_that_lacks_what_a_class_asks_for_is_no_match_and_no_error(
+    name: str, profile: str, asked: tuple[tuple[str, str], ...]
+) -> None:
+    partition = next(one for one in of_machine("hgx-h100") if profile_of(one) == profile)
+
+    for count in range(len(TESTED) + 1):
+        for missing in combinations(TESTED, count):
+            device = {
+                kind: {key: value for key, value in partition[kind].items() if (kind, key) not in missing}
+                for kind in ("attributes", "capacity")
+            }
+            assert matches(name, selectable(device)) is set(asked).isdisjoint(missing)

@@ -1,0 +1,219 @@
+"""The sample claims are valid, and get what they say on the machines where it fits, and nothing elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.allocator.allocate import Allocator
+from driver.cel.selector import compile_selector
+from envtest.embedded.extended_resources import asked_resources, class_of, extended_requests
+from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.workload import defaulted
+from tests.deviceclasses.published_nodes import (
+    BALANCED,
+    DYNAMIC,
+    MIG_MACHINES,
+    NODE,
+    OTHER_MACHINES,
+    all_plans,
+    devices,
+    plan,
+    profile_of,
+    selectable,
+)
+from tests.deviceclasses.shipped_classes import ALL, OPT_IN_FILES, ROOT, SAMPLE_FILES, objects
+
+Object = dict[str, Any]
+
+PATHS = {
+    "Pod": "/api/v1/namespaces/default/pods",
+    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
+}
+NODE_OBJECT = {"metadata": {"name": NODE}}
+
+
+def claim_of(file: Path) -> Object:
+    """The claim that the pod of a sample has: from its template, or from its extended resources."""
+    by_kind = {one["kind"]: one for one in objects(file)}
+    template = by_kind.get("ResourceClaimTemplate")
+    if template is not None:
+        spec = template["spec"]["spec"]
+    else:
+        pod = by_kind["Pod"]
+        classes = {name: class_of(name, list(ALL.values())) for name in asked_resources(pod)}
+        found = {name: device_class for name, device_class in classes.items() if device_class is not None}
+        spec = {"devices": {"requests": extended_requests(pod, found).requests}}
+    return {"metadata": {"name": file.stem, "namespace": "default"}, "spec": defaulted(spec)}
+
+
+def given(sample: str, machine: str, configuration: str | None, **state: bool) -> list[Object] | None:
+    """The devices that a sample's claim gets on an empty node, by its requests; None when it has to wait."""
+    planned = plan(machine, configuration, **state)
+    allocator = Allocator(planned.slices, ALL.values(), ())
+    claim = claim_of(next(file for file in SAMPLE_FILES if file.stem == sample))
+    allocations = allocator.allocate(NODE_OBJECT, [claim])
+    if allocations is None:
+        return None
+    by_name = {device["name"]: device for device in devices(planned)}
+    return [by_name[result["device"]] for result in allocations[0]["devices"]["results"]]
+
+
+ONE_G = {
+    "a30-quad": "1g.6gb",
+    "dgx-a100": "1g.5gb",
+    "dgx-a100-80gb": "1g.10gb",
+    "gb200-tray": "1g.23gb",
+    "gh200": "1g.12gb",
+    "hgx-b200": "1g.23gb",
+    "hgx-h100": "1g.10gb",
+    "hgx-h200": "1g.18gb",
+    "rtx-pro-6000-octo": "1g.24gb",
+}
+MEDIUM = {
+    "a30-quad": "2g.12gb",
+    "dgx-a100": "2g.10gb",
+    "dgx-a100-80gb": "2g.20gb",
+    "gb200-tray": "2g.47gb",
+    "gh200": "2g.24gb",
+    "hgx-b200": "2g.45gb",
+    "hgx-h100": "2g.20gb",
+    "hgx-h200": "2g.35gb",
+    "rtx-pro-6000-octo": "1g.24gb",
+}
+ONLY_80GB = {"dgx-a100-80gb", "hgx-h100"}
+
+
+def twice(profiles: dict[str, str]) -> dict[str, str]:
+    return {machine: f"{profile} {profile}" for machine, profile in profiles.items()}
+
+
+def without(profiles: dict[str, str], *machines: str) -> dict[str, str]:
+    return {machine: profile for machine, profile in profiles.items() if machine not in machines}
+
+
+GIVEN: dict[str, dict[str, str]] = {
+    "any-partition": ONE_G,
+    "at-least": {**without(MEDIUM, "a30-quad"), "dgx-a100": "3g.20gb"},
+    "by-size": MEDIUM,
+    "exact-profile": dict.fromkeys(ONLY_80GB, "3g.40gb"),
+    "extended-resource": dict.fromkeys(ONLY_80GB, "1g.10gb"),
+    "several-in-one-pod": {machine: f"{MEDIUM[machine]} {ONE_G[machine]}" for machine in MIG_MACHINES},
+    "same-parent": twice(ONE_G),
+    "distinct-parents": without(twice(ONE_G), "gh200"),
+    "beside-whole-gpu": {
+        machine: f"whole {profile}"
+        for machine, profile in without(ONE_G, "gh200", "a30-quad", "dgx-a100", "dgx-a100-80gb").items()
+    },
+}
+"""Sample -> machine -> the profiles that its claim gets, on a node with MIG mode on; no entry: it waits.
+
+A GH200 has one GPU; an A100 and an A30 in MIG mode are not offered whole, since that takes a reset.
+"""
+
+
+def test_every_sample_is_expected_somewhere() -> None:
+    assert {file.stem for file in SAMPLE_FILES} == set(GIVEN)
+
+
+@pytest.mark.parametrize("file", SAMPLE_FILES, ids=lambda file: file.stem)
+def test_the_api_server_takes_a_sample_as_it_stands_in_its_file(file: Path) -> None:
+    with EmbeddedApiServer() as server:
+        for one in objects(file):
+            stored = server.create(PATHS[one["kind"]], one)
+            if one["kind"] == "ResourceClaimTemplate":
+                assert stored["spec"]["spec"] == defaulted(one["spec"]["spec"])
+
+
+@pytest.mark.parametrize("file", SAMPLE_FILES, ids=lambda file: file.stem)
+def test_the_pod_of_a_sample_uses_its_template_and_every_request_of_it(file: Path) -> None:
+    by_kind = {one["kind"]: one for one in objects(file)}
+    pod, template = by_kind["Pod"]["spec"], by_kind.get("ResourceClaimTemplate")
+    uses = [claim for container in pod["containers"] for claim in container["resources"].get("claims", ())]
+    if template is None:
+        assert (uses, asked_resources(by_kind["Pod"])) == ([], ["nvidia.com/mig-1g.10gb"])
+        return
+    (source,) = pod["resourceClaims"]
+    assert {one["metadata"]["name"] for one in by_kind.values()} == {file.stem}
+    assert source["resourceClaimTemplateName"] == template["metadata"]["name"]
+    assert {use["name"] for use in uses} == {source["name"]}
+    requests = {request["name"] for request in template["spec"]["spec"]["devices"]["requests"]}
+    used = [{use["request"]} if "request" in use else requests for use in uses]
+    assert set().union(*used) == requests
+
+
+@pytest.mark.parametrize("sample", ["at-least", "exact-profile"])
+def test_the_selector_of_a_sample_has_an_answer_for_every_device_of_its_class(sample: str) -> None:
+    (request,) = claim_of(ROOT / "deploy" / "examples" / "mig" / f"{sample}.yaml")["spec"]["devices"][
+        "requests"
+    ]
+    (own,) = request["exactly"]["selectors"]
+    (of_class,) = ALL[request["exactly"]["deviceClassName"]]["spec"]["selectors"]
+    selector, class_selector = (compile_selector(one["cel"]["expression"]) for one in (own, of_class))
+
+    answers = {
+        selector.matches(device)
+        for machine in (*MIG_MACHINES, *OTHER_MACHINES)
+        for planned in all_plans(machine).values()
+        for device in map(selectable, devices(planned))
+        if class_selector.matches(device)
+    }
+    assert answers == {True, False}
+
+
+@pytest.mark.parametrize("machine", MIG_MACHINES)
+@pytest.mark.parametrize("sample", sorted(GIVEN))
+def test_a_sample_gets_in_dynamic_mode_what_it_says(sample: str, machine: str) -> None:
+    found = given(sample, machine, DYNAMIC, mode_on=True)
+
+    profiles = None if found is None else " ".join(map(profile_of, found))
+    assert profiles == GIVEN[sample].get(machine)
+
+
+@pytest.mark.parametrize("machine", MIG_MACHINES)
+@pytest.mark.parametrize("sample", sorted(set(GIVEN) - {"beside-whole-gpu"}))
+def test_a_balanced_layout_serves_the_same_samples(sample: str, machine: str) -> None:
+    found = given(sample, machine, BALANCED, mode_on=True)
+
+    profiles = None if found is None else " ".join(map(profile_of, found))
+    assert profiles == GIVEN[sample].get(machine)
+
+
+@pytest.mark.parametrize("machine", MIG_MACHINES)
+def test_partitions_that_an_admin_made_serve_whoever_takes_any_and_stand_beside_no_whole_gpu(
+    machine: str,
+) -> None:
+    found = given("any-partition", machine, None, cut=True) or []
+
+    assert [profile_of(one).startswith("1g.") for one in found] == [True]
+    assert ["-static-" in one["name"] for one in found] == [True]
+    assert given("beside-whole-gpu", machine, None, cut=True) is None
+
+
+@pytest.mark.parametrize("machine", MIG_MACHINES)
+def test_partitions_lie_on_one_gpu_on_two_or_beside_a_whole_one_as_asked(machine: str) -> None:
+    def gpus(sample: str) -> list[str]:
+        found = given(sample, machine, DYNAMIC, mode_on=True) or ()
+        return [one["attributes"]["resource.kubernetes.io/pciBusID"]["string"] for one in found]
+
+    assert len(set(gpus("same-parent"))) == 1
+    for sample in ("distinct-parents", "beside-whole-gpu"):
+        assert len(set(gpus(sample))) == len(gpus(sample))
+
+
+@pytest.mark.parametrize("machine", OTHER_MACHINES)
+@pytest.mark.parametrize("sample", sorted(GIVEN))
+def test_a_machine_without_mig_serves_no_sample(sample: str, machine: str) -> None:
+    assert given(sample, machine, DYNAMIC) is None
+
+
+def test_an_extended_resource_is_only_known_where_the_opt_in_classes_are_installed() -> None:
+    pod = objects(ROOT / "deploy" / "examples" / "mig" / "extended-resource.yaml")[0]
+    default = [one for name, one in ALL.items() if "extendedResourceName" not in one["spec"]]
+    opt_in = [one for file in OPT_IN_FILES for one in objects(file)]
+
+    (resource,) = asked_resources(pod)
+    assert class_of(resource, default) is None
+    assert class_of(resource, opt_in) == "mig-1g.10gb"

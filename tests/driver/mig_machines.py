@@ -1,0 +1,44 @@
+"""Machines for tests of what is offered: their inventories, with MIG mode as the test wants it."""
+
+from __future__ import annotations
+
+from driver.config import NodeConfig, parse_config
+from driver.model import Gpu, GpuMig
+from driver.nvml.api import NvmlDevice
+from driver.nvml.fake_machine import FakeMachine
+from fuzz.mig_nodes import MIG_MACHINES, look
+
+__all__ = ["MIG_MACHINES", "all_profiles", "device", "look", "mig_of", "rules", "with_mode_on"]
+
+
+def device(machine: FakeMachine, index: int = 0) -> NvmlDevice:
+    """A handle to a GPU of a machine."""
+    nvml = machine.nvml()
+    nvml.init()
+    return nvml.device_by_index(index)
+
+
+def with_mode_on(name: str, gpus: int = 1) -> FakeMachine:
+    """A machine with MIG mode on on its first GPUs, reset where that needs it."""
+    machine = FakeMachine.open(name)
+    for index in range(gpus):
+        if device(machine, index).set_mig_mode(True) == "reset-required":
+            machine.reset(index)
+    return machine
+
+
+def rules(text: str) -> NodeConfig:
+    """A node configuration with one rule for all GPUs, in flow style: ``mig: dynamic``."""
+    return parse_config(f"{{version: v1, rules: [{{{text}}}]}}", "test")
+
+
+def all_profiles(mig: GpuMig) -> NodeConfig:
+    """The rule that offers every profile that a GPU has, beside the whole GPU."""
+    names = ", ".join(placed.profile.name for placed in mig.profiles)
+    return rules(f"mig: {{dynamic: {{profiles: [{names}]}}}}")
+
+
+def mig_of(gpu: Gpu) -> GpuMig:
+    """What MIG is on a GPU that knows it."""
+    assert gpu.mig is not None
+    return gpu.mig

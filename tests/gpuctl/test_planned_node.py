@@ -1,0 +1,78 @@
+"""What a node would publish under the samples is valid on every machine, and says what it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.nvml.fake_machine import FakeMachine
+from driver.nvml.fake_spec import known_machines
+from envtest.embedded.validation import errors_of
+from gpuctl.planned_node import plan_node
+
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "deploy" / "examples" / "node-config").glob("*.yaml"))
+
+
+def test_there_is_a_sample_for_every_way_to_use_mig() -> None:
+    assert [path.stem for path in SAMPLES] == ["dynamic-mig", "mig-layouts", "static-mig"]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("machine", known_machines())
+def test_every_sample_gives_valid_slices_on_every_machine(machine: str, sample: Path) -> None:
+    planned = plan_node(machine, "node-a", sample)
+
+    assert [error for one in planned.slices for error in errors_of(one)] == []
+    pools = [one["spec"]["pool"] for one in planned.slices]
+    assert {pool["resourceSliceCount"] for pool in pools} == {len(planned.slices)}
+    assert all(len(one["spec"].get("devices", ())) <= 64 for one in planned.slices)
+    assert all(len(one["spec"].get("sharedCounters", ())) <= 8 for one in planned.slices)
+    assert any(one["spec"].get("devices") for one in planned.slices) or planned.withheld
+
+
+def test_the_counters_of_dynamic_mode_are_part_of_the_plan() -> None:
+    [sample] = [path for path in SAMPLES if path.stem == "dynamic-mig"]
+
+    counters, *devices = plan_node("hgx-h100", "node-a", sample).slices
+
+    sets = {one["name"] for one in counters["spec"]["sharedCounters"]}
+    assert len(sets) == 8
+    used = {
+        entry["counterSet"]
+        for one in devices
+        for device in one["spec"]["devices"]
+        for entry in device["consumesCounters"]
+    }
+    assert used == sets
+
+
+def test_a_form_that_is_kept_back_is_named_beside_the_gpu(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules: [{mig: dynamic}]\n")
+    machine = FakeMachine.open(f"dgx-a100@{tmp_path / 'state.json'}")
+    nvml = machine.nvml()
+    nvml.init()
+    assert nvml.device_by_index(0).set_mig_mode(True) == "reset-required"
+    machine.reset(0)
+
+    withheld = plan_node(f"dgx-a100@{tmp_path / 'state.json'}", "node-a", config).withheld
+
+    assert withheld["0000:07:00.0 whole"] == "MIG mode is on and changes only with a GPU reset"
+    assert withheld["0000:0f:00.0 partitions"] == "MIG mode is off and changes only with a GPU reset"
+    assert len(withheld) == 8
+
+
+def test_a_gpu_that_is_kept_back_altogether_is_named_by_its_address(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules: [{mig: {layout: [7g, 1g]}}]\n")
+
+    withheld = plan_node("gh200", "node-a", config).withheld
+
+    assert withheld == {"0009:01:00.0": "the layout 7g, 1g does not fit on it"}
+
+
+def test_a_node_that_can_have_no_such_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is no name of a node"):
+        plan_node("t4", "Node A", None)

@@ -1,0 +1,43 @@
+"""Scenes and nodes whose NVML threads end with the test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.partition_scene import Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def open_scene(tmp_path: Path) -> Iterator[Callable[..., Scene]]:
+    """Opens a machine by its name."""
+    scenes = []
+
+    def opened(machine: str = "hgx-h100", deadline_seconds: float = 5.0) -> Scene:
+        scenes.append(Scene(tmp_path, machine, deadline_seconds))
+        return scenes[-1]
+
+    yield opened
+    for scene in scenes:
+        scene.machine.heal()
+        scene.guard.close()
+
+
+@pytest.fixture
+def scene(open_scene: Callable[..., Scene]) -> Scene:
+    """Eight H100, whose MIG mode changes without a reset."""
+    return open_scene()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    """A node of eight H100."""
+    node = FakeNode(tmp_path, "hgx-h100")
+    yield node
+    node.stop()

@@ -1,0 +1,28 @@
+"""Names and numbers of the node's state stay: the plugin and the controller may be of different versions."""
+
+from __future__ import annotations
+
+from proto import node_state_v1_pb2
+
+
+def test_messages_keep_their_names_and_numbers() -> None:
+    file = node_state_v1_pb2.DESCRIPTOR
+    ours = {
+        name: {field.name: field.number for field in message.fields}
+        for name, message in file.message_types_by_name.items()
+    }
+    assert (file.package, ours) == (
+        "gpu.nvidia.com.nodestate.v1",
+        {
+            "WatchRequest": {},
+            "State": {"held": 1, "blocked": 2},
+            "BlockedPlacement": {"pci_bus_id": 1, "span": 2, "reason": 3, "message": 4},
+            "Span": {"start": 1, "size": 2},
+        },
+    )
+
+
+def test_the_service_keeps_its_call() -> None:
+    [service] = node_state_v1_pb2.DESCRIPTOR.services_by_name.values()
+    [method] = service.methods
+    assert (service.name, method.name, method.server_streaming) == ("NodeState", "Watch", True)
