@@ -23,7 +23,7 @@ from envtest.real.readiness import wait_until
 from proto import grpc_health_v1_pb2 as health
 
 RIGHTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml")
-CLASSES = ("deviceclasses/gpu.yaml",)
+CLASSES = ("deviceclasses/gpu.yaml", "deviceclasses/mig.yaml")
 
 
 @dataclass(frozen=True, slots=True)
