@@ -41,11 +41,14 @@ def made_partitions(
 
 
 def static_partitions(gpu: Gpu, mig: GpuMig, inventory: Inventory) -> tuple[Device, ...]:
-    """The partitions that exist on the GPU: small ones first, then by place."""
+    """The partitions that exist on the GPU: small ones first, without media engines before with, by place.
 
-    def order(partition: Partition) -> tuple[int, int, int, int]:
+    The first that fits is given out, so that a media engine is not spent on who asked for none.
+    """
+
+    def order(partition: Partition) -> tuple[int, int, bool, int, int]:
         instance, compute = partition.gpu_instance.placement, partition.compute_instance.placement
-        return compute.size, instance.size, instance.start, compute.start
+        return compute.size, instance.size, "+" in partition.profile, instance.start, compute.start
 
     return tuple(_static_partition(gpu, one, inventory) for one in sorted(mig.partitions, key=order))
 
@@ -56,7 +59,9 @@ def _static_partition(gpu: Gpu, partition: Partition, inventory: Inventory) -> D
     return Device(
         static_device_name(gpu.pci, partition.profile, placement.start, compute_start),
         gpu.pci,
-        _attributes(gpu, inventory, partition.profile, partition.uuid),
+        _attributes(gpu, inventory, partition.profile, partition.uuid)
+        # The parts of one GPU instance have their own compute, and its memory in common.
+        | {"memoryIsolation": "hardware" if partition.whole_instance else "none"},
         {
             "memory": partition.memory_bytes,
             **compute_capacity(partition.multiprocessors, partition.engines),
@@ -88,7 +93,7 @@ def _attributes(
             "uuid": uuid,
             "parentUUID": gpu.uuid,
             "profile": attribute_text(profile),
-            # MIG gives every instance memory and compute of its own: that is what it is for.
+            # MIG gives every GPU instance memory and compute of its own: that is what it is for.
             "sharing": "none",
             "memoryIsolation": "hardware",
         }

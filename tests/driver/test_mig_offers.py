@@ -76,6 +76,22 @@ def test_static_publishes_what_an_admin_made_and_hides_the_whole_gpu() -> None:
     ]
 
 
+def test_a_static_partition_with_media_engines_is_not_given_out_before_a_plain_one() -> None:
+    machine = with_mode_on("hgx-h100")
+    cut(machine, (20, 0, (0,)), (ONE_G, 1, (0,)))
+    assert shapes(node_offers(first_gpu(machine))) == ["static-1g-10gb-1", "static-1g-10gb-me-0"]
+
+
+def test_only_a_partition_that_is_all_of_its_gpu_instance_has_memory_of_its_own() -> None:
+    machine = with_mode_on("hgx-h100")
+    cut(machine, (ONE_G, 0, (0,)), (TWO_G, 2, (0, 0)))
+    found = {
+        one.attributes["profile"]: one.attributes["memoryIsolation"]
+        for one in node_offers(first_gpu(machine)).devices
+    }
+    assert found == {"1g.10gb": "hardware", "1c.2g.20gb": "none"}
+
+
 def test_a_static_partition_says_what_it_is() -> None:
     machine = with_mode_on("hgx-h100")
     cut(machine, (THREE_G, 4, (2,)))
