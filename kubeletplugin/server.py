@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
 
-WORKERS = 32
-"""Workers of the pool that the servers share: calls of many pods, and the few long streams."""
+WORKERS = 128
+"""Workers of the pool that the servers share: calls of many pods, and the few long streams.
+
+NVML takes its time to make a partition, and calls for one GPU wait for each other. So this is enough for
+seven partitions on each of sixteen GPUs. A thread is made when it is first needed.
+"""
 
 GRACE_SECONDS = 5.0
 """How long calls that run when the server stops may take to finish."""
