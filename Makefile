@@ -9,7 +9,7 @@ STAMP := $(VENV)/.complete
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml requirements.lock
 	@if command -v uv >/dev/null 2>&1; then \
@@ -42,6 +42,7 @@ cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETE
 bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.api_server
+	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
 
 bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way to offer GPUs (root)

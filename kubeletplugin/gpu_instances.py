@@ -87,6 +87,11 @@ class GpuInstances:
         profiles = self._watch(
             "compute_instance_profiles", lambda: self._device.compute_instance_profiles(owner.id)
         )
+        if not profiles:
+            raise ClaimBlocked(
+                f"NVML offers no compute instance in {described(owner)} of GPU {self._pci}",
+                "the kubelet tries again; if it stays so, look for NVIDIA messages in the kernel log",
+            )
         whole = max(profiles, key=_size)
         try:
             return self._watch(

@@ -97,7 +97,8 @@ def _blocked(
 ) -> BlockedPlacement | None:
     owning = [entry for entry, device in owners if _is_of(device, gpu, instance)]
     lies = instance.placement
-    place = f"memory slices {lies.start} to {lies.start + lies.size - 1}"
+    last = lies.start + lies.size - 1
+    place = f"memory slice {last}" if lies.size == 1 else f"memory slices {lies.start} to {last}"
     if not owning:
         message = f"GPU instance {instance.id} of GPU {gpu.pci} at {place} was made by somebody else"
         return BlockedPlacement(gpu.pci, instance.placement, "foreign-instance", message)

@@ -22,6 +22,7 @@ from kubeletplugin.cdi import HostPaths
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.claim_partitions import ClaimPartitions
+from kubeletplugin.claim_status import ClaimStatuses
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.face import READY_PART
 from kubeletplugin.front import Front
@@ -31,6 +32,7 @@ from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, Peers
 from kubeletplugin.node_state import NodeStateBoard
 from kubeletplugin.node_watch import NodeWatch
+from kubeletplugin.partition_uses import partition_uses
 from kubeletplugin.partitions import Partitions
 from kubeletplugin.podresources import devices_in_use
 from kubeletplugin.preparer import Identity, Ports, Preparer
@@ -121,6 +123,7 @@ def serve(settings: Settings, front: Front) -> None:
         service.spawn("metrics", endpoint.run, stop=endpoint.stop)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
+    service.spawn("claim status", parts.statuses.run, stop=parts.statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
     service.repeat("reconciler", RECONCILE_SECONDS, parts.reconciler.run_once)
     service.repeat("releases", CHECK_SECONDS, parts.reconciler.finish_releases)
@@ -155,6 +158,7 @@ class _Parts:
     preparer: Preparer
     reconciler: Reconciler
     watch: NodeWatch
+    statuses: ClaimStatuses
 
 
 def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> _Parts:
@@ -167,11 +171,15 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
         ) from error
     journal = Journal(settings.data_dir / "journal", Peers(settings.data_dir / "instances").may_have_written)
     store = CdiStore(settings.cdi_dir)
-    watch = NodeWatch(journal, node.identity.boot_id, state.update)
+    boot_id = node.identity.boot_id
+    watch = NodeWatch(journal, boot_id, state.update)
+    statuses = ClaimStatuses(node.client, journal, boot_id)
 
-    def step(_: str) -> None:
+    def step(name: str) -> None:
         metrics.prepared_claims.set(journal.held_count())
         watch.claims_changed()
+        if name == "committed":
+            statuses.claims_changed()
 
     get_claim = claim_reader(node.client)
     preparer = Preparer(
@@ -184,7 +192,7 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
             DriverRoot(settings.driver_root),
             HostPaths(settings.driver_root, settings.host_driver_root),
         ),
-        ClaimPartitions(Partitions(node.discovery), journal, node.identity.boot_id, step),
+        ClaimPartitions(Partitions(node.discovery), journal, boot_id, step),
         store,
         Ports(get_claim, published.uuid_of, lambda claim, error: _tell_waiting(events, claim, error), step),
     )
@@ -197,7 +205,8 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
     )
     _recover(journal, store, node.identity)
     metrics.prepared_claims.set(journal.held_count())
-    return _Parts(journal, preparer, reconciler, watch)
+    metrics.show_partitions(lambda: partition_uses(journal.entries(), boot_id))
+    return _Parts(journal, preparer, reconciler, watch, statuses)
 
 
 def _recover(journal: Journal, store: CdiStore, identity: Identity) -> None:

@@ -23,6 +23,19 @@ T = TypeVar("T")
 DEADLINE_SECONDS = 5.0
 """A healthy call takes microseconds, the first one on a GPU without persistence up to some seconds."""
 
+LONG_CALLS = frozenset(
+    {
+        "set_mig_mode",
+        "create_gpu_instance",
+        "destroy_gpu_instance",
+        "create_compute_instance",
+        "destroy_compute_instance",
+    }
+)
+"""Calls that change MIG: they take seconds on a healthy GPU, and are given more time."""
+
+LONG_FACTOR = 6
+
 _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
 
 
@@ -79,7 +92,7 @@ class _Lane:
         """Seconds until the call under way is overdue; a full deadline while there is none."""
         if not self.busy:
             return deadline_seconds
-        return self.since + deadline_seconds - time.monotonic()
+        return self.since + allowed_seconds(self.call, deadline_seconds) - time.monotonic()
 
     def _work(self) -> None:
         while (run := self.queue.get()) is not None:
@@ -161,6 +174,12 @@ class Guard:
             lane.thread.join(timeout=max(lane.overdue_in(self.deadline_seconds), 0.0))
 
 
+def allowed_seconds(call: str, deadline_seconds: float) -> float:
+    """How long a call may take."""
+    return deadline_seconds * LONG_FACTOR if call in LONG_CALLS else deadline_seconds
+
+
 def _timeout(lane: _Lane, deadline_seconds: float) -> NvmlTimeout:
     call = lane.call
-    return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), lane.key, deadline_seconds)
+    allowed = allowed_seconds(call, deadline_seconds)
+    return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), lane.key, allowed)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, ConfigError
-from driver.metrics import Endpoint, Metrics, serve
+from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
+from driver.metrics import Endpoint, Metrics, PartitionUse, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +63,60 @@ def test_slice_writes_nvml_failures_and_restarts_are_counted() -> None:
     assert value(metrics, "slice_writes_total", verb="create") == 0
     assert value(metrics, "nvml_failures_total", reason="hung") == 1
     assert value(metrics, "reflector_restarts_total") == 1
+
+
+def partition(device: str) -> PartitionUse:
+    return PartitionUse(
+        claim_namespace="team",
+        claim="train",
+        device=device,
+        profile="1g.10gb",
+        uuid="MIG-1",
+        parent_uuid="GPU-1",
+        pci_bus_id="0000:8a:00.0",
+        gpu_instance_id="7",
+        compute_instance_id="0",
+    )
+
+
+def shown_devices(metrics: Metrics) -> list[str]:
+    samples = [sample for family in metrics.registry.collect() for sample in family.samples]
+    return [sample.labels["device"] for sample in samples if sample.name == "gpu_dra_partition_info"]
+
+
+def test_partitions_are_shown_while_they_are_used_and_asked_for_at_each_look() -> None:
+    metrics, uses = Metrics(), [partition("a"), partition("b")]
+    metrics.show_partitions(lambda: iter(uses))
+    assert shown_devices(metrics) == ["a", "b"]
+    labels = {
+        "claim_namespace": "team",
+        "claim": "train",
+        "device": "a",
+        "profile": "1g.10gb",
+        "uuid": "MIG-1",
+        "parent_uuid": "GPU-1",
+        "pci_bus_id": "0000:8a:00.0",
+        "gpu_instance_id": "7",
+        "compute_instance_id": "0",
+    }
+    assert value(metrics, "partition_info", **labels) == 1
+
+    uses.pop()
+    assert shown_devices(metrics) == ["a"]
+    uses.clear()
+    assert shown_devices(metrics) == []
+
+
+def test_partitions_that_cannot_be_told_leave_the_other_numbers_alone() -> None:
+    def broken() -> Iterator[PartitionUse]:
+        yield partition("a")
+        raise StorageError("the journal cannot be read")
+
+    metrics = Metrics()
+    metrics.prepared_claims.set(3)
+    metrics.show_partitions(broken)
+    assert shown_devices(metrics) == []
+    assert value(metrics, "prepared_claims") == 3
 
 
 @contextmanager

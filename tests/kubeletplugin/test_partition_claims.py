@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
@@ -56,6 +59,25 @@ def test_seven_claims_share_a_gpu_that_is_whole_again_when_the_last_has_left(nod
     assert mig_enabled(node)
     node.unprepare(refs[-1])
     assert len(node.prepare(node.claim("whole-now", 0))) == 1
+
+
+def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(node: FakeNode) -> None:
+    refs = [node.claim("whole", 0)]
+    refs += [node.claim_devices(f"c{start}", node.partition(0, "1g.10gb", start)) for start in range(7)]
+    begin = Barrier(len(refs))
+
+    def prepare(ref: ClaimRef) -> bool:
+        begin.wait(30)
+        try:
+            return bool(node.prepare(ref))
+        except DeviceHeld:
+            return False
+
+    with ThreadPoolExecutor(len(refs)) as pool:
+        whole, *parts = pool.map(prepare, refs)
+    assert whole != any(parts)
+    assert all(parts) or whole
+    assert starts(node) == ([] if whole else list(range(7)))
 
 
 def test_a_partition_waits_for_a_claim_that_has_the_whole_gpu(node: FakeNode) -> None:

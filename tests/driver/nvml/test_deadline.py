@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.nvml.api import Code, NotSupported, NvmlTimeout
-from driver.nvml.deadline import Guard
+from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard
+from driver.nvml.fake_mig import CHANGES
 
 if TYPE_CHECKING:
     from driver.nvml.deadline import Watch
@@ -179,3 +180,26 @@ def test_a_hung_call_does_not_keep_the_process_alive() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)
     assert ended.stdout == b"timed out\n"
+
+
+def test_a_call_that_cuts_the_gpu_is_given_more_time(guard: Guard) -> None:
+    """On a healthy GPU it takes seconds; a call of another lane that is late by then tells the time."""
+    cutting, clock = Hang(), Hang()
+    pending = guard.start("gpu", lambda watch: watch("create_gpu_instance", cutting))
+    with pytest.raises(NvmlTimeout):
+        guard.run("another gpu", lambda watch: watch("minor", clock))
+    assert guard.hung() == ("another gpu",)
+    cutting.released.set()
+    assert pending.result() == "late"
+    clock.released.set()
+
+
+def test_a_call_that_cuts_the_gpu_has_a_deadline_too() -> None:
+    guard, hang = Guard(SHORT / LONG_FACTOR), Hang()
+    with pytest.raises(NvmlTimeout, match=f"did not return within {SHORT:g} s"):
+        guard.run("gpu", lambda watch: watch("set_mig_mode", hang))
+    hang.released.set()
+
+
+def test_the_calls_that_are_given_more_time_are_those_that_change_mig() -> None:
+    assert LONG_CALLS == CHANGES

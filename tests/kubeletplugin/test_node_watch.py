@@ -1,0 +1,155 @@
+"""What the controller is told: the devices that claims hold, and the places where nothing can be made."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from driver.mig import Placement
+from driver.names import gpu_device_name
+from driver.node_state import BlockedPlacement, NodeState
+from kubeletplugin.entry import Entry
+from kubeletplugin.gpu_instances import InstanceInUse
+from kubeletplugin.health_check import HealthCheck
+from kubeletplugin.health_stream import DeviceHealth, HealthBoard
+from kubeletplugin.node_watch import NodeWatch, blocked_placements
+from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
+from tests.kubeletplugin.fake_node import POOL, FakeNode
+
+
+def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]]:
+    """What a look at the hardware finds, as reason and place."""
+    found = blocked_placements(
+        node.discovery.snapshot().gpus, [*before, *node.journal.entries()], node.boot_id
+    )
+    return [(one.reason, one.span) for one in found]
+
+
+def test_a_partition_that_a_claim_has_blocks_nothing(node: FakeNode) -> None:
+    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 6)))
+    assert blocked(node) == []
+
+
+def test_an_instance_of_somebody_else_blocks_its_place(node: FakeNode) -> None:
+    foreign(node, ONE, 6, 1)
+    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 0)))
+    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
+
+
+def test_what_an_ended_claim_left_blocks_its_place_and_names_the_claim(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.machine.set_processes(uuid_of(node, ref), (4242,))
+    with pytest.raises(InstanceInUse):
+        node.unprepare(ref)
+
+    (found,) = blocked_placements(node.discovery.snapshot().gpus, node.journal.entries(), node.boot_id)
+    assert (found.reason, found.span, found.pci) == ("in-use", Placement(6, 1), node.gpus[0])
+    assert f"team/train (UID {ref.uid})" in found.message
+
+
+def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    before = node.journal.entries()
+    seen = node.discovery.snapshot()
+    node.unprepare(ref)
+    assert blocked_placements(seen.gpus, [*before, *node.journal.entries()], node.boot_id) == ()
+
+
+def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.reboot()
+    foreign(node, ONE, 6, 1)
+    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
+
+
+def test_the_partition_of_a_rebuilt_entry_is_its_claims(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    node.restart()
+    assert blocked(node) == []
+
+
+class Told:
+    """Takes the states, and waits for one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._states: list[NodeState] = []
+
+    def __call__(self, state: NodeState) -> None:
+        with self._changed:
+            self._states.append(state)
+            self._changed.notify_all()
+
+    def wait(self, wanted: NodeState) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._states and self._states[-1] == wanted, 30)
+
+
+def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> None:
+    told = Told()
+    watch = NodeWatch(node.journal, node.boot_id, told)
+    thread = threading.Thread(target=watch.run)
+    thread.start()
+    try:
+        told.wait(NodeState())
+        whole = node.claim("whole", 1)
+        device = node.partition(0, "1g.10gb", 0)
+        node.prepare(whole)
+        node.prepare(node.claim_devices("train", device))
+        node.prepare(node.claim("look", 2, admin=True))
+        watch.claims_changed()
+        held = tuple(sorted((gpu_device_name(node.gpus[1]), device)))
+        told.wait(NodeState(held))
+
+        before = node.journal.entries()
+        theirs = foreign(node, ONE, 6, 1)
+        watch.saw(node.discovery.snapshot(), before)
+        place = BlockedPlacement(
+            node.gpus[0],
+            Placement(6, 1),
+            "foreign-instance",
+            f"GPU instance {theirs.id} of GPU {node.gpus[0]} at memory slice 6 was made by somebody else",
+        )
+        told.wait(NodeState(held, (place,)))
+    finally:
+        watch.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def checked(node: FakeNode) -> dict[str, DeviceHealth]:
+    """What the kubelet hears after one look, by device."""
+    board = HealthBoard()
+    watch = NodeWatch(node.journal, node.boot_id, lambda _: None)
+    check = HealthCheck(node.discovery, board, POOL, node.journal, watch)
+    check.run_once()
+    sent = next(iter(board.follow(_Open(), 10.0)))
+    return {one.device: one for one in sent}
+
+
+class _Open:
+    """A stream that stays open."""
+
+    def is_active(self) -> bool:
+        return True
+
+    def add_callback(self, callback: object) -> bool:  # noqa: ARG002 - it never ends
+        return True
+
+
+def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
+    device, other = node.partition(0, "1g.10gb", 0), node.partition(1, "1g.10gb", 0)
+    node.prepare(node.claim_devices("train", device))
+    node.prepare(node.claim_devices("other", other))
+    assert checked(node)[device].health == "healthy"
+
+    node.machine.lose(node.gpus[0])
+    found = checked(node)
+    assert (found[device].health, found[other].health) == ("unhealthy", "healthy")
+    assert found[device].pool == POOL
