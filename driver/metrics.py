@@ -1,25 +1,29 @@
 """Counts what the driver does and serves the numbers to Prometheus.
 
-Every series exists at zero from the start, so that a rate is right from the first event on.
+Every counter exists at zero from the start, so that a rate is right from the first event on.
 """
 
 from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
 from http.server import ThreadingHTTPServer
 from socket import AF_INET6
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import MetricsHandler
+from prometheus_client.registry import Collector
 
-from driver.errors import ConfigError
+from driver.errors import ConfigError, DriverError
+from driver.log import get_logger
 from driver.outcome import OUTCOMES, Outcome, outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Operation = Literal["prepare", "unprepare", "publish"]
 SliceVerb = Literal["create", "update", "delete"]
@@ -29,6 +33,27 @@ BUCKETS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0
 """From a repeated prepare to the kubelet's deadline of 45 s."""
 
 _CLIENT_SECONDS = 10
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUse:
+    """A MIG partition that a claim uses: the labels of ``gpu_dra_partition_info``.
+
+    ``uuid`` is the partition's, ``parent_uuid`` and ``pci_bus_id`` (as sysfs writes it) its GPU's. The ids
+    are NVML's, by which DCGM tells partitions of a GPU apart.
+    """
+
+    claim_namespace: str
+    claim: str
+    device: str
+    profile: str
+    uuid: str
+    parent_uuid: str
+    pci_bus_id: str
+    gpu_instance_id: str
+    compute_instance_id: str
 
 
 class Metrics:
@@ -73,6 +98,13 @@ class Metrics:
             "reflector_restarts", "Lists and watches of the Kubernetes API that began anew."
         )
 
+    def show_partitions(self, uses: Callable[[], Iterable[PartitionUse]]) -> None:
+        """Show the partitions that claims use; ``uses`` is asked whenever the numbers are fetched.
+
+        It may raise DriverError: the other series are served all the same.
+        """
+        self.registry.register(_Partitions(uses))
+
     def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
         return Gauge(f"gpu_dra_{name}", meaning, labels, registry=self.registry)
 
@@ -108,6 +140,32 @@ class Metrics:
     def reflector_restarted(self) -> None:
         """Count one list and watch that begins anew."""
         self._reflector_restarts.inc()
+
+
+class _Partitions(Collector):
+    """Makes the series of partitions anew at each look, so that none outlives its claim."""
+
+    def __init__(self, uses: Callable[[], Iterable[PartitionUse]]) -> None:
+        self._uses = uses
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return [self._family()]
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        family = self._family()
+        try:
+            for use in self._uses():
+                family.add_metric(astuple(use), 1)
+        except DriverError as error:
+            _log.warning("partitions left out of the metrics", error=str(error))
+            return []
+        return [family]
+
+    def _family(self) -> GaugeMetricFamily:
+        labels = [field.name for field in fields(PartitionUse)]
+        return GaugeMetricFamily(
+            "gpu_dra_partition_info", "MIG partitions that claims use on this node, each 1.", labels=labels
+        )
 
 
 class _Handler(MetricsHandler):

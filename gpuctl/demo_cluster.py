@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from driver.errors import ConfigError, DriverError
-from driver.names import DRIVER_NAME, cdi_spec_file_name
+from driver.mig import Placement
+from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name
 from envtest import cluster as envtest_cluster
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode
+from envtest.real.processes import PACKAGE_ROOT
 from envtest.real.readiness import wait_until
 from envtest.real.watching import wait_for, wait_gone
 from gpuctl.demo_objects import NAMESPACE, DemoPod
@@ -19,6 +21,9 @@ from gpuctl.journal_files import holding
 
 Object = dict[str, Any]
 Kind = Literal["embedded", "real"]
+
+NODE_CONFIG = "deploy/examples/node-config/dynamic-mig.yaml"
+"""Every GPU whole, and in partitions where MIG can make them, as pods ask."""
 
 
 class ProcessEnded(DriverError):
@@ -46,7 +51,7 @@ class DemoCluster:
         self._driver = driver = DriverNode.install(cluster, machine=self.machine)
         self.node_name = driver.node.name
         driver.start_plugin()
-        driver.start_controller()
+        driver.start_controller("--config", str(PACKAGE_ROOT / NODE_CONFIG))
         say("started the driver: python -m kubeletplugin, python -m controller")
         self._wait(lambda: bool(self.slices()))
         say(f"the kubelet has registered {DRIVER_NAME}, and ResourceSlices are published")
@@ -78,10 +83,11 @@ class DemoCluster:
         """All claims of the story."""
         return self._running.cluster.api.list_objects(paths.resource_claim(namespace=NAMESPACE))
 
-    def create(self, pod: DemoPod) -> None:
-        """Create the pod's claim and the pod."""
-        self._running.cluster.api.create(pod.claim(), NAMESPACE)
-        self._running.cluster.api.create(pod.pod(), NAMESPACE)
+    def create(self, *pods: DemoPod) -> None:
+        """Create the claims of pods and the pods."""
+        for pod in pods:
+            self._running.cluster.api.create(pod.claim(), NAMESPACE)
+            self._running.cluster.api.create(pod.pod(), NAMESPACE)
 
     def wait_running(self, pod: DemoPod) -> dict[str, envtest_cluster.ContainerFacts]:
         """Wait until the pod runs; what its containers got, by their names."""
@@ -94,22 +100,36 @@ class DemoCluster:
         api = self._running.cluster.api
         return _refusal(wait_for(api, paths.pod(pod.name), lambda stored: bool(_refusal(stored))))
 
-    def end(self, pod: DemoPod) -> None:
-        """Delete the pod and its claim, and wait until both are gone and nothing of them is on the node."""
+    def end(self, *pods: DemoPod) -> None:
+        """Delete pods and their claims, and wait until all are gone and nothing of them is on the node."""
         api = self._running.cluster.api
-        claim_path = paths.resource_claim(pod.claim_name, NAMESPACE)
-        uid = api.get(claim_path)["metadata"]["uid"]
-        files = {cdi_spec_file_name(uid), f"{uid}.json"}  # the journal lets go after the spec is removed
-        api.delete(paths.pod(pod.name))
-        wait_gone(api, paths.pod(pod.name))
+        claims = [paths.resource_claim(pod.claim_name, NAMESPACE) for pod in pods]
+        uids = [api.get(claim)["metadata"]["uid"] for claim in claims]
+        # The journal lets go after the spec is removed and partitions are destroyed.
+        files = {name for uid in uids for name in (cdi_spec_file_name(uid), f"{uid}.json")}
+        for pod in pods:
+            api.delete(paths.pod(pod.name))
+        for pod in pods:
+            wait_gone(api, paths.pod(pod.name))
         self._wait(lambda: files.isdisjoint(self.left()))
-        api.delete(claim_path)
-        wait_gone(api, claim_path)
+        for claim in claims:
+            api.delete(claim)
+            wait_gone(api, claim)
 
     def left(self) -> tuple[str, ...]:
         """The names of the files of claims on the node: CDI specs, and journal entries that hold devices."""
         specs = sorted(path.name for path in self._running.node.cdi_dir.iterdir())
         return (*specs, *holding(self._running.journal_dir))
+
+    def cut(self) -> dict[str, tuple[Placement, ...]]:
+        """The GPUs that are in MIG mode now, with the places of the GPU instances that exist there."""
+        return {
+            gpu_device_name(pci): tuple(
+                sorted((one.placement for one in gpu.mig.instances), key=lambda place: place.start)
+            )
+            for pci, gpu in sorted(self._running.machine.state.gpus.items())
+            if gpu.mig.enabled or gpu.mig.instances
+        }
 
     def is_driver_mount(self, mounted: envtest_cluster.Mounted) -> bool:
         """Whether a mount of a container is a file of the NVIDIA driver."""

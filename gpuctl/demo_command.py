@@ -17,14 +17,15 @@ from driver.errors import DriverError
 from driver.log import configure
 from driver.nvml.fake_spec import load_machine
 from gpuctl.demo_cluster import DemoCluster, Kind
-from gpuctl.demo_story import Narrator, tell
+from gpuctl.demo_narrator import Narrator
+from gpuctl.demo_story import tell
 
 _CLUSTERS = ("embedded", "real")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--machine", default="dgx-a100", help="The machine to pretend: a name, or a machine file.")
+@click.option("--machine", default="hgx-h100", help="The machine to pretend: a name, or a machine file.")
 @click.option(
     "--cluster",
     "kind",

@@ -10,17 +10,20 @@ from driver.names import DRIVER_NAME
 Object = dict[str, Any]
 
 NAMESPACE = "default"
+SMALL_CLASS = "mig-small"
+"""The class of partitions of one slice, of whichever GPU (deviceclasses/mig.yaml)."""
 IMAGE = "localhost/busybox:1"
 """The image that the real test cluster has in its nodes; the embedded one starts no container."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPod:
-    """A pod of the story: all of its containers use one claim, for so many GPUs."""
+    """A pod of the story: all of its containers use one claim, for so many devices of a class."""
 
     name: str
-    gpus: int = 1
+    count: int = 1
     containers: tuple[str, ...] = ("main",)
+    device_class: str = DRIVER_NAME
 
     @property
     def claim_name(self) -> str:
@@ -29,7 +32,7 @@ class DemoPod:
 
     def claim(self) -> Object:
         """The ResourceClaim."""
-        exactly = {"deviceClassName": DRIVER_NAME, "count": self.gpus}
+        exactly = {"deviceClassName": self.device_class, "count": self.count}
         return {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -65,8 +68,13 @@ def story_pods(gpu_count: int) -> tuple[list[DemoPod], DemoPod]:
     pods: list[DemoPod] = []
     left = gpu_count
     for pod in wanted:
-        if pod.gpus <= left:
+        if pod.count <= left:
             pods.append(pod)
-            left -= pod.gpus
+            left -= pod.count
     pods += [DemoPod(f"batch-{index}") for index in range(left)]
     return pods, DemoPod(f"batch-{left}")
+
+
+def small_pods(count: int) -> list[DemoPod]:
+    """So many pods that ask for a small partition each."""
+    return [DemoPod(f"small-{index}", device_class=SMALL_CLASS) for index in range(count)]

@@ -9,6 +9,7 @@ import pytest
 
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode
+from envtest.real.watching import wait_for
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -26,6 +27,7 @@ from tests.flow.mig_scene import (
     create_sample,
     cut,
     end,
+    handle,
     kind,
     partition_nodes,
     pod_of,
@@ -136,6 +138,49 @@ def test_partitions_survive_restarts_of_plugin_and_controller(driver: DriverNode
     assert len(cut(driver)[0]) == 2
     end(cluster, namespace, "train", "second")
     wait_cut(driver, {})
+
+
+def test_the_status_of_a_running_pods_claim_tells_the_uuid_of_its_partition(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    make_template(cluster, namespace, profile("1g.10gb"))
+    start(cluster, namespace, gpu_pod("train"))
+    claim = _told(driver, namespace, "train")
+    (told,) = claim["status"]["devices"]
+    (made,) = _mig_devices(driver)
+    assert [told["device"]] == allocated(claim)
+    assert told["data"] == {
+        "uuid": made.uuid,
+        "parentUUID": handle(driver, 0).uuid(),
+        "profile": "1g.10gb",
+    }
+    assert [(one["type"], one["status"]) for one in told["conditions"]] == [("Ready", "True")]
+
+
+def test_the_status_is_written_again_after_a_restart_of_the_plugin(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    make_template(cluster, namespace, profile("1g.10gb"))
+    start(cluster, namespace, gpu_pod("train"))
+    claim = _told(driver, namespace, "train")
+    told = claim["status"].pop("devices")
+    path = paths.resource_claim(claim["metadata"]["name"], namespace)
+    driver.process("kubeletplugin").kill()
+    cluster.api.replace(f"{path}/status", claim)
+    assert "devices" not in cluster.api.get(path)["status"]
+    driver.start_plugin()
+    driver.wait_serving()
+    (again,) = _told(driver, namespace, "train")["status"]["devices"]
+    assert again["data"] == told[0]["data"]
+
+
+def _told(driver: DriverNode, namespace: str, pod: str) -> Object:
+    """A pod's claim once its status tells of devices."""
+    name = claim_of(driver.cluster, namespace, pod)["metadata"]["name"]
+    path = paths.resource_claim(name, namespace)
+    return wait_for(driver.cluster.api, path, lambda stored: bool(stored["status"].get("devices")))
 
 
 def _mig_devices(driver: DriverNode) -> list[Any]:

@@ -73,11 +73,11 @@ def test_the_story_in_facts(folder: Path) -> None:
 
     assert (code, errors) == (0, "")
     facts: dict[str, Any] = json.loads(output)
-    assert (facts["machine"], facts["cluster"], facts["left"]) == ("dgx-a100", "embedded", [])
+    assert (facts["machine"], facts["cluster"], facts["left"]) == ("hgx-h100", "embedded", [])
     gpus = {gpu["device"]: gpu for gpu in facts["gpus"]}
     assert len(gpus) == 8
-    assert gpus["gpu-0000-07-00-0"]["pci"] == "0000:07:00.0"
-    assert gpus["gpu-0000-07-00-0"]["nvlink_peers"] == [1, 2, 3, 4, 5, 6, 7]
+    assert gpus["gpu-0000-1b-00-0"]["pci"] == "0000:1b:00.0"
+    assert gpus["gpu-0000-1b-00-0"]["nvlink_peers"] == [1, 2, 3, 4, 5, 6, 7]
     assert all(len(gpu["held_by"]) == 1 for gpu in gpus.values())
     pods = {pod["name"]: pod for pod in facts["pods"]}
     assert {name: len(pod["devices"]) for name, pod in pods.items()} == {
@@ -96,6 +96,7 @@ def test_what_the_containers_get_is_what_their_claims_hold(folder: Path) -> None
     _, output, _ = finished(demo(folder, "-o", "json", "--machine", "a30-quad"))
 
     facts: dict[str, Any] = json.loads(output)
+    assert facts["partitions"] is None, "the MIG mode of an A30 changes only with a reset"
     pods = {pod["name"]: pod for pod in facts["pods"]}
     index = {gpu["device"]: gpu["index"] for gpu in facts["gpus"]}
     for pod in pods.values():
@@ -121,6 +122,7 @@ def test_the_text_fits_into_80_columns_and_tells_who_holds_what(folder: Path) ->
     assert "0000:34:00.0 │ 0    │ A: 1-15       │ 32 GiB │ notebook" in output
     assert "NVIDIA_VISIBLE_DEVICES=void" in output
     assert "pod batch-12 runs with GPU 0" in output
+    assert "no act about MIG" in output
 
 
 def test_a_machine_file_is_played_as_well_as_a_name(folder: Path) -> None:
@@ -174,6 +176,20 @@ def test_a_process_that_ends_is_named_with_the_end_of_its_log(folder: Path, tmp_
     assert "spoiled by the test" in errors
     assert "--- the end of the log of kubeletplugin" in errors
     assert errors.splitlines()[-1].startswith("gpuctl: python -m controller ended with status 3")
+
+
+def test_a_gpu_that_stays_in_mig_mode_ends_the_story(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'kubeletplugin' in sys.orig_argv:\n"
+        "    from kubeletplugin.partitions import Partitions\n"
+        "    Partitions.rest = lambda self, pci: None\n"
+    )
+
+    code, _, errors = finished(demo(folder, "-o", "json", "--machine", "gh200", PYTHONPATH=str(tmp_path)))
+
+    assert code == 1
+    assert "all pods ended, but in MIG mode there are still {'gpu-0009-01-00-0': ()}" in errors
 
 
 def test_a_temporary_folder_too_deep_for_sockets_is_one_clear_line(folder: Path) -> None:

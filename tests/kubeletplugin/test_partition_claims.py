@@ -10,6 +10,7 @@ import pytest
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
 from driver.mig import Placement
 from driver.names import DRIVER_NAME, gpu_device_name, static_device_name
+from kubeletplugin.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import (
     ONE,
     THREE,
