@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, NodeIncomplete, NvmlError
+from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, HardwareChanged, NodeIncomplete, NvmlError
 from driver.names import static_device_name
 from driver.nvml.api import Code
 from kubeletplugin.gpu_instances import InstanceInUse
@@ -267,3 +267,12 @@ def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
         node.prepare(ref)
     node.unprepare(ref)
     assert instances(node) == (theirs,)
+
+
+def test_a_partition_of_a_gpu_that_was_exchanged_is_refused(node: FakeNode) -> None:
+    device = node.partition(0, "1g.10gb", 6)
+    node.published[device] = "GPU-of-another-board"
+    with pytest.raises(HardwareChanged):
+        node.prepare(node.claim_devices("train", device))
+    assert instances(node) == ()
+    assert not mig_enabled(node)

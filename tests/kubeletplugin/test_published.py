@@ -43,3 +43,11 @@ def test_slices_of_another_form_are_passed_over() -> None:
     published.take("ADDED", {"spec": {"devices": [{"name": "a", "attributes": {"uuid": {"int": 3}}}]}})
 
     assert published.uuid_of("a") is None
+
+
+def test_a_partition_is_known_by_its_gpu() -> None:
+    published = PublishedDevices()
+    attributes = {"uuid": {"string": "MIG-1"}, "parentUUID": {"string": "GPU-1"}}
+    published.take("ADDED", {"spec": {"devices": [{"name": "part", "attributes": attributes}]}})
+
+    assert published.uuid_of("part") == "GPU-1"
