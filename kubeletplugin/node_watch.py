@@ -1,17 +1,16 @@
 """Finds out which devices claims hold and which places on GPUs are blocked, for the controller to respect.
 
-What claims hold is told soon after it changes. What is blocked comes from a look at the hardware: a GPU
-instance that no claim accounts for is somebody else's.
+What claims hold, and what they left behind, is told soon after it changes. What somebody else put in the
+way comes from a look at the hardware: a GPU instance that no claim accounts for.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from itertools import chain
 
-from driver.mig import GpuInstance
-from driver.model import Gpu, Inventory
+from driver.mig import GpuInstance, Placement
+from driver.model import Gpu, Inventory, PciAddress
 from driver.names import parse_device_name
 from driver.node_state import BlockedPlacement, NodeState
 from kubeletplugin.entry import Entry, HeldDevice
@@ -28,7 +27,8 @@ class NodeWatch:
         self._changed = threading.Condition()
         self._due = True
         self._stopped = False
-        self._blocked: tuple[BlockedPlacement, ...] = ()
+        self._foreign: tuple[BlockedPlacement, ...] = ()
+        self._left_behind: set[str] = set()
 
     def claims_changed(self) -> None:
         """Tell it that a claim has taken or given back devices; costs the caller next to nothing."""
@@ -36,12 +36,19 @@ class NodeWatch:
             self._due = True
             self._changed.notify_all()
 
+    def left_behind(self, uid: str) -> None:
+        """Tell it that a claim has ended and that not all of its partitions could be destroyed."""
+        with self._changed:
+            self._left_behind.add(uid)
+            self._due = True
+            self._changed.notify_all()
+
     def saw(self, inventory: Inventory, before: Iterable[Entry]) -> None:
         """Take in a look at the hardware; ``before`` are the journal's entries just before that look."""
-        blocked = blocked_placements(inventory.gpus, [*before, *self._journal.entries()], self._boot_id)
+        foreign = foreign_instances(inventory.gpus, [*before, *self._journal.entries()], self._boot_id)
         with self._changed:
-            if blocked != self._blocked:
-                self._blocked = blocked
+            if foreign != self._foreign:
+                self._foreign = foreign
                 self._due = True
                 self._changed.notify_all()
 
@@ -54,8 +61,10 @@ class NodeWatch:
                 if self._stopped:
                     return
                 self._due = False
-                blocked = self._blocked
-            entries = self._journal.entries()
+                foreign = self._foreign
+                entries = self._journal.entries()
+                left = [e for e in entries if e.uid in self._left_behind and e.state == "releasing"]
+                self._left_behind = {entry.uid for entry in left}
             held = {
                 device.device
                 for entry in entries
@@ -63,7 +72,7 @@ class NodeWatch:
                 for device in entry.devices
                 if not device.admin_access
             }
-            self._update(NodeState(tuple(sorted(held)), blocked))
+            self._update(NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, self._boot_id))))
 
     def stop(self) -> None:
         """Make ``run`` return."""
@@ -72,44 +81,54 @@ class NodeWatch:
             self._changed.notify_all()
 
 
-def blocked_placements(
+def leftovers(entries: Iterable[Entry], boot_id: str) -> tuple[BlockedPlacement, ...]:
+    """The places of what claims that have ended left behind, by their entries."""
+    return tuple(
+        BlockedPlacement(
+            PciAddress.parse(device.pci),
+            device.partition.placement,
+            "in-use",
+            f"{device.device} is left from claim {entry.namespace}/{entry.name} (UID {entry.uid}) and could "
+            "not be destroyed yet",
+        )
+        for entry in entries
+        for device in entry.devices
+        if entry.boot_id == boot_id and device.partition is not None and device.partition.attempted
+    )
+
+
+def foreign_instances(
     gpus: Iterable[Gpu], entries: Iterable[Entry], boot_id: str
 ) -> tuple[BlockedPlacement, ...]:
-    """The places taken by GPU instances that no living claim of this boot accounts for.
+    """The GPU instances that no claim of this boot accounts for.
 
     ``entries`` may have a claim more than once, as it was before and after the look at the hardware: an
     instance that was made or destroyed meanwhile is the claim's in one of them.
     """
     owners = [
-        (entry, device)
+        device
         for entry in entries
         if entry.holds and (entry.boot_id == boot_id or entry.rebuilt)
         for device in entry.devices
     ]
-    found = chain.from_iterable(
-        (_blocked(gpu, instance, owners) for instance in gpu.mig.instances) for gpu in gpus if gpu.mig
+    return tuple(
+        BlockedPlacement(
+            gpu.pci,
+            instance.placement,
+            "foreign-instance",
+            f"GPU instance {instance.id} of GPU {gpu.pci} at {_place(instance.placement)} was made by "
+            "somebody else",
+        )
+        for gpu in gpus
+        if gpu.mig
+        for instance in gpu.mig.instances
+        if not any(_is_of(device, gpu, instance) for device in owners)
     )
-    return tuple(one for one in found if one is not None)
 
 
-def _blocked(
-    gpu: Gpu, instance: GpuInstance, owners: Iterable[tuple[Entry, HeldDevice]]
-) -> BlockedPlacement | None:
-    owning = [entry for entry, device in owners if _is_of(device, gpu, instance)]
-    lies = instance.placement
-    last = lies.start + lies.size - 1
-    place = f"memory slice {last}" if lies.size == 1 else f"memory slices {lies.start} to {last}"
-    if not owning:
-        message = f"GPU instance {instance.id} of GPU {gpu.pci} at {place} was made by somebody else"
-        return BlockedPlacement(gpu.pci, instance.placement, "foreign-instance", message)
-    if any(entry.state != "releasing" for entry in owning):
-        return None
-    entry = owning[0]
-    message = (
-        f"GPU instance {instance.id} of GPU {gpu.pci} at {place} is left from claim "
-        f"{entry.namespace}/{entry.name} (UID {entry.uid}) and could not be destroyed yet"
-    )
-    return BlockedPlacement(gpu.pci, instance.placement, "in-use", message)
+def _place(placement: Placement) -> str:
+    last = placement.start + placement.size - 1
+    return f"memory slice {last}" if placement.size == 1 else f"memory slices {placement.start} to {last}"
 
 
 def _is_of(device: HeldDevice, gpu: Gpu, instance: GpuInstance) -> bool:

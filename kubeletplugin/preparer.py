@@ -72,12 +72,14 @@ class Ports:
     ``get_claim(namespace, name)`` is the API object, raising ApiError or ClaimRefused when there is
     none. ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None when unknown.
     ``complain(claim, error)`` tells the user once that a call waits. ``step(name)`` follows the steps.
+    ``left_behind(uid)`` hears of a claim whose partitions could not all be destroyed.
     """
 
     get_claim: Callable[[str, str], dict[str, Any]]
     published_uuid: Callable[[str], str | None]
     complain: Callable[[ClaimRef, DriverError], None]
     step: Callable[[str], None]
+    left_behind: Callable[[str], None]
 
 
 class Preparer:
@@ -171,10 +173,17 @@ class Preparer:
                 self._store.remove(uid)
                 self._ports.step("spec removed")
                 if entry is not None:
-                    self._partitions.take_back(entry)
+                    self._take_back(entry)
                 self._bury(uid, entry)
                 self._ports.step("released")
             return True
+
+    def _take_back(self, entry: Entry) -> None:
+        try:
+            self._partitions.take_back(entry)
+        except DriverError:
+            self._ports.left_behind(entry.uid)
+            raise
 
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""
@@ -282,7 +291,7 @@ class Preparer:
             self._store.remove(uid)
         if taken is not None and taken.holds:
             try:
-                self._partitions.take_back(taken)
+                self._take_back(taken)
             except DriverError as error:
                 _log.warning("partition of a failed prepare stays", uid=uid, error=str(error))
                 return

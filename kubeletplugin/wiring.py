@@ -194,7 +194,13 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
         ),
         ClaimPartitions(Partitions(node.discovery), journal, boot_id, step),
         store,
-        Ports(get_claim, published.uuid_of, lambda claim, error: _tell_waiting(events, claim, error), step),
+        Ports(
+            get_claim,
+            published.uuid_of,
+            lambda claim, error: _tell_waiting(events, claim, error),
+            step,
+            watch.left_behind,
+        ),
     )
     reconciler = Reconciler(
         node.identity,

@@ -46,7 +46,7 @@ def main(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         GpuSpecs(discovery, folder / "sys", DriverRoot(driver), HostPaths(driver, driver)),
         ClaimPartitions(Partitions(discovery), journal, "boot-1", lambda _: None),
         CdiStore(folder / "cdi"),
-        Ports(lambda *_: claim, lambda _: None, lambda *_: None, lambda _: None),
+        Ports(lambda *_: claim, lambda _: None, lambda *_: None, lambda _: None, lambda _: None),
     )
     _end_before(end_before, (str(folder / "journal"), str(folder / "cdi")))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)

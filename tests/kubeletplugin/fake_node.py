@@ -65,6 +65,7 @@ class FakeNode:
         self.published: dict[str, str] = {}
         self.in_use: set[str] = set()
         self.complaints: list[str] = []
+        self.left_behind: list[str] = []
         self.boot_id = "boot-1"
         self.crash_after: str | None = None
         self.steps: list[str] = []
@@ -97,7 +98,7 @@ class FakeNode:
             specs,
             ClaimPartitions(Partitions(self.discovery), self.journal, self.boot_id, self._step),
             self.store,
-            Ports(self._get_claim, self.published.get, self._complain, self._step),
+            Ports(self._get_claim, self.published.get, self._complain, self._step, self.left_behind.append),
             self.patience_seconds,
         )
         self.reconciler = Reconciler(

@@ -345,16 +345,3 @@ def test_a_claim_with_admin_access_is_told_which_partition_it_sees(cluster: Clus
     cluster.node.prepare(cluster.claim("admin", device, admin=True))
 
     assert cluster.wait_told("admin", device)["data"]["uuid"] == uuid_of(cluster.node, owner)
-
-
-def test_after_a_reboot_nothing_is_told_of_partitions_that_went_with_it(
-    cluster: Cluster, start: Start
-) -> None:
-    device, other = (cluster.node.partition(0, "1g.10gb", place) for place in (0, 1))
-    cluster.node.prepare(cluster.claim("old", device))
-    cluster.node.reboot()
-    cluster.node.prepare(cluster.claim("new", other))
-    start()
-
-    cluster.wait_told("new", other)
-    assert cluster.asked("get") == 1

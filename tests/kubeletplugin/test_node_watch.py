@@ -9,18 +9,19 @@ import pytest
 from driver.mig import Placement
 from driver.names import gpu_device_name
 from driver.node_state import BlockedPlacement, NodeState
+from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import Entry
 from kubeletplugin.gpu_instances import InstanceInUse
 from kubeletplugin.health_check import HealthCheck
 from kubeletplugin.health_stream import DeviceHealth, HealthBoard
-from kubeletplugin.node_watch import NodeWatch, blocked_placements
+from kubeletplugin.node_watch import NodeWatch, foreign_instances
 from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 
 
 def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]]:
     """What a look at the hardware finds, as reason and place."""
-    found = blocked_placements(
+    found = foreign_instances(
         node.discovery.snapshot().gpus, [*before, *node.journal.entries()], node.boot_id
     )
     return [(one.reason, one.span) for one in found]
@@ -37,16 +38,20 @@ def test_an_instance_of_somebody_else_blocks_its_place(node: FakeNode) -> None:
     assert blocked(node) == [("foreign-instance", Placement(6, 1))]
 
 
-def test_what_an_ended_claim_left_blocks_its_place_and_names_the_claim(node: FakeNode) -> None:
+def test_what_a_claim_has_that_is_being_let_go_is_nobody_elses(node: FakeNode) -> None:
+    ref = left_behind(node)
+    assert node.left_behind == [ref.uid]
+    assert blocked(node) == []
+
+
+def left_behind(node: FakeNode) -> ClaimRef:
+    """A claim that has ended and whose partition a process still uses."""
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     node.machine.set_processes(uuid_of(node, ref), (4242,))
     with pytest.raises(InstanceInUse):
         node.unprepare(ref)
-
-    (found,) = blocked_placements(node.discovery.snapshot().gpus, node.journal.entries(), node.boot_id)
-    assert (found.reason, found.span, found.pci) == ("in-use", Placement(6, 1), node.gpus[0])
-    assert f"team/train (UID {ref.uid})" in found.message
+    return ref
 
 
 def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: FakeNode) -> None:
@@ -55,7 +60,7 @@ def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: Fake
     before = node.journal.entries()
     seen = node.discovery.snapshot()
     node.unprepare(ref)
-    assert blocked_placements(seen.gpus, [*before, *node.journal.entries()], node.boot_id) == ()
+    assert foreign_instances(seen.gpus, [*before, *node.journal.entries()], node.boot_id) == ()
 
 
 def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
@@ -131,6 +136,28 @@ def checked(node: FakeNode) -> dict[str, DeviceHealth]:
     check.run_once()
     sent = next(iter(board.follow(_Open(), 10.0)))
     return {one.device: one for one in sent}
+
+
+def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
+    told = Told()
+    watch = NodeWatch(node.journal, node.boot_id, told)
+    thread = threading.Thread(target=watch.run)
+    thread.start()
+    try:
+        ref = left_behind(node)
+        watch.claims_changed()
+        device = node.partition(0, "1g.10gb", 6)
+        told.wait(NodeState((device,)))
+        watch.left_behind(ref.uid)
+        message = f"{device} is left from claim team/train (UID {ref.uid}) and could not be destroyed yet"
+        told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], Placement(6, 1), "in-use", message),)))
+        node.machine.set_processes(uuid_of(node, ref), ())
+        assert node.reconciler.finish_releases() == (ref.uid,)
+        watch.claims_changed()
+        told.wait(NodeState())
+    finally:
+        watch.stop()
+        thread.join(30)
 
 
 class _Open:
