@@ -24,6 +24,7 @@ from driver.errors import ConfigError
 from driver.gpu_offer import Form, GpuOffer, MigOffer
 from driver.mig_field import read_mig
 from driver.model import Gpu
+from driver.strict_yaml import load_strictly
 
 __all__ = ["Form", "GpuOffer", "MigOffer", "NodeConfig", "Rule", "load_config", "parse_config", "selectable"]
 
@@ -78,19 +79,6 @@ def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Plain YAML in which a key may stand only once."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if twice:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {twice[0]} stands more than once", node.start_mark
-            )
-        return super().construct_mapping(node, deep)
-
-
 def load_config(path: Path) -> NodeConfig:
     """Read and check a node configuration.
 
@@ -111,7 +99,7 @@ def parse_config(text: str | bytes, name: str) -> NodeConfig:
     Raises ConfigError as ``load_config`` does.
     """
     try:
-        document = yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader, only stricter
+        document = load_strictly(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the node configuration {name} is no YAML: {error}", _EXPLAINED) from error
     errors: list[str] = []

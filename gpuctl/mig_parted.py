@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from driver.errors import ConfigError
+from driver.strict_yaml import load_strictly
 
 MOST_PARTITIONS = 16
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._+-]{0,98}[A-Za-z0-9])?", re.ASCII)
@@ -53,26 +54,13 @@ class Entry:
         return not models or not others or not models.isdisjoint(others)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Plain YAML in which a key may stand only once."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if twice:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {twice[0]} stands more than once", node.start_mark
-            )
-        return super().construct_mapping(node, deep)
-
-
 def load_mig_parted(path: Path) -> dict[str, tuple[Entry, ...]]:
     """The configurations of a file by name, in its order.
 
     Raises ConfigError with every error in the file, each with the path of its field.
     """
     try:
-        document = yaml.load(path.read_bytes(), _StrictLoader)  # noqa: S506 - a SafeLoader, only stricter
+        document = load_strictly(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", "check its name") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
