@@ -7,12 +7,13 @@ away. Prepare neither waits for this nor fails because of it.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from datetime import UTC, datetime
 
 from driver.errors import ApiError, DriverError
 from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient
-from driver.kube.errors import Conflict, Forbidden, NotFound
+from driver.kube.errors import NotFound
 from driver.kube.paths import claim_path
 from driver.log import get_logger
 from kubeletplugin.device_status import CutClaim, cut_claims, statuses_to_apply
@@ -48,6 +49,7 @@ class ClaimStatuses:
         self._due = True
         self._stopped = False
         self._settled: dict[str, CutClaim] = {}
+        self._failures: Counter[str] = Counter()
 
     def claims_changed(self) -> None:
         """Tell it that a claim was prepared; costs the caller next to nothing."""
@@ -86,40 +88,32 @@ class ClaimStatuses:
             return not self._stopped
 
     def _write_missing(self) -> DriverError | None:
-        """Write the status of each claim that lacks it; a failure that may pass, if there was one."""
+        """Write the status of each claim that lacks it, up to the first failure, which is returned.
+
+        No failure is for good: rights may be granted, and a claim that lost its devices meanwhile, which
+        the API refuses as invalid too, is recognised by the next look at it.
+        """
         try:
             wanted = {claim.uid: claim for claim in cut_claims(self._journal.entries(), self._boot_id)}
         except DriverError as error:
             return error
         self._settled = {uid: claim for uid, claim in self._settled.items() if wanted.get(uid) == claim}
-        failure: DriverError | None = None
-        for claim in wanted.values():
-            if claim.uid in self._settled:
-                continue
+        self._failures = Counter({uid: self._failures[uid] for uid in wanted.keys() & self._failures.keys()})
+        missing = [claim for uid, claim in wanted.items() if uid not in self._settled]
+        # One try that fails ends the round, whatever the reason: a cluster whose nodes all lack a right, or
+        # whose API server is away, is not asked for every claim. The next round begins with other claims.
+        for claim in sorted(missing, key=lambda claim: self._failures[claim.uid]):
             if self._stopped:
                 return None
             try:
-                self._settle(claim)
-            except (Conflict, Forbidden) as error:
-                failure = error  # perhaps of this claim alone, so the others are tried as well
+                self._write(claim)
+            except NotFound:
+                _log.debug("claim is gone, its status is not written", uid=claim.uid)
             except ApiError as error:
+                self._failures[claim.uid] += 1
                 return error
-        return failure
-
-    def _settle(self, claim: CutClaim) -> None:
-        """Write the status of one claim, or find that it never can be; raises ApiError to be tried again.
-
-        A right that lacks may be granted while the claim lives.
-        """
-        try:
-            self._write(claim)
-        except NotFound:
-            _log.debug("claim is gone, its status is not written", uid=claim.uid)
-        except ApiError as error:
-            if error.retryable or isinstance(error, Forbidden):
-                raise
-            _log.warning("claim status cannot be written", uid=claim.uid, error=str(error))
-        self._settled[claim.uid] = claim
+            self._settled[claim.uid] = claim
+        return None
 
     def _write(self, claim: CutClaim) -> None:
         path = claim_path(claim.namespace, claim.name)

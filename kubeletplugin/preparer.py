@@ -216,16 +216,28 @@ class Preparer:
                     return self._answer(self._verify(entry).devices)
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool)
-        keys = [_claim_key(ref.uid), *(_gpu_key(str(pci)) for pci in gpus_of(planned))]
-        with self._locks.holding(keys, _LOCK_SECONDS):
+        held = {device.pci for device in known.devices} if known is not None else set()
+        gpus = sorted(held.union(str(pci) for pci in gpus_of(planned)))
+        with self._locks.holding([_claim_key(ref.uid), *map(_gpu_key, gpus)], _LOCK_SECONDS):
             entry = self._journal.get(ref.uid)
             if entry is not None and self._is_finished(entry) and self._partitions.intact(entry):
                 return self._answer(self._verify(entry).devices)
             self._refuse_late(entry, call)
+            entry = self._without_former_devices(entry, planned)
             places = self._partitions.located(planned, entry)
             for device, place in zip(planned, places, strict=True):
                 refuse_if_held(device, place, ref.uid, self._journal.holders(str(device.pci)))
             return self._answer(self._carry_out(ref, planned, places, entry))
+
+    def _without_former_devices(
+        self, entry: Entry | None, planned: tuple[PlannedDevice, ...]
+    ) -> Entry | None:
+        """The claim's entry, once what was made for an earlier allocation of the claim is taken back."""
+        wanted = {device.allocated.device for device in planned}
+        if entry is None or not entry.holds or wanted.issuperset(held.device for held in entry.devices):
+            return entry
+        self._take_back(entry)
+        return self._journal.get(entry.uid)
 
     def _carry_out(
         self,

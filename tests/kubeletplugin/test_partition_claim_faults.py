@@ -276,3 +276,23 @@ def test_a_partition_of_a_gpu_that_was_exchanged_is_refused(node: FakeNode) -> N
         node.prepare(node.claim_devices("train", device))
     assert instances(node) == ()
     assert not mig_enabled(node)
+
+
+def test_what_was_made_for_an_earlier_allocation_goes_before_the_next_is_prepared(node: FakeNode) -> None:
+    """The claim was let go of and allocated anew, while a process still held its first partition."""
+    ref = node.claim_devices("shared", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    uuid = uuid_of(node, ref)
+    node.machine.set_processes(uuid, (4242,))
+    with pytest.raises(InstanceInUse):
+        node.unprepare(ref)
+    node.claim_devices("shared", node.partition(1, "1g.10gb", 5), uid=ref.uid)
+    with pytest.raises(InstanceInUse):
+        node.prepare(ref)
+    assert (starts(node, 0), starts(node, 1)) == ([6], [])
+
+    node.machine.set_processes(uuid, ())
+    assert len(node.prepare(ref)) == 1
+    assert (starts(node, 0), starts(node, 1)) == ([], [5])
+    node.unprepare(ref)
+    assert starts(node, 1) == []
