@@ -9,12 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
+from driver.errors import StorageError
+from driver.log import get_logger
 from driver.mig import GpuInstance, Placement
 from driver.model import Gpu, Inventory, PciAddress
 from driver.names import parse_device_name
 from driver.node_state import BlockedPlacement, NodeState
 from kubeletplugin.entry import Entry, HeldDevice
 from kubeletplugin.journal import Journal
+
+_AGAIN_SECONDS = 5.0
+
+_log = get_logger("node state")
 
 
 class NodeWatch:
@@ -53,26 +59,37 @@ class NodeWatch:
                 self._changed.notify_all()
 
     def run(self) -> None:
-        """Pass on every change until ``stop``."""
-        while True:
-            with self._changed:
-                while not self._due and not self._stopped:
-                    self._changed.wait()
-                if self._stopped:
-                    return
-                self._due = False
-                foreign = self._foreign
-                entries = self._journal.entries()
-                left = [e for e in entries if e.uid in self._left_behind and e.state == "releasing"]
-                self._left_behind = {entry.uid for entry in left}
-            held = {
-                device.device
-                for entry in entries
-                if entry.holds
-                for device in entry.devices
-                if not device.admin_access
-            }
-            self._update(NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, self._boot_id))))
+        """Pass on every change until ``stop``; a journal that cannot be read is read again a little later."""
+        wait_seconds = None
+        while self._wait(wait_seconds):
+            try:
+                self._update(self._state())
+                wait_seconds = None
+            except StorageError as error:
+                wait_seconds = _AGAIN_SECONDS
+                _log.warning("the node's state is not known", error=str(error), again_in_seconds=wait_seconds)
+
+    def _wait(self, again_seconds: float | None) -> bool:
+        """Wait for a change, or no longer than that; False when it is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._due or self._stopped, again_seconds)
+            self._due = False
+            return not self._stopped
+
+    def _state(self) -> NodeState:
+        with self._changed:
+            foreign = self._foreign
+            entries = self._journal.entries()
+            left = [e for e in entries if e.uid in self._left_behind and e.state == "releasing"]
+            self._left_behind = {entry.uid for entry in left}
+        held = {
+            device.device
+            for entry in entries
+            if entry.holds
+            for device in entry.devices
+            if not device.admin_access
+        }
+        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, self._boot_id)))
 
     def stop(self) -> None:
         """Make ``run`` return."""

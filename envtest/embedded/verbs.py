@@ -19,6 +19,7 @@ from envtest.embedded.resources import Resource, find_resource
 from envtest.embedded.server_side_apply import Manager, after_update, applied, without_times
 from envtest.embedded.statuses import Refused, details_of
 from envtest.embedded.writing import (
+    check_applied_identity,
     check_create,
     check_preconditions,
     check_update,
@@ -185,6 +186,7 @@ class Verbs:
             merged["metadata"] |= {**config["metadata"], "name": request.name}
             item = prepare_create(request, resource, merged, self.disabled_gates)
             return True, self._add(request, resource, item)
+        check_applied_identity(resource, stored, config)
         check_preconditions(request, resource, stored, config["metadata"])
         merged = applied(stored, config, kind_of(resource), manager, now(), force=force)
         return False, self._write(request, resource, stored, merged, is_apply=True)

@@ -13,6 +13,7 @@ from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.statuses import Refused, details_of, invalid
 from envtest.embedded.validation import errors_of, status_update_errors_of, update_errors_of
 from envtest.embedded.validation.errors import FieldError, required
+from envtest.embedded.validation.errors import invalid as wrong
 
 if TYPE_CHECKING:
     from envtest.embedded.requests import Request
@@ -188,6 +189,14 @@ def check_preconditions(request: Request, resource: Resource, stored: Object, wa
     if version and version != stored["metadata"]["resourceVersion"]:
         text = "the object has been modified; please apply your changes to the latest version and try again"
         raise Refused(409, head + text, details=details)
+
+
+def check_applied_identity(resource: Resource, stored: Object, config: Object) -> None:
+    """Raises Refused (422) when an apply names the UID of another object than the one that is there."""
+    uid = config["metadata"].get("uid")
+    if uid and uid != stored["metadata"]["uid"]:
+        errors = [wrong("metadata.uid", uid, "field is immutable")]
+        raise invalid(resource.group, resource.kind, stored["metadata"]["name"], errors)
 
 
 def _drop_deallocated(claim: Object, stored: Object) -> None:

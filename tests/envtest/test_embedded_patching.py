@@ -151,6 +151,18 @@ def test_who_applies_what_another_owns_is_told_the_owner_and_the_field(server: E
     assert (forced.body["data"], owners(forced.body)) == ({"a": "2"}, [("two", "Apply")])
 
 
+def test_an_apply_with_the_uid_of_another_object_is_invalid(server: EmbeddedApiServer) -> None:
+    path = f"{CONFIG_MAPS}/m"
+    applied(server, path, {"data": {"a": "1"}}, "one")
+
+    refused = applied(server, path, {"metadata": {"name": "m", "uid": "another"}, "data": {"a": "2"}}, "one")
+
+    assert refused.code == 422
+    assert refused.body["message"] == (
+        'ConfigMap "m" is invalid: metadata.uid: Invalid value: "another": field is immutable'
+    )
+
+
 def test_an_equal_value_is_owned_together_until_the_last_owner_lets_go(server: EmbeddedApiServer) -> None:
     path = f"{CONFIG_MAPS}/m"
     applied(server, path, {"data": {"a": "1"}}, "one")

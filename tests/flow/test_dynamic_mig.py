@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -174,6 +176,38 @@ def test_the_status_is_written_again_after_a_restart_of_the_plugin(
     driver.wait_serving()
     (again,) = _told(driver, namespace, "train")["status"]["devices"]
     assert again["data"] == told[0]["data"]
+
+
+def test_the_metrics_name_the_partition_of_a_claim_until_it_is_released(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    driver.process("kubeletplugin").stop()
+    driver.start_plugin("--metrics-addr", address)
+    driver.wait_serving()
+    make_template(cluster, namespace, profile("1g.10gb"))
+    start(cluster, namespace, gpu_pod("train"))
+    claim = claim_of(cluster, namespace, "train")["metadata"]
+    (made,) = _mig_devices(driver)
+    (line,) = _partition_lines(address)
+    for label in (
+        f'claim_namespace="{namespace}"',
+        f'claim="{claim["name"]}"',
+        f'uuid="{made.uuid}"',
+        f'parent_uuid="{handle(driver, 0).uuid()}"',
+    ):
+        assert label in line
+    end(cluster, namespace, "train")
+    wait_released(driver, claim["uid"])
+    assert _partition_lines(address) == []
+
+
+def _partition_lines(address: str) -> list[str]:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return [line for line in lines if line.startswith("gpu_dra_partition_info{")]
 
 
 def _told(driver: DriverNode, namespace: str, pod: str) -> Object:
