@@ -53,10 +53,11 @@ class NodeWatch:
         """Take in a look at the hardware; ``before`` are the journal's entries just before that look."""
         foreign = foreign_instances(inventory.gpus, [*before, *self._journal.entries()], self._boot_id)
         with self._changed:
-            if foreign != self._foreign:
-                self._foreign = foreign
-                self._due = True
-                self._changed.notify_all()
+            self._foreign = foreign
+            self._due = (
+                True  # in any case: another instance may have changed the journal, and told nobody here
+            )
+            self._changed.notify_all()
 
     def run(self) -> None:
         """Pass on every change until ``stop``; a journal that cannot be read is read again a little later."""

@@ -19,7 +19,6 @@ from tests.flow.claims import (
 )
 from tests.flow.mig_scene import (
     RULES,
-    SAMPLES,
     admin_clears,
     admin_cuts,
     configured,
@@ -30,6 +29,7 @@ from tests.flow.mig_scene import (
     partition_nodes,
     pod_of,
     profile,
+    restart_controller,
     template,
     wait_cut,
     wait_offered,
@@ -85,8 +85,6 @@ def test_partitions_of_an_admin_are_noticed_handed_out_and_left_alone(
         assert found["attributes"]["profile"] == {"string": "3g.40gb"}
         assert found["attributes"]["uuid"]["string"].startswith("MIG-")
         assert [kind(one) for one in devices].count("gpu") == 7, "the whole GPU is hidden"
-        for manifest in ("deviceclasses/mig.yaml",):
-            cluster.api.apply(SAMPLES.parents[2] / manifest)
         make_template(cluster, namespace, request(device_class="mig.nvidia.com"))
         start(cluster, namespace, gpu_pod("train"))
         assert len(partition_nodes(cluster, namespace, "train")) == 3
@@ -96,6 +94,7 @@ def test_partitions_of_an_admin_are_noticed_handed_out_and_left_alone(
         assert cut(driver) == {2: [(4, 4)]}
     finally:
         admin_clears(driver, 2)
+        restart_controller(driver)  # which looks at once
     wait_offered(driver, lambda listed: [kind(one) for one in listed] == ["gpu"] * 8)
 
 

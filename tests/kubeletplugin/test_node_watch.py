@@ -138,6 +138,21 @@ def checked(node: FakeNode) -> dict[str, DeviceHealth]:
     return {one.device: one for one in sent}
 
 
+def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) -> None:
+    told = Told()
+    watch = NodeWatch(node.journal, node.boot_id, told)
+    thread = threading.Thread(target=watch.run)
+    thread.start()
+    try:
+        told.wait(NodeState())
+        node.prepare(node.claim("whole", 1))
+        watch.saw(node.discovery.snapshot(), ())
+        told.wait(NodeState((gpu_device_name(node.gpus[1]),)))
+    finally:
+        watch.stop()
+        thread.join(30)
+
+
 def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
     told = Told()
     watch = NodeWatch(node.journal, node.boot_id, told)
