@@ -1,13 +1,14 @@
 """Decodes the opaque configuration of claims and classes strictly: resource.nvidia.com/v1beta1.
 
-GpuConfig is for whole GPUs, MigDeviceConfig for partitions. The kinds, fields and defaults are those of
-NVIDIA's own driver, so that manifests written for it work. All errors of one document are reported
-together, each with the path of its field.
+GpuConfig is for whole GPUs, MigDeviceConfig for partitions, VfioDeviceConfig for GPUs that are passed
+through to a virtual machine. The kinds, fields and defaults are those of NVIDIA's own driver, so that
+manifests written for it work. All errors of one document are reported together, each with the path of its
+field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from driver.quantity import parse_quantity
 API_VERSION = "resource.nvidia.com/v1beta1"
 _KINDS = ("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig")
 _INTERVALS = ("Default", "Short", "Medium", "Long")
+_BACKEND_POLICIES = ("LegacyOnly", "PreferIommuFD")
 _SMALLEST_PINNED_BYTES = 1 << 20
 
 
@@ -50,6 +52,29 @@ class MigDeviceConfig:
     mps: MpsSettings = MpsSettings()
 
 
+@dataclass(frozen=True, slots=True)
+class VfioDeviceConfig:
+    """How a GPU is passed through to a virtual machine.
+
+    ``enable_api_device`` asks for the node through which the machine's monitor reaches the IOMMU, beside
+    the device itself.
+    """
+
+    backend_policy: Literal["LegacyOnly", "PreferIommuFD"] = "LegacyOnly"
+    enable_api_device: bool = False
+
+
+class MalformedConfig(ClaimRefused):
+    """An opaque document is not what its kind asks for; each of ``errors`` begins with its field path."""
+
+    def __init__(self, errors: Iterable[str]) -> None:
+        self.errors = tuple(errors)
+        super().__init__(
+            "the opaque configuration is malformed: " + "; ".join(self.errors),
+            "correct the claim or the DeviceClass that carries it, then create the claim anew",
+        )
+
+
 class _Fields:
     """One object of the document: hands out its fields, and complains of those nobody asked for."""
 
@@ -79,6 +104,12 @@ class _Fields:
         self.wrong(name, f"must be one of {', '.join(allowed)}")
         return None
 
+    def boolean(self, name: str) -> bool:
+        value = self.values.pop(name, None)
+        if value is not None and not isinstance(value, bool):
+            self.wrong(name, "must be true or false")
+        return value is True
+
     def end(self) -> None:
         for name in self.values:
             self.wrong(str(name)[:64], "unknown field")
@@ -101,11 +132,29 @@ def decode_mig_config(parameters: Mapping[str, Any]) -> MigDeviceConfig:
     Raises ClaimRefused that lists every error with its field path.
     """
     fields = _document(parameters, "MigDeviceConfig", "a MIG partition")
-    sharing = fields.nested("sharing")
-    config = MigDeviceConfig()
-    if sharing.values:
-        config = MigDeviceConfig(_strategy(sharing), _mps(sharing.nested("mpsConfig")))
-        sharing.end()
+    config = _mig_sharing(fields.nested("sharing"))
+    _end(fields)
+    return config
+
+
+def decode_any(parameters: Any, path: str = "") -> GpuConfig | MigDeviceConfig | VfioDeviceConfig:
+    """Decode one opaque document as the kind that it says it is.
+
+    ``path`` is where the document stands; the field paths in errors begin with it. Raises MalformedConfig.
+    """
+    fields = _Fields(parameters, path, [])
+    if fields.errors:
+        raise MalformedConfig(fields.errors)
+    kind = _head(fields, "GpuConfig, MigDeviceConfig or VfioDeviceConfig")
+    config: GpuConfig | MigDeviceConfig | VfioDeviceConfig
+    if kind == "GpuConfig":
+        config = _gpu_sharing(fields.nested("sharing"))
+    elif kind == "MigDeviceConfig":
+        config = _mig_sharing(fields.nested("sharing"))
+    elif kind == "VfioDeviceConfig":
+        config = _iommu(fields.nested("iommu"))
+    else:
+        raise MalformedConfig(fields.errors)  # of the other fields nobody can say what they should be
     _end(fields)
     return config
 
@@ -113,12 +162,8 @@ def decode_mig_config(parameters: Mapping[str, Any]) -> MigDeviceConfig:
 def _document(parameters: Mapping[str, Any], wanted: str, device: str) -> _Fields:
     """The fields of a document of the wanted kind, its head taken off; raises ClaimRefused for another."""
     fields = _Fields(parameters, "", [])
-    if fields.choice("apiVersion", (API_VERSION,)) is None:
-        _missing(fields, "apiVersion", API_VERSION)
-    kind = fields.choice("kind", _KINDS)
-    if kind is None:
-        _missing(fields, "kind", wanted)
-    elif kind != wanted:
+    kind = _head(fields, wanted)
+    if kind is not None and kind != wanted:
         raise ClaimRefused(
             f"the opaque configuration is a {kind}, but the device it applies to is {device}",
             f"use kind {wanted}, or name the `requests` that it is meant for",
@@ -126,14 +171,21 @@ def _document(parameters: Mapping[str, Any], wanted: str, device: str) -> _Field
     return fields
 
 
+def _head(fields: _Fields, wanted: str) -> str | None:
+    """The kind of a document, None when it is none of ours; takes apiVersion and kind off."""
+    if fields.choice("apiVersion", (API_VERSION,)) is None:
+        _missing(fields, "apiVersion", API_VERSION)
+    kind = fields.choice("kind", _KINDS)
+    if kind is None:
+        _missing(fields, "kind", wanted)
+    return kind
+
+
 def _end(fields: _Fields) -> None:
-    """Raise ClaimRefused when anything in the document was wrong."""
+    """Raise MalformedConfig when anything in the document was wrong."""
     fields.end()
     if fields.errors:
-        raise ClaimRefused(
-            "the opaque configuration is malformed: " + "; ".join(fields.errors),
-            "correct the claim or the DeviceClass that carries it, then create the claim anew",
-        )
+        raise MalformedConfig(fields.errors)
 
 
 def _missing(fields: _Fields, name: str, wanted: str) -> None:
@@ -155,6 +207,21 @@ def _gpu_sharing(fields: _Fields) -> GpuConfig:
     return GpuConfig(strategy, interval, mps)
 
 
+def _mig_sharing(fields: _Fields) -> MigDeviceConfig:
+    if not fields.values:
+        return MigDeviceConfig()
+    config = MigDeviceConfig(_strategy(fields), _mps(fields.nested("mpsConfig")))
+    fields.end()
+    return config
+
+
+def _iommu(fields: _Fields) -> VfioDeviceConfig:
+    policy = fields.choice("backendPolicy", _BACKEND_POLICIES)
+    enable_api_device = fields.boolean("enableAPIDevice")
+    fields.end()
+    return VfioDeviceConfig("PreferIommuFD" if policy == "PreferIommuFD" else "LegacyOnly", enable_api_device)
+
+
 def _strategy(fields: _Fields) -> Literal["TimeSlicing", "MPS"] | None:
     """The strategy of a sharing object, which has to go with its mpsConfig."""
     strategy = fields.choice("strategy", ("TimeSlicing", "MPS"))
@@ -172,10 +239,7 @@ def _mps(fields: _Fields) -> MpsSettings:
     if percentage is not None and not (type(percentage) is int and 0 <= percentage <= 100):
         fields.wrong("defaultActiveThreadPercentage", "must be a whole number from 0 to 100")
         percentage = None
-    multi_user = fields.values.pop("multiUser", False)
-    if not isinstance(multi_user, bool):
-        fields.wrong("multiUser", "must be true or false")
-        multi_user = False
+    multi_user = fields.boolean("multiUser")
     limit = _pinned_bytes(
         fields, "defaultPinnedDeviceMemoryLimit", fields.values.pop("defaultPinnedDeviceMemoryLimit", None)
     )

@@ -9,10 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.errors import ClaimRefused
-from driver.opaque import GpuConfig, MigDeviceConfig, MpsSettings, decode_gpu_config, decode_mig_config
+from driver.opaque import (
+    GpuConfig,
+    MalformedConfig,
+    MigDeviceConfig,
+    MpsSettings,
+    VfioDeviceConfig,
+    decode_any,
+    decode_gpu_config,
+    decode_mig_config,
+)
 
 HEAD = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 MIG = {**HEAD, "kind": "MigDeviceConfig"}
+VFIO = {**HEAD, "kind": "VfioDeviceConfig"}
 
 
 def test_an_empty_config_means_one_claim_alone() -> None:
@@ -133,13 +143,69 @@ def test_a_config_for_another_kind_of_device_than_a_partition_is_named_with_the_
         decode_mig_config({**HEAD, "kind": kind})
 
 
+def test_passthrough_without_a_word_takes_the_legacy_way_and_no_api_device() -> None:
+    assert decode_any(VFIO) == VfioDeviceConfig("LegacyOnly", enable_api_device=False)
+    assert decode_any({**VFIO, "iommu": {}}) == VfioDeviceConfig()
+
+
+def test_every_field_of_passthrough_is_read() -> None:
+    iommu = {"backendPolicy": "PreferIommuFD", "enableAPIDevice": True}
+
+    assert decode_any({**VFIO, "iommu": iommu}) == VfioDeviceConfig("PreferIommuFD", enable_api_device=True)
+
+
+def test_a_document_is_decoded_as_the_kind_that_it_says_it_is() -> None:
+    sharing = {"strategy": "MPS", "mpsConfig": {"multiUser": True}}
+
+    assert decode_any({**HEAD, "sharing": sharing}) == decode_gpu_config({**HEAD, "sharing": sharing})
+    assert decode_any({**MIG, "sharing": sharing}) == decode_mig_config({**MIG, "sharing": sharing})
+
+
+@pytest.mark.parametrize(
+    ("document", "errors"),
+    [
+        (
+            {**VFIO, "iommu": {"backendPolicy": "Any", "enableAPIDevice": "true", "x": 1}, "sharing": {}},
+            (
+                "at.iommu.backendPolicy: must be one of LegacyOnly, PreferIommuFD",
+                "at.iommu.enableAPIDevice: must be true or false",
+                "at.iommu.x: unknown field",
+                "at.sharing: unknown field",
+            ),
+        ),
+        ({**VFIO, "iommu": []}, ("at.iommu: must be an object",)),
+        (
+            {**HEAD, "kind": "ComputeDomainChannelConfig", "domainID": "x"},
+            ("at.kind: must be one of GpuConfig, MigDeviceConfig, VfioDeviceConfig",),
+        ),
+        (
+            {},
+            (
+                "at.apiVersion: is required and must be resource.nvidia.com/v1beta1",
+                "at.kind: is required and must be GpuConfig, MigDeviceConfig or VfioDeviceConfig",
+            ),
+        ),
+        ("x", ("at: must be an object",)),
+    ],
+    ids=["passthrough", "no object", "a foreign kind", "nothing", "text"],
+)
+def test_errors_stand_apart_each_with_the_path_of_the_document(
+    document: Any, errors: tuple[str, ...]
+) -> None:
+    with pytest.raises(MalformedConfig) as refused:
+        decode_any(document, "at")
+
+    assert refused.value.errors == errors
+    assert str(refused.value).startswith("the opaque configuration is malformed: " + "; ".join(errors))
+
+
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["sharing", "strategy", "mpsConfig", "timeSlicingConfig", "interval", "kind", "x"]
+                ["sharing", "strategy", "mpsConfig", "timeSlicingConfig", "interval", "iommu", "kind", "x"]
             ),
             inner,
             max_size=4,
@@ -149,9 +215,13 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(["apiVersion", "kind", "sharing", "x"]), json_values))
+@given(st.dictionaries(st.sampled_from(["apiVersion", "kind", "sharing", "iommu", "x"]), json_values))
 def test_whatever_a_claim_says_is_decoded_or_refused(document: dict[str, Any]) -> None:
-    for decode, head in ((decode_gpu_config, HEAD), (decode_mig_config, MIG)):
+    for decode, head in (
+        (decode_gpu_config, HEAD),
+        (decode_mig_config, MIG),
+        *((decode_any, head) for head in ({}, HEAD, MIG, VFIO)),
+    ):
         try:
             decode({**head, **document})
         except ClaimRefused as refused:

@@ -1,0 +1,135 @@
+"""Reads what an object under review asks for: its configurations for this driver, and its requests.
+
+The objects are ResourceClaim, ResourceClaimTemplate and DeviceClass of resource.k8s.io/v1, v1beta2 and
+v1beta1. They differ in where a request says its class: below ``exactly``, or, in v1beta1, beside the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from driver.names import DRIVER_NAME
+
+GROUP = "resource.k8s.io"
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
+MOST_ITEMS = 128
+"""The API takes 32 requests and as many configurations; far more would take minutes to compare."""
+
+
+class ReviewMalformed(ValueError):
+    """What was sent is no AdmissionReview, or its object is not of the kind that it says it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """An opaque configuration for this driver; ``requests`` empty means every request.
+
+    ``path`` is its field path, ``spec.devices.config[0]`` for one; ``parameters`` may be any JSON.
+    """
+
+    path: str
+    requests: tuple[str, ...]
+    parameters: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for: a request, or ``<request>/<subrequest>`` of a list by priority."""
+
+    name: str
+    class_name: str
+    admin_access: bool = False
+
+    @property
+    def top(self) -> str:
+        """The request without its subrequest."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An object under review.
+
+    The configurations of a DeviceClass apply to every request for it, so ``requests`` is then one request
+    for this class, without a name.
+    """
+
+    configs: tuple[Config, ...]
+    requests: tuple[Request, ...]
+
+
+def read_subject(kind: str, stored: Any) -> Subject:
+    """Read an object of one of ``KINDS``; raises ReviewMalformed when it is none."""
+    spec = _mapping(_mapping(stored, "object").get("spec"), "object.spec")
+    if kind == "DeviceClass":
+        metadata = _mapping(_mapping(stored, "object").get("metadata"), "object.metadata")
+        return Subject(_configs(spec, "spec"), (Request("", _text(metadata, "name")),))
+    path = "spec"
+    if kind == "ResourceClaimTemplate":
+        spec, path = _mapping(spec.get("spec"), "object.spec.spec"), "spec.spec"
+    devices, path = _mapping(spec.get("devices"), f"{path}.devices"), f"{path}.devices"
+    requests = _items(devices, "requests", path)
+    return Subject(
+        _configs(devices, path),
+        tuple(leaf for where, request in requests for leaf in _leaves(where, request)),
+    )
+
+
+def _configs(holder: Mapping[str, Any], path: str) -> tuple[Config, ...]:
+    found = []
+    for where, entry in _items(holder, "config", path):
+        opaque = _mapping(entry.get("opaque"), f"{where}.opaque")
+        if opaque.get("driver") == DRIVER_NAME:
+            named = entry.get("requests") or ()
+            if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
+                raise ReviewMalformed(f"{where}.requests is no list of names")
+            if len(named) > MOST_ITEMS:
+                raise ReviewMalformed(f"{where}.requests has more than {MOST_ITEMS} items")
+            found.append(Config(where, tuple(named), opaque.get("parameters")))
+    return tuple(found)
+
+
+def _leaves(path: str, request: Mapping[str, Any]) -> list[Request]:
+    """What can be allocated for one request: itself, or one of its subrequests."""
+    name = _text(request, "name")
+    subrequests = _items(request, "firstAvailable", path)
+    if subrequests:
+        return [
+            Request(f"{name}/{_text(one, 'name')}", _text(one, "deviceClassName")) for _, one in subrequests
+        ]
+    exactly = _mapping(request.get("exactly", request), f"{path}.exactly")
+    return [Request(name, _text(exactly, "deviceClassName"), exactly.get("adminAccess") is True)]
+
+
+def _items(holder: Mapping[str, Any], name: str, path: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The objects of a list with their field paths."""
+    listed = holder.get(name)
+    if listed is None:
+        return []
+    if not isinstance(listed, list):
+        raise ReviewMalformed(f"{path}.{name} is no list")
+    if len(listed) > MOST_ITEMS:
+        raise ReviewMalformed(f"{path}.{name} has more than {MOST_ITEMS} items")
+    return [
+        (f"{path}.{name}[{index}]", _mapping(one, f"{path}.{name}[{index}]"))
+        for index, one in enumerate(listed)
+    ]
+
+
+def _mapping(value: Any, path: str) -> Mapping[str, Any]:
+    """An object of the document; absent is empty."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ReviewMalformed(f"{path} is no object")
+    return cast("Mapping[str, Any]", value)
+
+
+def _text(holder: Mapping[str, Any], name: str) -> str:
+    value = holder.get(name, "")
+    if not isinstance(value, str):
+        raise ReviewMalformed(f"a {name} is no text")
+    return value
