@@ -117,7 +117,7 @@ _NAMES: dict[int, str] = {code.value: code.name for code in Code}
 _WAYS_OUT: dict[int, str] = {
     Code.LIB_RM_VERSION_MISMATCH: "the NVIDIA libraries were changed under a loaded kernel driver: "
     "reload the kernel modules or restart the machine, then restart this process",
-    Code.NO_PERMISSION: "run the container with access to the NVIDIA device nodes; changes of MIG need root",
+    Code.NO_PERMISSION: "give the container the NVIDIA device nodes; changes of a GPU need root",
     Code.IN_USE: "end the processes that use the GPU",
     Code.INSUFFICIENT_RESOURCES: "other instances hold the slices or the engines: wait until they are gone",
     Code.RESET_REQUIRED: "reset the GPU (nvidia-smi --gpu-reset) when it is idle",
@@ -170,6 +170,7 @@ class FabricInfo:
 
 Virtualization = Literal["none", "passthrough", "vgpu", "host-vgpu", "host-vsga"]
 AddressingMode = Literal["HMM", "ATS", "None"]
+ComputeMode = Literal["default", "prohibited", "exclusive-process"]
 TopologyLevel = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
 P2pStatus = Literal[
     "ok", "chipset", "gpu", "topology", "disabled-by-regkey", "not-supported", "unknown"
@@ -246,6 +247,21 @@ class NvmlDevice(MigCalls, Protocol):
         """Seen from this machine (nvmlDeviceGetVirtualizationMode); ``vgpu`` means a vGPU guest."""
         ...
 
+    def compute_mode(self) -> ComputeMode | None:
+        """How many processes may compute on the GPU (nvmlDeviceGetComputeMode).
+
+        None is a mode that CUDA knows no longer (EXCLUSIVE_THREAD).
+        """
+        ...
+
+    def set_compute_mode(self, mode: ComputeMode) -> None:
+        """Set it at once, until the kernel driver is loaded anew (nvmlDeviceSetComputeMode); needs root.
+
+        Processes that compute already go on. NotSupported: this is a vGPU guest, or MIG is on, where the
+        mode stays DEFAULT. NvmlCallFailed with NO_PERMISSION: not root.
+        """
+        ...
+
     def process_ids(self) -> tuple[int, ...]:
         """Who computes or draws on the GPU, sorted (nvmlDeviceGet{Compute,Graphics}RunningProcesses_v3)."""
         ...
@@ -318,6 +334,8 @@ GPU_CALLS: dict[str, str] = {
     "mig_mode": "nvmlDeviceGetMigMode",
     "fabric": "nvmlDeviceGetGpuFabricInfoV",
     "virtualization": "nvmlDeviceGetVirtualizationMode",
+    "compute_mode": "nvmlDeviceGetComputeMode",
+    "set_compute_mode": "nvmlDeviceSetComputeMode",
     "process_ids": "nvmlDeviceGetComputeRunningProcesses_v3",
     "common_ancestor": "nvmlDeviceGetTopologyCommonAncestor",
     "p2p_read": "nvmlDeviceGetP2PStatus",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.nvml.fake_capabilities import null_device
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from driver.model import PciAddress
     from driver.nvml.fake_machine import FakeMachine
     from driver.nvml.fake_spec import Slot
@@ -35,9 +35,11 @@ LIBRARIES = {
 }
 """Library -> its soname link; the file itself is ``<library>.so.<driver version>``."""
 
-STUBS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "nvidia-debugdump", "nvidia-persistenced")
+STUBS = ("nvidia-debugdump", "nvidia-persistenced")
+SMI, MPS_CONTROL, MPS_SERVER = "nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
 CDI_HOOK = "nvidia-cdi-hook"
 
+_REFUSAL = 'echo "$0: the state of this fake machine cannot be reached from here" >&2\nexit 1\n'
 _DRM_FIRST_RENDER = 128
 _DRM_FIRST_CARD = 1  # card0 is the server's own graphics
 
@@ -48,8 +50,11 @@ def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = Fa
     Device nodes are real character devices (the null device) where this process may make them, else
     links to /dev/null. Libraries are small files of the driver's version. nvidia-smi lists the GPUs
     whose nodes it sees, so inside a container those of the container; every binary notes its calls
-    in CALL_LOG, where that can be reached. ``cdi_hook`` adds nvidia-cdi-hook. The capability files of
-    MIG follow the machine from then on, whoever changes it (driver.nvml.fake_capabilities).
+    in CALL_LOG, where that can be reached. Where the machine's state is in a file, nvidia-smi and
+    nvidia-cuda-mps-control also change it (driver.nvml.fake_smi, driver.nvml.fake_mps); elsewhere, and
+    in containers that cannot reach the file, they refuse that. ``cdi_hook`` adds nvidia-cdi-hook. The
+    capability files of MIG follow the machine from then on, whoever changes it
+    (driver.nvml.fake_capabilities).
     """
     for name in (*CONTROL_NODES, *(f"nvidia{gpu.minor}" for gpu in machine.state.gpus.values())):
         null_device(folder / "dev" / name)
@@ -59,7 +64,10 @@ def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = Fa
     machine.attach_driver_root(folder)
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
     (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
-    _script(folder, "nvidia-smi", _list_of_gpus(folder, machine))
+    lists = f'case "$*" in ""|-L)\n{_list_of_gpus(folder, machine)}exit 0;; esac\n'
+    _script(folder, SMI, _program(folder, machine, "fake_smi") + lists + _REFUSAL)
+    _script(folder, MPS_CONTROL, _program(folder, machine, "fake_mps") + _REFUSAL)
+    _script(folder, MPS_SERVER, f"echo {MPS_SERVER} is started by {MPS_CONTROL} >&2\nexit 1\n")
     for name in (*STUBS, CDI_HOOK) if cdi_hook else STUBS:
         _script(folder, name)
     firmware = folder / "lib" / "firmware" / "nvidia" / machine.state.driver_version
@@ -126,6 +134,19 @@ def _script(root: Path, name: str, body: str = "") -> None:
     note = f'[ -d {shlex.quote(str((root / CALL_LOG).absolute().parent))} ] && echo "{name} $*" >>{log}'
     path.write_text(f"#!/bin/sh\n{note}\n{body}exit 0\n")
     path.chmod(0o755)
+
+
+def _program(root: Path, machine: FakeMachine, module: str) -> str:
+    """Shell lines that become a program of this package, where the machine's state can be reached."""
+    if machine.flag is None:
+        return ""
+    state = machine.flag.rpartition("@")[2]
+    words = (sys.executable, "-P", "-m", f"driver.nvml.{module}", machine.flag, str(root.absolute()))
+    return (
+        f"if [ -x {shlex.quote(sys.executable)} ] && [ -f {shlex.quote(state)} ]; then\n"
+        f"export PYTHONPATH={shlex.quote(str(Path(__file__).parents[2]))}\n"
+        f'exec {shlex.join(words)} "$0" "$@"\nfi\n'
+    )
 
 
 def _list_of_gpus(root: Path, machine: FakeMachine) -> str:

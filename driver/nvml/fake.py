@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, MigMode, failure
 from driver.nvml.fake_capabilities import change_with_capabilities
 from driver.nvml.fake_mig import FakeMigCalls
+from driver.nvml.fake_sharing import FAKE_GPU_CALLS, FakeSharingCalls
 from driver.nvml.fake_spec import topology_level
 from driver.nvml.fake_state import without_fault_use
 
@@ -72,11 +73,11 @@ class FakeNvml:
         state = self._enter(call, pci)
         gpu = state.gpus.get(pci)
         if gpu is None or not gpu.present:
-            raise failure(GPU_CALLS[call], Code.NOT_FOUND, str(pci))
+            raise failure(FAKE_GPU_CALLS[call], Code.NOT_FOUND, str(pci))
         if gpu.lost:
-            raise failure(GPU_CALLS[call], Code.GPU_IS_LOST, str(pci))
+            raise failure(FAKE_GPU_CALLS[call], Code.GPU_IS_LOST, str(pci))
         if session != state.session:
-            raise failure(GPU_CALLS[call], Code.UNINITIALIZED, str(pci))
+            raise failure(FAKE_GPU_CALLS[call], Code.UNINITIALIZED, str(pci))
         return state, gpu
 
     def change(self, call: str, pci: PciAddress, edit: Callable[[MachineState], MachineState]) -> None:
@@ -128,7 +129,7 @@ class FakeNvml:
         return spent
 
 
-class FakeDevice(FakeMigCalls):
+class FakeDevice(FakeMigCalls, FakeSharingCalls):
     """One GPU of a fake machine, through a handle of one session."""
 
     def __init__(self, nvml: FakeNvml, spec: MachineSpec, slot: Slot, session: int) -> None:
@@ -232,7 +233,7 @@ class FakeDevice(FakeMigCalls):
 
 
 def _c_function(call: str) -> str:
-    return NODE_CALLS.get(call) or GPU_CALLS[call]
+    return NODE_CALLS.get(call) or FAKE_GPU_CALLS[call]
 
 
 def _subject(pci: PciAddress | None) -> str:

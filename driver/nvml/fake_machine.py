@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
 from driver.model import PciAddress
-from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
+from driver.nvml.api import NODE_CALLS, Code
 from driver.nvml.fake import FakeNvml
 from driver.nvml.fake_capabilities import change_with_capabilities, write_capabilities
 from driver.nvml.fake_mig import CHANGES
 from driver.nvml.fake_mig_state import MigState, mig_uuid
-from driver.nvml.fake_spec import load_machine
+from driver.nvml.fake_mps_faults import ANY_COMMAND, MpsFault, without_use
+from driver.nvml.fake_sharing import FAKE_GPU_CALLS, SHARING_CHANGES
+from driver.nvml.fake_spec import known_machines, load_machine
 from driver.nvml.fake_state import ANY_CALL, Fault, FileStore, MachineState, MemoryStore, with_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from driver.nvml.fake_mps_faults import MpsFaultKind
     from driver.nvml.fake_spec import MachineSpec
-    from driver.nvml.fake_state import StateStore
+    from driver.nvml.fake_state import GpuState, StateStore
 
 PREFIX = "fake:"
 
@@ -31,8 +34,10 @@ GpuSelector = int | str | PciAddress
 class FakeMachine:
     """A machine, its state, and the hands that change it; ``nvml`` looks at it as a process would."""
 
-    def __init__(self, spec: MachineSpec, store: StateStore) -> None:
+    def __init__(self, spec: MachineSpec, store: StateStore, flag: str | None = None) -> None:
+        """``flag`` is what another process opens the same machine with; None where none can."""
         self.spec = spec
+        self.flag = flag
         self._store = store
 
     @classmethod
@@ -44,7 +49,9 @@ class FakeMachine:
         machine, _, state = text.removeprefix(PREFIX).partition("@")
         spec = load_machine(machine)
         if state:
-            return cls(spec, FileStore(Path(state), spec))
+            named = machine if machine in known_machines() else Path(machine).absolute()
+            flag = f"{PREFIX}{named}@{Path(state).absolute()}"
+            return cls(spec, FileStore(Path(state), spec), flag)
         return cls(spec, MemoryStore(MachineState.fresh(spec)))
 
     def nvml(self) -> FakeNvml:
@@ -85,9 +92,10 @@ class FakeMachine:
         self, call: str, gpu: GpuSelector | None = None, code: int = Code.UNKNOWN, times: int | None = None
     ) -> None:
         """Make calls that change a GPU fail after they have done their work; ConfigError for other calls."""
-        if call not in CHANGES:
+        if call not in CHANGES | SHARING_CHANGES:
             raise ConfigError(
-                f"the call {call!r} changes nothing", f"name one of {', '.join(sorted(CHANGES))}"
+                f"the call {call!r} changes nothing",
+                f"name one of {', '.join(sorted(CHANGES | SHARING_CHANGES))}",
             )
         self._add_fault(gpu, Fault(0, call, None, code, times, after=True))
 
@@ -110,6 +118,59 @@ class FakeMachine:
         def edit(state: MachineState) -> MachineState:
             kept = (f for f in state.faults if call not in (None, f.call) or pci not in (None, f.pci))
             return replace(state, faults=tuple(kept))
+
+        self._store.change(edit)
+
+    def spoil_mps(
+        self,
+        kind: MpsFaultKind,
+        command: str = ANY_COMMAND,
+        words: str = "",
+        gpu: GpuSelector | None = None,
+        times: int | None = None,
+    ) -> None:
+        """Make the control daemons of MPS on a GPU hang, die, lie or refuse; see MpsFault."""
+        pci = None if gpu is None else self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            fault = MpsFault(state.next_fault, kind, command, pci, words, times)
+            return replace(state, mps_faults=(*state.mps_faults, fault), next_fault=state.next_fault + 1)
+
+        self._store.change(edit)
+
+    def heal_mps(self) -> None:
+        """Remove all rules that spoil the daemons of MPS; one that hangs goes on with what it was asked."""
+        self._store.change(lambda state: replace(state, mps_faults=()))
+
+    def spend_mps_fault(self, command: str, gpus: tuple[PciAddress, ...]) -> MpsFault | None:
+        """The oldest rule that spoils a command of a daemon for these GPUs, used up by one; None without."""
+        found: list[MpsFault] = []
+
+        def edit(state: MachineState) -> MachineState:
+            found.clear()
+            found.extend([fault for fault in state.mps_faults if fault.hits(command, gpus)][:1])
+            return replace(state, mps_faults=without_use(state.mps_faults, found))
+
+        if any(fault.hits(command, gpus) for fault in self.state.mps_faults):
+            self._store.change(edit)
+        return found[0] if found else None
+
+    def wait(self) -> None:
+        """Wait until the machine may have changed."""
+        self._store.wait()
+
+    def add_process(self, gpu: PciAddress, process_id: int) -> None:
+        """Say that one more process holds a GPU."""
+        self._change_processes(gpu, lambda pids: {*pids, process_id})
+
+    def end_process(self, gpu: PciAddress, process_id: int) -> None:
+        """Say that a process holds a GPU no longer."""
+        self._change_processes(gpu, lambda pids: pids - {process_id})
+
+    def _change_processes(self, pci: PciAddress, edit_pids: Callable[[set[int]], set[int]]) -> None:
+        def edit(state: MachineState) -> MachineState:
+            pids = tuple(sorted(edit_pids(set(state.gpus[pci].process_ids))))
+            return with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids))
 
         self._store.change(edit)
 
@@ -138,7 +199,7 @@ class FakeMachine:
 
         def edit(state: MachineState) -> MachineState:
             old = state.gpus[pci]
-            new = replace(old, board=old.board + 1, lost=False, process_ids=(), mig=MigState())
+            new = replace(old, board=old.board + 1, lost=False, process_ids=(), mig=MigState()).after_load()
             return with_gpu(state, pci, new)
 
         change_with_capabilities(self._store, edit)
@@ -176,16 +237,17 @@ class FakeMachine:
             old = state.gpus[pci]
             if old.process_ids or old.mig.processes():
                 raise ConfigError(f"the GPU {pci} is in use", "end its processes before the reset")
-            return with_gpu(state, pci, replace(old, lost=False, mig=old.mig.after_reset()))
+            new = replace(old, lost=False, mig=old.mig.after_reset())
+            return with_gpu(state, pci, new.after_load())
 
         change_with_capabilities(self._store, edit)
 
     def reboot(self) -> None:
-        """Restart the machine: no process, no MIG instance and no handle is left."""
+        """Restart the machine: no process, no MIG instance, no mode and no handle is left."""
 
         def edit(state: MachineState) -> MachineState:
             gpus = {
-                pci: replace(gpu, lost=False, process_ids=(), mig=self._mig_after_load(gpu.mig))
+                pci: replace(self._after_load(gpu), lost=False, process_ids=())
                 for pci, gpu in state.gpus.items()
             }
             return replace(state, gpus=gpus, driver_loaded=True, session=state.session + 1)
@@ -206,11 +268,11 @@ class FakeMachine:
     def driver_gone(self) -> None:
         """Unload the kernel driver: every call says DRIVER_NOT_LOADED, and all handles are void for good.
 
-        MIG instances are gone with it, and so is a MIG mode that does not last.
+        MIG instances, compute modes and time-slices go with it, and so does a MIG mode that does not last.
         """
 
         def edit(state: MachineState) -> MachineState:
-            gpus = {pci: replace(gpu, mig=self._mig_after_load(gpu.mig)) for pci, gpu in state.gpus.items()}
+            gpus = {pci: self._after_load(gpu) for pci, gpu in state.gpus.items()}
             return replace(state, gpus=gpus, driver_loaded=False)
 
         change_with_capabilities(self._store, edit)
@@ -228,8 +290,9 @@ class FakeMachine:
 
         change_with_capabilities(self._store, edit)
 
-    def _mig_after_load(self, mig: MigState) -> MigState:
-        return mig.after_reset(mode_lasts=self.spec.product.mig_needs_reset)
+    def _after_load(self, gpu: GpuState) -> GpuState:
+        mig = gpu.mig.after_reset(mode_lasts=self.spec.product.mig_needs_reset)
+        return replace(gpu, mig=mig).after_load()
 
     def _with_mig_processes(self, state: MachineState, uuid: str, pids: tuple[int, ...]) -> MachineState:
         for pci, gpu in state.gpus.items():
@@ -246,8 +309,8 @@ class FakeMachine:
 
     def _add_fault(self, gpu: GpuSelector | None, rule: Fault) -> None:
         """Number a rule and aim it at the GPU; refuses one for a call that there is not."""
-        if rule.call != ANY_CALL and rule.call not in NODE_CALLS and rule.call not in GPU_CALLS:
-            known = ", ".join(sorted(NODE_CALLS | GPU_CALLS))
+        if rule.call != ANY_CALL and rule.call not in NODE_CALLS and rule.call not in FAKE_GPU_CALLS:
+            known = ", ".join(sorted(NODE_CALLS | FAKE_GPU_CALLS))
             raise ConfigError(f"there is no call {rule.call!r}", f"name {ANY_CALL} or one of {known}")
         pci = None if gpu is None else self.pci(gpu)
 

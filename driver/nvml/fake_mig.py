@@ -50,7 +50,7 @@ class FakeMigCalls:
         def edit(_: MigCatalogue, gpu: GpuState) -> GpuState:
             nonlocal activation
             mig, activation = self._switched(gpu, enabled=enabled)
-            return replace(gpu, mig=mig)
+            return replace(gpu, mig=mig, compute_mode="default" if mig.enabled else gpu.compute_mode)
 
         self._change("set_mig_mode", edit, needs_mode=False)
         return activation

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 from driver.errors import ConfigError
 from driver.model import PciAddress
 from driver.nvml.fake_mig_state import NO_MIG, MigState
+from driver.nvml.fake_mps_faults import MpsFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from driver.nvml.api import ComputeMode
     from driver.nvml.fake_spec import MachineSpec
 
 SCHEMA = 2
@@ -29,7 +31,10 @@ _LOOK_AGAIN_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """One slot now: ``board`` counts the boards that sat there, ``lost`` is fallen off the bus (XID 79)."""
+    """One slot now: ``board`` counts the boards that sat there, ``lost`` is fallen off the bus (XID 79).
+
+    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long.
+    """
 
     minor: int
     board: int = 0
@@ -37,6 +42,12 @@ class GpuState:
     lost: bool = False
     process_ids: tuple[int, ...] = ()
     mig: MigState = NO_MIG
+    compute_mode: ComputeMode = "default"
+    time_slice: int = 0
+
+    def after_load(self) -> GpuState:
+        """The state after a reset or a new load of the driver: neither mode nor time-slice outlives them."""
+        return replace(self, compute_mode="default", time_slice=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,7 @@ class MachineState:
     faults: tuple[Fault, ...] = ()
     next_fault: int = 1
     driver_roots: tuple[str, ...] = ()
+    mps_faults: tuple[MpsFault, ...] = ()
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
@@ -98,6 +110,7 @@ class MachineState:
             "next_fault": self.next_fault,
             "driver_roots": self.driver_roots,
             "gpus": {str(pci): asdict(gpu) for pci, gpu in sorted(self.gpus.items())},
+            "mps_faults": [fault.to_document() for fault in self.mps_faults],
             "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
         }
         return json.dumps(document, indent=1) + "\n"
@@ -110,8 +123,9 @@ class MachineState:
             head = (document.pop("schema"), document.pop("machine"))
             gpus = {PciAddress.parse(pci): _gpu(gpu) for pci, gpu in document.pop("gpus").items()}
             faults = tuple(_fault(fault) for fault in document.pop("faults"))
+            mps = tuple(MpsFault.from_document(fault) for fault in document.pop("mps_faults", ()))
             roots = tuple(document.pop("driver_roots"))
-            state = cls(gpus=gpus, faults=faults, driver_roots=roots, **document)
+            state = cls(gpus=gpus, faults=faults, driver_roots=roots, mps_faults=mps, **document)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no state of a fake machine ({error})") from error
         if head != (SCHEMA, machine):

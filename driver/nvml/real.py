@@ -20,6 +20,7 @@ from driver.nvml.api import (
     NODE_CALLS,
     AddressingMode,
     Code,
+    ComputeMode,
     FabricInfo,
     MigMode,
     NotSupported,
@@ -56,6 +57,7 @@ _ADDRESSING: dict[int, AddressingMode] = {0: "None", 1: "HMM", 2: "ATS"}
 _VIRTUALIZATION: dict[int, Virtualization] = {
     0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga",
 }  # fmt: skip
+_COMPUTE_MODES: dict[ComputeMode, int] = {"default": 0, "prohibited": 2, "exclusive-process": 3}
 _LEVELS: dict[int, TopologyLevel] = {
     0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system",
 }  # fmt: skip
@@ -262,6 +264,13 @@ class RealDevice(RealMigCalls):
     def virtualization(self) -> Virtualization | None:
         mode = self._get("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
         return _VIRTUALIZATION.get(int(mode))
+
+    def compute_mode(self) -> ComputeMode | None:
+        number = int(self._get("compute_mode", pynvml.nvmlDeviceGetComputeMode))
+        return next((mode for mode, known in _COMPUTE_MODES.items() if known == number), None)
+
+    def set_compute_mode(self, mode: ComputeMode) -> None:
+        self._get("set_compute_mode", pynvml.nvmlDeviceSetComputeMode, _COMPUTE_MODES[mode])
 
     def process_ids(self) -> tuple[int, ...]:
         compute = self._get("process_ids", pynvml.nvmlDeviceGetComputeRunningProcesses_v3)

@@ -14,13 +14,15 @@ from tests.driver.nvml.c_library_mig import CLibraryMig
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.nvml.api import Nvml
+    from driver.nvml.api import ComputeMode, Nvml
 
 # The numbers of nvml.h, written down apart from those of the binding.
 ARCHITECTURES = {"Volta": 5, "Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
 BRANDS = {"Tesla": 2, "NvidiaVCS": 9, "Nvidia": 14}
 ADDRESSING = {"None": 0, "HMM": 1, "ATS": 2}
 VIRTUALIZATION = {"none": 0, "passthrough": 1, "vgpu": 2, "host-vgpu": 3, "host-vsga": 4}
+COMPUTE_MODES: dict[ComputeMode, int] = {"default": 0, "prohibited": 2, "exclusive-process": 3}
+EXCLUSIVE_THREAD = 1
 LEVELS = {"internal": 0, "single": 10, "multiple": 20, "hostbridge": 30, "node": 40, "system": 50}
 P2P = {"ok": 0, "not-supported": 5}
 FABRIC_STATES = {"not-supported": 0, "not-started": 1, "in-progress": 2, "completed": 3}
@@ -39,6 +41,7 @@ class CLibrary(CLibraryMig):
         self._missing = missing
         self.fabric_status = SUCCESS
         self.further_node: int | None = None
+        self.forced_compute_mode: int | None = None
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml") or name in self._missing:
@@ -148,6 +151,14 @@ class CLibrary(CLibraryMig):
 
     def device_get_virtualization_mode(self, handle: Any, out: Any) -> None:
         out._obj.value = VIRTUALIZATION[self._device(handle).virtualization() or ""]
+
+    def device_get_compute_mode(self, handle: Any, out: Any) -> None:
+        forced, mode = self.forced_compute_mode, self._device(handle).compute_mode()
+        assert mode is not None
+        out._obj.value = COMPUTE_MODES[mode] if forced is None else forced
+
+    def device_set_compute_mode(self, handle: Any, mode: Any) -> None:
+        self._device(handle).set_compute_mode({v: k for k, v in COMPUTE_MODES.items()}[mode.value])
 
     def device_get_compute_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
         device = self._device(handle)

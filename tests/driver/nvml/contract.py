@@ -84,6 +84,7 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
             "mig_mode": device.mig_mode,
             "fabric": device.fabric,
             "virtualization": device.virtualization,
+            "compute_mode": device.compute_mode,
             "process_ids": device.process_ids,
         }
         answers: dict[str, object] = {}

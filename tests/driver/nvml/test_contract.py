@@ -16,6 +16,7 @@ from driver.nvml.real import SONAME, RealNvml
 from tests.driver.nvml.c_library import CLibrary
 from tests.driver.nvml.contract import CLAUSES
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES, READING_CLAUSES
+from tests.driver.nvml.contract_sharing import MODE_CLAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,11 +79,24 @@ def test_keeps_the_contract(nvml: Nvml, clause: Callable[[Nvml], None]) -> None:
 @pytest.mark.parametrize("machine", MIG_MACHINES)
 def test_keeps_the_contract_when_it_cuts(machine: str, binding: bool, clause: Callable[[Nvml], None]) -> None:
     """Never on a real GPU: its owner decides on its MIG mode."""
-    nvml: Nvml = _with_mig(FakeMachine.open(machine)).nvml()
-    if binding:
-        library = CLibrary(nvml)
-        nvml = RealNvml(load=lambda _: library)
-    clause(nvml)
+    nvml = _with_mig(FakeMachine.open(machine)).nvml()
+    clause(_bound(nvml) if binding else nvml)
+
+
+@pytest.mark.parametrize("clause", MODE_CLAUSES, ids=lambda clause: clause.__name__)
+@pytest.mark.parametrize("binding", [False, True], ids=["fake", "binding"])
+@pytest.mark.parametrize("machine", known_machines())
+def test_keeps_the_contract_of_compute_modes(
+    machine: str, binding: bool, clause: Callable[[Nvml], None]
+) -> None:
+    """Never on a real GPU: its owner decides on its compute mode."""
+    nvml = _with_mig(FakeMachine.open(machine)).nvml()
+    clause(_bound(nvml) if binding else nvml)
+
+
+def _bound(nvml: Nvml) -> RealNvml:
+    library = CLibrary(nvml)
+    return RealNvml(load=lambda _: library)
 
 
 @pytest.mark.parametrize("machine", known_machines())
@@ -91,6 +105,8 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
     fake.set_processes(0, (4711, 12))
     straight = fake.nvml()
     straight.init()
+    if fake.spec.product.virtualization != "vgpu":
+        straight.device_by_index(0).set_compute_mode("exclusive-process")
     _cut(fake, straight.device_by_index(straight.device_count() - 1))
     library = CLibrary(fake.nvml())
     bound = RealNvml(load=lambda _: library)
@@ -101,15 +117,15 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
             "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric",
-            "virtualization", "process_ids", "mig_without_reset", "gpu_instance_profiles", "mig_devices",
-            "gpu_instances", "mig_processes",
+            "virtualization", "compute_mode", "process_ids", "mig_without_reset", "gpu_instance_profiles",
+            "mig_devices", "gpu_instances", "mig_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
             compared += 1
         for there in fake.state.listed():
             assert other.common_ancestor(there) == one.common_ancestor(there)
             assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 21 * len(fake.spec.slots)
+    assert compared == 22 * len(fake.spec.slots)
     bound.shutdown()
 
 

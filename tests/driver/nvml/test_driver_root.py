@@ -61,11 +61,34 @@ def test_libraries_have_the_version_of_the_driver_and_their_sonames(
 def test_nvidia_smi_lists_the_gpus_and_notes_its_arguments(tmp_path: Path, machine: FakeMachine) -> None:
     root = build_driver_root(tmp_path, machine)
     said = subprocess.run(
-        [root / "usr/bin/nvidia-smi", "-i", "0", "-c", "DEFAULT"], capture_output=True, text=True, check=True
+        [root / "usr/bin/nvidia-smi", "-L"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert len(said) == 8
     assert said[0] == f"GPU 0: NVIDIA L40S (UUID: {machine.uuid(machine.pci(0))})"
-    assert (root / CALL_LOG).read_text() == "nvidia-smi -i 0 -c DEFAULT\n"
+    assert (root / CALL_LOG).read_text() == "nvidia-smi -L\n"
+
+
+@pytest.mark.parametrize("words", [("nvidia-smi", "-c", "DEFAULT"), ("nvidia-cuda-mps-control", "-d")])
+def test_what_cannot_reach_the_machines_state_says_so(
+    tmp_path: Path, machine: FakeMachine, words: tuple[str, str]
+) -> None:
+    """A machine in memory is out of reach for a process, as a file is for a container without it."""
+    root = build_driver_root(tmp_path, machine)
+    done = subprocess.run(
+        [root / "usr/bin" / words[0], words[1]], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be reached" in done.stderr
+
+
+def test_programs_are_plain_executable_files(tmp_path: Path) -> None:
+    """Containers mount them one by one."""
+    folder = build_driver_root(tmp_path, FakeMachine.open(f"t4@{tmp_path / 'state.json'}")) / "usr/bin"
+    for path in folder.iterdir():
+        assert path.is_file()
+        assert not path.is_symlink()
+        assert os.access(path, os.X_OK)
+    assert {"nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"} <= set(os.listdir(folder))
 
 
 def test_nvidia_smi_lists_only_the_gpus_whose_nodes_it_sees(tmp_path: Path, machine: FakeMachine) -> None:

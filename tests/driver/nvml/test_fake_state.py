@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.mig import Placement
 from driver.model import PciAddress
+from driver.nvml.fake_machine import FakeMachine
 from driver.nvml.fake_mig_state import ComputeInstanceState, GpuInstanceState, MigState
+from driver.nvml.fake_mps_faults import MpsFault
 from driver.nvml.fake_state import Fault, GpuState, MachineState
 
 addresses = st.builds(
@@ -27,6 +31,8 @@ gpus = st.builds(
     lost=st.booleans(),
     process_ids=pids,
     mig=mig_states,
+    compute_mode=st.sampled_from(["default", "prohibited", "exclusive-process"]),
+    time_slice=st.integers(0, 3),
 )
 faults = st.builds(
     Fault,
@@ -38,6 +44,15 @@ faults = st.builds(
     seconds=st.none() | st.floats(0, 10),
     after=st.booleans(),
 )
+mps_faults = st.builds(
+    MpsFault,
+    number=st.integers(1),
+    kind=st.sampled_from(["hang", "die", "lie", "refuse"]),
+    command=st.text(),
+    pci=st.none() | addresses,
+    words=st.text(),
+    times=st.none() | st.integers(1),
+)
 states = st.builds(
     MachineState,
     gpus=st.dictionaries(addresses, gpus),
@@ -48,9 +63,19 @@ states = st.builds(
     faults=st.lists(faults).map(tuple),
     next_fault=st.integers(1),
     driver_roots=st.lists(st.text()).map(tuple),
+    mps_faults=st.lists(mps_faults).map(tuple),
 )
 
 
 @given(states)
 def test_a_state_is_read_back_as_it_was_written(state: MachineState) -> None:
     assert MachineState.from_json(state.to_json("m"), "m") == state
+
+
+def test_a_state_that_knows_no_sharing_is_read_with_every_gpu_unshared() -> None:
+    machine = FakeMachine.open("t4")
+    document = json.loads(machine.state.to_json("t4"))
+    del document["mps_faults"]
+    for gpu in document["gpus"].values():
+        del gpu["compute_mode"], gpu["time_slice"]
+    assert MachineState.from_json(json.dumps(document), "t4") == machine.state

@@ -18,7 +18,7 @@ from driver.nvml.api import (
 )
 from driver.nvml.fake_machine import FakeMachine
 from driver.nvml.real import LIBRARY_FOLDERS, SONAME, RealNvml
-from tests.driver.nvml.c_library import CLibrary
+from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, CLibrary
 
 
 def _bound(machine: FakeMachine, library: CLibrary | None = None) -> RealNvml:
@@ -166,3 +166,17 @@ def test_an_affinity_to_several_nodes_names_none() -> None:
     library.further_node = 700
     with pytest.raises(NotSupported):
         device.numa_node()
+
+
+def test_a_compute_mode_that_cuda_has_given_up_is_unknown(machine: FakeMachine) -> None:
+    library = CLibrary(machine.nvml())
+    library.forced_compute_mode = EXCLUSIVE_THREAD
+    assert _bound(machine, library).device_by_index(0).compute_mode() is None
+
+
+def test_setting_the_compute_mode_without_root_says_what_it_needs(machine: FakeMachine) -> None:
+    machine.fail("set_compute_mode", code=Code.NO_PERMISSION)
+    with pytest.raises(NvmlCallFailed, match="nvmlDeviceSetComputeMode of GPU 0") as caught:
+        _bound(machine).device_by_index(0).set_compute_mode("exclusive-process")
+    assert caught.value.code == Code.NO_PERMISSION
+    assert "root" in caught.value.way_out

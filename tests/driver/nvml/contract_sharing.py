@@ -1,0 +1,78 @@
+"""What every NVML must do when a compute mode is set; never on a real GPU, whose owner decides on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.nvml.api import NotSupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from driver.nvml.api import Nvml, NvmlDevice
+
+
+def _devices(nvml: Nvml) -> list[NvmlDevice]:
+    nvml.init()
+    return [nvml.device_by_index(index) for index in range(nvml.device_count())]
+
+
+def _settable(nvml: Nvml) -> list[NvmlDevice]:
+    """The GPUs that are nobody's guest and have MIG off."""
+    return [device for device in _devices(nvml) if device.virtualization() != "vgpu" and not _mig(device)]
+
+
+def _mig(device: NvmlDevice) -> bool:
+    try:
+        return device.mig_mode().enabled
+    except NotSupported:
+        return False
+
+
+def begins_with_the_default_mode(nvml: Nvml) -> None:
+    assert {device.compute_mode() for device in _devices(nvml)} == {"default"}
+
+
+def keeps_a_mode_until_it_is_set_again(nvml: Nvml) -> None:
+    for device in _settable(nvml):
+        for mode in ("exclusive-process", "prohibited", "exclusive-process", "default"):
+            device.set_compute_mode(mode)
+            assert device.compute_mode() == mode
+            assert nvml.device_by_pci(device.pci()).compute_mode() == mode
+
+
+def sets_the_mode_of_one_gpu_only(nvml: Nvml) -> None:
+    devices = _settable(nvml)
+    for changed in devices[:1]:
+        changed.set_compute_mode("exclusive-process")
+        others = [device.compute_mode() for device in _devices(nvml) if device.pci() != changed.pci()]
+        assert set(others) <= {"default"}
+
+
+def takes_no_mode_in_a_guest_or_with_mig_on(nvml: Nvml) -> None:
+    for device in _devices(nvml):
+        if device.virtualization() == "vgpu" or _mig(device):
+            with pytest.raises(NotSupported):
+                device.set_compute_mode("exclusive-process")
+            assert device.compute_mode() == "default"
+
+
+def forgets_the_mode_when_mig_is_turned_on(nvml: Nvml) -> None:
+    for device in _settable(nvml):
+        device.set_compute_mode("exclusive-process")
+        try:
+            device.set_mig_mode(True)
+        except NotSupported:
+            continue
+        assert device.compute_mode() == ("default" if _mig(device) else "exclusive-process")
+
+
+MODE_CLAUSES: tuple[Callable[[Nvml], None], ...] = (
+    begins_with_the_default_mode,
+    keeps_a_mode_until_it_is_set_again,
+    sets_the_mode_of_one_gpu_only,
+    takes_no_mode_in_a_guest_or_with_mig_on,
+    forgets_the_mode_when_mig_is_turned_on,
+)
