@@ -42,9 +42,10 @@ def test_a_cut_gpu_is_not_handed_out_whole_and_its_instances_are_named(scene: Sc
 
 def test_a_process_that_keeps_the_mode_on_is_named(scene: Scene) -> None:
     scene.turn_on()
-    scene.machine.set_processes(0, (4711, 4712))
+    scene.machine.set_processes(0, (5000001, 5000002))  # beyond pid_max: no process of this machine
 
-    with pytest.raises(ClaimBlocked, match="cannot be turned off: the GPU is used by process 4711, 4712"):
+    used_by = "cannot be turned off: the GPU is used by process 5000001, 5000002"
+    with pytest.raises(ClaimBlocked, match=used_by):
         scene.partitions.ready_for_whole(scene.pci())
 
     assert scene.mode() == (True, True)
@@ -75,7 +76,7 @@ def test_a_mode_that_cannot_be_put_to_rest_is_logged_and_nobody_fails(scene: Sce
     lines = StringIO()
     configure("info", lines)
     if spoilt == "in use":
-        scene.machine.set_processes(0, (4711,))
+        scene.machine.set_processes(0, (5000001,))
     else:
         scene.machine.fail("set_mig_mode")
 
