@@ -202,24 +202,30 @@ def test_token_without_a_node_may_not_write_slices(installed_cluster: RealCluste
 
 
 def test_plugin_kubeconfig_has_the_plugins_rights_only(installed_cluster: RealCluster) -> None:
-    """The kubelet plugin reads slices and claims, but writes no slices and reads no pods."""
+    """The plugin reads slices and claims, and tells in their status what it made; it writes no slices."""
     path = installed_cluster.service_account_kubeconfig("gpu-dra-kubeletplugin", "node-0")
     token = json.loads(path.read_text())["users"][0]["user"]["token"]
     plugin = installed_cluster.api_as(token)
+    nonesuch = paths.resource_claim("nonesuch")
 
     assert plugin.list_objects(SLICES) == installed_cluster.api.list_objects(SLICES)
-    assert plugin.find(paths.resource_claim("nonesuch")) is None
+    assert plugin.find(nonesuch) is None
     for method, forbidden, body in (
         ("POST", SLICES, slice_of("node-0")),
         ("GET", paths.pod(), None),
         ("GET", paths.resource_claim(), None),
+        ("DELETE", nonesuch, None),
+        ("PUT", f"{nonesuch}/status", {}),
     ):
         with pytest.raises(ApiRefused) as caught:
             plugin.request(method, forbidden, body)
         assert caught.value.status == 403
     with pytest.raises(ApiRefused) as caught:
-        plugin.patch(f"{paths.resource_claim('nonesuch')}/status", {})
+        plugin.patch(nonesuch, {})
     assert caught.value.status == 403
+    with pytest.raises(ApiRefused) as caught:
+        plugin.patch(f"{nonesuch}/status", {})
+    assert caught.value.status == 404, "it may, if there were such a claim"
 
 
 def test_audit_tells_who_wrote_what(real_cluster: RealCluster) -> None:

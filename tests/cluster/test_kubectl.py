@@ -40,6 +40,8 @@ spec:
   - {name: gpu, resourceClaimTemplateName: one-gpu}
 """
 
+DEMO = ("--machine", "a30-quad", "--keep", "-o", "json")
+
 Kubectl = Callable[..., str]
 
 
@@ -48,8 +50,10 @@ def kubectl(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """Runs kubectl against a kept demo and returns its stdout; a failure carries its words."""
     binary = find_assets(request.config.getoption("--kubernetes")).binary("kubectl")
     with tempfile.TemporaryDirectory(prefix="kd", dir="/tmp") as folder:
+        # A test run in the background ignores Ctrl-C, and what it starts would, too.
+        heeding = ("env", "--default-signal=INT")
         demo = subprocess.Popen(
-            [sys.executable, "-m", "gpuctl", "demo", "--machine", "a30-quad", "--keep", "-o", "json"],
+            [*heeding, sys.executable, "-m", "gpuctl", "demo", *DEMO],
             cwd=PROJECT,
             env={**os.environ, "TMPDIR": folder},
             stdout=subprocess.DEVNULL,
