@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -96,12 +98,23 @@ class Told:
             assert self._changed.wait_for(lambda: self._states and self._states[-1] == wanted, 30)
 
 
-def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> None:
+@contextmanager
+def watching(node: FakeNode) -> Iterator[tuple[NodeWatch, Told]]:
+    """A watch that runs, and what it passes on; it ends when it is told to."""
     told = Told()
     watch = NodeWatch(node.journal, node.boot_id, told)
     thread = threading.Thread(target=watch.run)
     thread.start()
     try:
+        yield watch, told
+    finally:
+        watch.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> None:
+    with watching(node) as (watch, told):
         told.wait(NodeState())
         whole = node.claim("whole", 1)
         device = node.partition(0, "1g.10gb", 0)
@@ -122,10 +135,6 @@ def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> 
             f"GPU instance {theirs.id} of GPU {node.gpus[0]} at memory slice 6 was made by somebody else",
         )
         told.wait(NodeState(held, (place,)))
-    finally:
-        watch.stop()
-        thread.join(30)
-    assert not thread.is_alive()
 
 
 def checked(node: FakeNode) -> dict[str, DeviceHealth]:
@@ -139,26 +148,15 @@ def checked(node: FakeNode) -> dict[str, DeviceHealth]:
 
 
 def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) -> None:
-    told = Told()
-    watch = NodeWatch(node.journal, node.boot_id, told)
-    thread = threading.Thread(target=watch.run)
-    thread.start()
-    try:
+    with watching(node) as (watch, told):
         told.wait(NodeState())
         node.prepare(node.claim("whole", 1))
         watch.saw(node.discovery.snapshot(), ())
         told.wait(NodeState((gpu_device_name(node.gpus[1]),)))
-    finally:
-        watch.stop()
-        thread.join(30)
 
 
 def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
-    told = Told()
-    watch = NodeWatch(node.journal, node.boot_id, told)
-    thread = threading.Thread(target=watch.run)
-    thread.start()
-    try:
+    with watching(node) as (watch, told):
         ref = left_behind(node)
         watch.claims_changed()
         device = node.partition(0, "1g.10gb", 6)
@@ -170,9 +168,6 @@ def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNo
         assert node.reconciler.finish_releases() == (ref.uid,)
         watch.claims_changed()
         told.wait(NodeState())
-    finally:
-        watch.stop()
-        thread.join(30)
 
 
 class _Open:
