@@ -193,13 +193,27 @@ class CounterSet:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """How much of a capacity a claim can take (resource.k8s.io/v1 CapacityRequestPolicy), in base units.
+
+    ``default`` is taken by a claim that does not ask. With ``step`` a claim takes ``minimum``, or any number
+    of steps more; without it, nothing but the default.
+    """
+
+    default: int
+    minimum: int = 0
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One device that the node offers, as it will stand in a ResourceSlice.
 
     Attribute and capacity keys are qualified names, bare where the domain is the driver's.
     Capacities are in base units (bytes, counts). ``span`` is the place of a partition in the memory
     slices of its GPU, None for a device that is the whole GPU. ``consumes`` is what the device takes
-    from the counter set named ``counter_set``; both are empty for a device without counters.
+    from the counter set named ``counter_set``; both are empty for a device without counters. ``policies``
+    makes it a shared device, which several claims can be given at once: it then names every capacity.
     """
 
     name: str
@@ -210,3 +224,4 @@ class Device:
     span: Placement | None = None
     counter_set: str = ""
     consumes: Mapping[str, int] = field(default_factory=dict)
+    policies: Mapping[str, RequestPolicy] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from driver.errors import ConfigError
 from driver.model import PciAddress
+from driver.sharing import SharedForm, shared_suffix, split_shared_suffix
 
 DRIVER_NAME = "gpu.nvidia.com"
 """The name of NVIDIA's own DRA driver, so that claims and classes written for it work unchanged."""
@@ -52,7 +53,8 @@ class DeviceName:
     ``profile`` is the profile as names have it (``profile_slug``), None for a whole GPU. ``start`` is the
     first memory slice. ``static``: somebody else made the partition and keeps it; else it is made when a
     claim is prepared. ``compute_start`` is the first compute slice of a compute instance that is only a
-    part of its GPU instance (static ones alone), else None.
+    part of its GPU instance (static ones alone), else None. ``shared`` is how the GPU or the partition is
+    shared, None for one that a claim has for itself.
     """
 
     pci: PciAddress
@@ -60,6 +62,7 @@ class DeviceName:
     start: int = 0
     static: bool = False
     compute_start: int | None = None
+    shared: SharedForm | None = None
 
 
 def profile_slug(profile: str) -> str:
@@ -84,12 +87,23 @@ def static_device_name(pci: PciAddress, profile: str, start: int, compute_start:
     return f"{gpu_device_name(pci)}-static-{profile_slug(profile)}-{start}{part}"
 
 
+def shared_device_name(device: str, form: SharedForm) -> str:
+    """The name under which a GPU or a partition is shared: ``gpu-0000-8a-00-0-ts-4``."""
+    return device + shared_suffix(form)
+
+
+def unshared_name(name: str) -> str:
+    """The name of the GPU or the partition that a device is, shared or not."""
+    return split_shared_suffix(name)[0]
+
+
 def parse_device_name(name: str) -> DeviceName | None:
     """What a name that this driver gave means; None for any other."""
-    pci = parse_gpu_device_name(name)
+    base, shared = split_shared_suffix(name)
+    pci = parse_gpu_device_name(base)
     if pci is not None:
-        return DeviceName(pci)
-    match = _PARTITION.match(name)
+        return DeviceName(pci, shared=shared)
+    match = _PARTITION.match(base)
     pci = parse_gpu_device_name(match["gpu"]) if match else None
     if match is None or pci is None:
         return None
@@ -97,7 +111,8 @@ def parse_device_name(name: str) -> DeviceName | None:
     static = match["kind"] == "static"
     if (part is not None) != match["profile"].startswith(_PARTIAL) or (part is not None and not static):
         return None
-    return DeviceName(pci, match["profile"], int(match["start"]), static, None if part is None else int(part))
+    compute_start = None if part is None else int(part)
+    return DeviceName(pci, match["profile"], int(match["start"]), static, compute_start, shared)
 
 
 def pool_name(node: str, driver: str = DRIVER_NAME) -> str:
