@@ -11,24 +11,33 @@ from dataclasses import dataclass
 
 from controller.admission_subject import Config, Request, Subject
 from driver.opaque import GpuConfig, MalformedConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
+from driver.sharing import Strategy
 
 Document = GpuConfig | MigDeviceConfig | VfioDeviceConfig
 
 _DEVICES: dict[type[Document], str] = {
-    GpuConfig: "a whole GPU",
+    GpuConfig: "a GPU",
     MigDeviceConfig: "a partition",
     VfioDeviceConfig: "a GPU that is passed through",
 }
 
 CLASS_KINDS: dict[str, type[Document]] = {
     "gpu.nvidia.com": GpuConfig,
+    "large": GpuConfig,
+    "medium": GpuConfig,
+    "shared-timesliced": GpuConfig,
+    "shared-mps": GpuConfig,
     "mig.nvidia.com": MigDeviceConfig,
     "mig-small": MigDeviceConfig,
     "mig-medium": MigDeviceConfig,
     "mig-large": MigDeviceConfig,
+    "shared-mig": MigDeviceConfig,
     "vfio.gpu.nvidia.com": VfioDeviceConfig,
 }
 """The classes that come with the driver by what their devices are; of any other class nothing is said."""
+
+CLASS_STRATEGIES: dict[str, Strategy] = {"shared-timesliced": "TimeSlicing", "shared-mps": "MPS"}
+"""The classes of shares by how they are shared, where that is the same for all their devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,8 @@ def judge(subject: Subject) -> Findings:
                     *_of_other_kinds(decoded, subject.requests),
                     *_without_effect(decoded, subject.requests),
                     *_overridden(decoded, subject.requests),
-                    *_refused_sharing(decoded, subject.requests),
+                    *_of_other_strategies(decoded, subject.requests),
+                    *_of_no_threads(decoded, subject.requests),
                 )
             )
         ),
@@ -159,17 +169,32 @@ def _overridden(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Itera
                 yield f"{one.config.path}: has no effect on {whom}: {winner.config.path} comes later and wins"
 
 
-def _refused_sharing(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
-    """What prepare refuses because it hands a device to one claim at a time."""
+def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """What prepare refuses because the device is shared otherwise already.
+
+    A device that is not shared takes any strategy, for the pods of the one claim that has it.
+    """
     for request in requests:
-        if request.admin_access:
+        strategy = CLASS_STRATEGIES.get(request.class_name)
+        if strategy is None or request.admin_access:
             continue
         winners = {one.kind: one for one in decoded if one.applies_to(request)}
         for one in winners.values():
-            if isinstance(one.document, VfioDeviceConfig) or one.document.strategy is None:
-                continue
-            if one.document.strategy == "MPS" or isinstance(one.document, GpuConfig):
+            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
+            if wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
                 yield (
-                    f"{one.config.path}.opaque.parameters.sharing: prepare refuses {one.document.strategy}: "
-                    f"{_DEVICES[one.kind]} is handed to one claim at a time: remove `sharing`"
+                    f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: class "
+                    f"{request.class_name} stands for GPUs that are shared by {strategy}"
+                )
+
+
+def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for request in requests:
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        for one in winners.values():
+            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.mps
+            if wanted and wanted.active_thread_percentage == 0 and not request.admin_access:
+                yield (
+                    f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
+                    "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
                 )

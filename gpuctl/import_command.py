@@ -8,8 +8,11 @@ from typing import Literal
 import click
 
 from driver.errors import ConfigError
+from gpuctl import device_plugin_import
+from gpuctl.device_plugin import load_device_plugin
+from gpuctl.device_plugin_classes import device_classes
 from gpuctl.mig_parted import load_mig_parted
-from gpuctl.mig_parted_import import Imported, imported
+from gpuctl.mig_parted_import import imported
 
 LOST_EXIT_CODE = 3
 
@@ -45,21 +48,52 @@ def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -
     if to is None:
         click.echo("---\n".join(one.text for one in found), nl=False)
     else:
-        _write(found, to)
-    for one in found:
-        for lost in one.lost:
-            click.echo(lost, err=True)
-    if any(one.lost for one in found):
+        _write({to / f"{one.name}.yaml": one.text for one in found})
+    _tell([lost for one in found for lost in one.lost])
+
+
+@import_.command(name="device-plugin")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--to",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write into this folder: node-config/NAME.yaml and deviceclasses.yaml, instead of printing all.",
+)
+def device_plugin(file: Path, to: Path | None) -> None:
+    """Turn FILE, a configuration of NVIDIA's device plugin, into node configurations and DeviceClasses.
+
+    FILE is such a configuration, or a ConfigMap with several, of which nodes choose one by their label
+    nvidia.com/device-plugin.config. Each becomes a node configuration, and all together the DeviceClasses of
+    the resources that pods ask for. What has no equivalent is said on stderr. Exit codes: 0, 3 when something
+    has no equivalent (what has is there), 1 for a file that is wrong or cannot be written, 2 for a wrong
+    command line.
+    """
+    source = " ".join(str(file).split())  # it stands in comments, which end with the line
+    configs = load_device_plugin(file)
+    found = [device_plugin_import.imported(name, config, source) for name, config in configs.items()]
+    classes = device_classes(found, mixed=any(one.mig_strategy == "mixed" for one in configs.values()))
+    if to is None:
+        click.echo("---\n".join([*(one.text for one in found), classes]), nl=False)
+    else:
+        files = {to / "node-config" / f"{one.name}.yaml": one.text for one in found}
+        _write({**files, to / "deviceclasses.yaml": classes})
+    _tell([lost for one in found for lost in one.lost])
+
+
+def _tell(lost: list[str]) -> None:
+    """Say what has no equivalent, and end so when there is something."""
+    for one in lost:
+        click.echo(one, err=True)
+    if lost:
         click.get_current_context().exit(LOST_EXIT_CODE)
 
 
-def _write(found: list[Imported], folder: Path) -> None:
+def _write(files: dict[Path, str]) -> None:
     """Write all files, or none when one is there already."""
-    paths = [folder / f"{one.name}.yaml" for one in found]
-    there = [str(path) for path in paths if path.exists()]
+    there = [str(path) for path in files if path.exists()]
     if there:
         raise ConfigError(f"{', '.join(there)} is there already", "remove it, or name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, one in zip(paths, found, strict=True):
-        path.write_text(one.text)
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
         click.echo(str(path))

@@ -1,7 +1,8 @@
-"""What nodes publish, for every machine and every way to offer MIG, as classes and claims meet it."""
+"""What nodes publish, for every machine and every way to offer it, as classes and claims meet it."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ Object = dict[str, Any]
 
 DRIVER = "gpu.nvidia.com"
 NODE = "node-a"
+_SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "node-config"
 
 MIG_MACHINES = (
     *("a30-quad", "dgx-a100", "dgx-a100-80gb", "gb200-tray", "gh200"),
@@ -27,6 +29,34 @@ OTHER_MACHINES = tuple(sorted(set(known_machines()) - set(MIG_MACHINES)))
 DYNAMIC = "version: v1\nrules: [{mig: dynamic}]\n"
 BALANCED = "version: v1\nrules: [{mig: {layout: all-balanced}}]\n"
 SMALLEST = "version: v1\nrules: [{mig: {layout: all-1g}}]\n"
+
+
+def rule(fields: str) -> str:
+    """A node configuration with this one rule for every GPU."""
+    return f"version: v1\nrules: [{{{fields}}}]\n"
+
+
+_SLICES, _CLIENTS = "{strategy: TimeSlicing, shares: 4}", "{strategy: MPS, shares: 4}"
+TIME_SLICED = rule(f"shared: {_SLICES}")
+MPS = rule(f"shared: {_CLIENTS}")
+BY_MEMORY = rule("shared: {strategy: MPS, memory: {step: 5Gi}}")
+FRACTIONAL = rule("shared: {strategy: MPS, memory: {step: 5Gi}, fractional: true}")
+ALL_TIERS = rule(f"offer: whole, mig: dynamic, shared: [{_SLICES}, {_CLIENTS}]")
+SHARED_PARTITIONS = rule(
+    "mig: {layout: all-balanced}, shared: [{strategy: MPS, shares: 2}, {strategy: TimeSlicing, shares: 2}]"
+)
+SHARED_CONFIGURATIONS = {
+    "time-sliced": TIME_SLICED,
+    "MPS": MPS,
+    "by memory": BY_MEMORY,
+    "shares and memory": rule("shared: {strategy: MPS, shares: 4, memory: {step: 5Gi}}"),
+    "sliced by memory": rule("shared: {strategy: TimeSlicing, memory: {step: 1Gi}}"),
+    "fractional": FRACTIONAL,
+    "fractional and sliced": rule("shared: {strategy: TimeSlicing, shares: 10, fractional: true}"),
+    "whole or shared": rule(f"offer: whole, mig: off, shared: [{_CLIENTS}, {_SLICES}]"),
+    "all tiers": ALL_TIERS,
+    **{file.name: file.read_text() for file in sorted(_SAMPLES.glob("*.yaml"))},
+}
 
 
 def every_profile(inventory: Inventory) -> str:
@@ -65,6 +95,7 @@ def all_plans(machine: str) -> dict[str, PlannedNode]:
         "as it is": plan(machine),
         "dynamic": plan(machine, DYNAMIC),
         "layout": plan(machine, BALANCED),
+        **{word: plan(machine, text) for word, text in SHARED_CONFIGURATIONS.items()},
     }
     if machine in MIG_MACHINES:
         each = every_profile(found["as it is"].inventory)
@@ -73,8 +104,25 @@ def all_plans(machine: str) -> dict[str, PlannedNode]:
             "every profile": plan(machine, each, mode_on=True),
             "dynamic, mode on": plan(machine, DYNAMIC, mode_on=True),
             "layout, mode on": plan(machine, BALANCED, mode_on=True),
+            "all tiers, mode on": plan(machine, ALL_TIERS, mode_on=True),
+            "shared layout": plan(machine, SHARED_PARTITIONS, mode_on=True),
+            "shared static": plan(machine, rule(f"offer: partitions, shared: {_SLICES}"), cut=True),
         }
     return found
+
+
+def of_machine(machine: str) -> list[Object]:
+    """All devices that a node with this machine may publish; one of those that differ by place alone."""
+    placed = (
+        *("uuid", "parentUUID", "index"),
+        *("resource.kubernetes.io/pciBusID", "resource.kubernetes.io/pcieRoot"),
+    )
+    by_content = {}
+    for planned in all_plans(machine).values():
+        for device in devices(planned):
+            content = {key: None if key in placed else value for key, value in device["attributes"].items()}
+            by_content[json.dumps((content, device.get("capacity")), sort_keys=True)] = device
+    return list(by_content.values())
 
 
 def devices(planned: PlannedNode) -> list[Object]:
@@ -83,13 +131,22 @@ def devices(planned: PlannedNode) -> list[Object]:
 
 
 def profile_of(device: Object) -> str:
-    """The profile of a partition, ``whole`` for a whole GPU."""
-    return str(device["attributes"].get("profile", {"string": "whole"})["string"])
+    """The profile of a partition, ``whole`` for a whole GPU, ``mps share`` or ``mps share of 1g.10gb``."""
+    attributes = {name: value.get("string") for name, value in device["attributes"].items()}
+    profile = attributes.get("profile")
+    if attributes["type"] == "shared":
+        return f"{attributes['sharing']} share" + (f" of {profile}" if profile else "")
+    return profile or "whole"
 
 
 def selectable(device: Object, driver: str = DRIVER) -> SelectorDevice:
     """The device as a selector sees it."""
-    return SelectorDevice(driver, device.get("attributes", {}), device.get("capacity", {}))
+    return SelectorDevice(
+        driver,
+        device.get("attributes", {}),
+        device.get("capacity", {}),
+        device.get("allowMultipleAllocations", False),
+    )
 
 
 def _turn_on(fake: FakeMachine) -> None:

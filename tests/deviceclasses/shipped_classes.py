@@ -7,12 +7,15 @@ from typing import Any
 
 import yaml
 
+from driver.cel.selector import SelectorDevice, compile_selector
+
 Object = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FILES = tuple(sorted((ROOT / "deviceclasses").glob("*.yaml")))
 OPT_IN_FILES = tuple(sorted((ROOT / "deviceclasses" / "opt-in").glob("*.yaml")))
 SAMPLE_FILES = tuple(sorted((ROOT / "deploy" / "examples" / "mig").glob("*.yaml")))
+SHARED_SAMPLE_FILES = tuple(sorted((ROOT / "deploy" / "examples" / "shared").glob("*.yaml")))
 
 
 def objects(file: Path) -> list[Object]:
@@ -33,3 +36,8 @@ def expressions(device_class: Object) -> list[str]:
 DEFAULT = classes(*DEFAULT_FILES)
 OPT_IN = classes(*OPT_IN_FILES)
 ALL = {**DEFAULT, **OPT_IN}
+
+
+def matches(name: str, device: SelectorDevice) -> bool:
+    """Whether all expressions of a class hold; raises what the scheduler would give up on the pod for."""
+    return all(compile_selector(one).matches(device) for one in expressions(ALL[name]))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from itertools import combinations
 from typing import Any
 
 import pytest
 
-from driver.cel.selector import SelectorDevice, compile_selector
+from driver.cel.selector import SelectorDevice
 from driver.nvml.fake_mig_profiles import known_catalogues, load_catalogue
 from envtest.embedded.server import EmbeddedApiServer
 from tests.deviceclasses.published_nodes import (
     MIG_MACHINES,
     OTHER_MACHINES,
-    all_plans,
-    devices,
+    of_machine,
     profile_of,
     selectable,
 )
@@ -26,6 +24,7 @@ from tests.deviceclasses.shipped_classes import (
     OPT_IN,
     OPT_IN_FILES,
     expressions,
+    matches,
     objects,
 )
 
@@ -39,6 +38,7 @@ TESTED = (
     ("capacity", "multiprocessors"),
 )
 SIZES = ("mig-small", "mig-medium", "mig-large")
+PROFILES = {name: one for name, one in OPT_IN.items() if name.startswith("mig-")}
 
 MATCHED: dict[str, dict[str, str]] = {
     "a30-quad": {
@@ -92,32 +92,6 @@ MATCHED: dict[str, dict[str, str]] = {
 """Machine -> size -> the profiles of the machine that are of this size."""
 
 
-def matches(name: str, device: SelectorDevice) -> bool:
-    """Whether all expressions of a class hold; raises what the scheduler would give up on the pod for."""
-    return all(compile_selector(one).matches(device) for one in expressions(ALL[name]))
-
-
-def distinct(found: list[Object]) -> list[Object]:
-    """The devices between which a class might tell: of those that differ by place or UUID alone, one."""
-    placed = (
-        "uuid",
-        "parentUUID",
-        "index",
-        "resource.kubernetes.io/pciBusID",
-        "resource.kubernetes.io/pcieRoot",
-    )
-    by_content = {}
-    for device in found:
-        attributes = {name: None if name in placed else value for name, value in device["attributes"].items()}
-        by_content[json.dumps((attributes, device.get("capacity")), sort_keys=True)] = device
-    return list(by_content.values())
-
-
-def of_machine(machine: str) -> list[Object]:
-    """All devices that a node with this machine may publish."""
-    return distinct([device for plan in all_plans(machine).values() for device in devices(plan)])
-
-
 def test_the_api_server_takes_every_class_as_it_stands_in_its_file() -> None:
     with EmbeddedApiServer() as server:
         for file in (*DEFAULT_FILES, *OPT_IN_FILES):
@@ -127,7 +101,10 @@ def test_the_api_server_takes_every_class_as_it_stands_in_its_file() -> None:
 
 
 def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_resource() -> None:
-    assert sorted(DEFAULT) == ["gpu.nvidia.com", "mig-large", "mig-medium", "mig-small", "mig.nvidia.com"]
+    assert set(DEFAULT) == {
+        *("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
+        *("large", "medium", *SIZES, "shared-timesliced", "shared-mps", "shared-mig", "monitoring"),
+    }
     assert [name for name, one in DEFAULT.items() if "extendedResourceName" in one["spec"]] == []
 
 
@@ -135,14 +112,6 @@ def test_any_partition_is_asked_for_as_in_the_class_of_nvidias_driver() -> None:
     assert expressions(ALL[ANY_PARTITION]) == [
         "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'mig'"
     ]
-
-
-@pytest.mark.parametrize("machine", [*MIG_MACHINES, *OTHER_MACHINES])
-def test_the_general_classes_tell_whole_gpus_from_partitions(machine: str) -> None:
-    for device in of_machine(machine):
-        whole = profile_of(device) == "whole"
-        assert matches("gpu.nvidia.com", selectable(device)) is whole
-        assert matches(ANY_PARTITION, selectable(device)) is not whole
 
 
 @pytest.mark.parametrize("machine", MIG_MACHINES)
@@ -164,20 +133,20 @@ def test_every_machine_with_mig_has_all_sizes_and_the_others_have_none() -> None
 @pytest.mark.parametrize("machine", [*MIG_MACHINES, *OTHER_MACHINES])
 def test_a_named_class_matches_its_profile_and_nothing_else(machine: str) -> None:
     for device in of_machine(machine):
-        matched = [name for name in OPT_IN if matches(name, selectable(device))]
+        matched = [name for name in PROFILES if matches(name, selectable(device))]
         profile = profile_of(device)
-        expected = [] if profile == "whole" or "c." in profile else [f"mig-{profile.replace('+', '.')}"]
-        assert matched == expected
+        named = profile != "whole" and "share" not in profile and "c." not in profile
+        assert matched == ([f"mig-{profile.replace('+', '.')}"] if named else [])
 
 
 def test_every_profile_of_every_catalogue_has_a_named_class() -> None:
     profiles = {one.name for name in known_catalogues() for one in load_catalogue(name).profiles}
 
-    assert {f"mig-{profile.replace('+', '.')}" for profile in profiles} <= set(OPT_IN)
+    assert {f"mig-{profile.replace('+', '.')}" for profile in profiles} <= set(PROFILES)
 
 
 def test_a_named_class_stands_for_the_device_plugins_resource_of_its_profile() -> None:
-    for name, one in OPT_IN.items():
+    for name, one in PROFILES.items():
         (expression,) = expressions(one)
         profile = expression.rsplit("'", 2)[1]
         assert (name, one["spec"]["extendedResourceName"]) == (
@@ -206,7 +175,7 @@ def test_a_device_of_another_driver_is_no_match_and_no_error(name: str) -> None:
         ("mig-small", "1g.10gb", TESTED),
         ("mig-medium", "2g.20gb", TESTED),
         ("mig-large", "3g.40gb", TESTED),
-        ("mig-1g.10gb", "1g.10gb", TESTED[1:2]),
+        ("mig-1g.10gb", "1g.10gb", TESTED[:2]),
     ],
 )
 def test_a_partition_that_lacks_what_a_class_asks_for_is_no_match_and_no_error(

@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from driver.allocator.allocate import Allocator
 from driver.cel.selector import compile_selector
-from envtest.embedded.extended_resources import asked_resources, class_of, extended_requests
+from envtest.embedded.extended_resources import asked_resources, class_of
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.workload import defaulted
 from tests.deviceclasses.published_nodes import (
     BALANCED,
     DYNAMIC,
     MIG_MACHINES,
-    NODE,
     OTHER_MACHINES,
     all_plans,
     devices,
@@ -24,6 +22,7 @@ from tests.deviceclasses.published_nodes import (
     profile_of,
     selectable,
 )
+from tests.deviceclasses.sample_claims import claim_of, results
 from tests.deviceclasses.shipped_classes import ALL, OPT_IN_FILES, ROOT, SAMPLE_FILES, objects
 
 Object = dict[str, Any]
@@ -32,33 +31,15 @@ PATHS = {
     "Pod": "/api/v1/namespaces/default/pods",
     "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
 }
-NODE_OBJECT = {"metadata": {"name": NODE}}
-
-
-def claim_of(file: Path) -> Object:
-    """The claim that the pod of a sample has: from its template, or from its extended resources."""
-    by_kind = {one["kind"]: one for one in objects(file)}
-    template = by_kind.get("ResourceClaimTemplate")
-    if template is not None:
-        spec = template["spec"]["spec"]
-    else:
-        pod = by_kind["Pod"]
-        classes = {name: class_of(name, list(ALL.values())) for name in asked_resources(pod)}
-        found = {name: device_class for name, device_class in classes.items() if device_class is not None}
-        spec = {"devices": {"requests": extended_requests(pod, found).requests}}
-    return {"metadata": {"name": file.stem, "namespace": "default"}, "spec": defaulted(spec)}
 
 
 def given(sample: str, machine: str, configuration: str | None, **state: bool) -> list[Object] | None:
     """The devices that a sample's claim gets on an empty node, by its requests; None when it has to wait."""
     planned = plan(machine, configuration, **state)
-    allocator = Allocator(planned.slices, ALL.values(), ())
-    claim = claim_of(next(file for file in SAMPLE_FILES if file.stem == sample))
-    allocations = allocator.allocate(NODE_OBJECT, [claim])
-    if allocations is None:
-        return None
     by_name = {device["name"]: device for device in devices(planned)}
-    return [by_name[result["device"]] for result in allocations[0]["devices"]["results"]]
+    for found in results(next(file for file in SAMPLE_FILES if file.stem == sample), planned):
+        return [by_name[result["device"]] for result in found]
+    return None
 
 
 ONE_G = {

@@ -1,0 +1,54 @@
+"""The claims of the sample pods, and what an empty node gives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from driver.allocator.allocate import Allocator
+from envtest.embedded.extended_resources import asked_resources, class_of, extended_requests
+from gpuctl.planned_node import PlannedNode
+from gpuctl.workload import defaulted
+from tests.deviceclasses.published_nodes import NODE
+from tests.deviceclasses.shipped_classes import ALL, objects
+
+Object = dict[str, Any]
+
+NODE_OBJECT = {"metadata": {"name": NODE}}
+
+
+def claim_of(file: Path) -> Object:
+    """The claim that the pod of a sample has: its own, from its template, or from its extended resources."""
+    by_kind = {one["kind"]: one for one in objects(file)}
+    if "ResourceClaimTemplate" in by_kind:
+        spec = by_kind["ResourceClaimTemplate"]["spec"]["spec"]
+    elif "ResourceClaim" in by_kind:
+        spec = by_kind["ResourceClaim"]["spec"]
+    else:
+        pod = by_kind["Pod"]
+        classes = {name: class_of(name, list(ALL.values())) for name in asked_resources(pod)}
+        found = {name: device_class for name, device_class in classes.items() if device_class is not None}
+        spec = {"devices": {"requests": extended_requests(pod, found).requests}}
+    return {"metadata": {"name": file.stem, "namespace": "default"}, "spec": defaulted(spec)}
+
+
+def results(file: Path, planned: PlannedNode, pods: int = 1) -> list[list[Object]]:
+    """The results of the allocation of each of so many pods of a sample; fewer when one has to wait."""
+    return beside([(file, pods)], planned)[0]
+
+
+def beside(samples: list[tuple[Path, int]], planned: PlannedNode) -> list[list[list[Object]]]:
+    """The same for so many pods of each of several samples, one after the other on one node."""
+    allocator = Allocator(planned.slices, ALL.values(), ())
+    found: list[list[list[Object]]] = []
+    for file, pods in samples:
+        found.append([])
+        for index in range(pods):
+            claim = claim_of(file)
+            claim["metadata"] |= {"name": f"{file.stem}-{index}", "uid": f"{file.stem}-{index}"}
+            allocations = allocator.allocate(NODE_OBJECT, [claim])
+            if allocations is None:
+                break
+            allocator.assume({**claim, "status": {"allocation": allocations[0]}})
+            found[-1].append(list(allocations[0]["devices"]["results"]))
+    return found

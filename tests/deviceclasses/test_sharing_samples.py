@@ -1,0 +1,248 @@
+"""The samples of tiers and shares are valid, get what they say where it is offered, and nothing elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.allocator.requests import MOST_DEVICES
+from driver.nvml.fake_spec import known_machines
+from envtest.embedded.extended_resources import asked_resources
+from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.planned_node import PlannedNode
+from gpuctl.workload import defaulted
+from tests.controller.reviewed import errors, warnings
+from tests.deviceclasses.published_nodes import (
+    ALL_TIERS,
+    BY_MEMORY,
+    FRACTIONAL,
+    MIG_MACHINES,
+    MPS,
+    SHARED_PARTITIONS,
+    TIME_SLICED,
+    all_plans,
+    devices,
+    plan,
+    profile_of,
+)
+from tests.deviceclasses.sample_claims import beside, claim_of, results
+from tests.deviceclasses.shipped_classes import ALL, ROOT, SHARED_SAMPLE_FILES, objects
+from tests.deviceclasses.test_tiers import TIER
+
+Object = dict[str, Any]
+
+
+def node_config(name: str) -> str:
+    """A sample of a node configuration."""
+    return (ROOT / "deploy" / "examples" / "node-config" / f"{name}.yaml").read_text()
+
+
+FILES = {file.stem: file for file in SHARED_SAMPLE_FILES}
+MACHINES = known_machines()
+WITH_MPS = [machine for machine in MACHINES if machine != "a100-vgpu-guest"]
+"""Compute modes cannot be set in a vGPU."""
+SMALLER = ("a30-quad", "dgx-a100", "dgx1-v100", "dgx2", "l40s-octo", "t4")
+"""GPUs of less than 60 GiB, which the sample of shares by memory does not offer as fractional."""
+SEVERAL_GPUS = [machine for machine in MACHINES if len(plan(machine).inventory.gpus) > 1]
+BALANCED_PARTITION = {
+    "a30-quad": "2g.12gb",
+    "dgx-a100": "2g.10gb",
+    "dgx-a100-80gb": "1g.10gb",
+    "gb200-tray": "1g.23gb",
+    "gh200": "1g.12gb",
+    "hgx-b200": "1g.23gb",
+    "hgx-h100": "1g.10gb",
+    "hgx-h200": "1g.18gb",
+    "rtx-pro-6000-octo": "1g.24gb",
+}
+
+GIVEN: dict[str, tuple[str | None, dict[str, str]]] = {
+    "large": (None, {machine: "whole" for machine, tier in TIER.items() if tier == "large"}),
+    "medium": (None, {machine: "whole" for machine, tier in TIER.items() if tier == "medium"}),
+    "time-sliced": (node_config("time-slicing"), dict.fromkeys(MACHINES, "time-slicing share")),
+    "extended-resource": (node_config("time-slicing"), dict.fromkeys(MACHINES, "time-slicing share")),
+    "two-gpus": (
+        node_config("time-slicing"),
+        dict.fromkeys(SEVERAL_GPUS, "time-slicing share, time-slicing share"),
+    ),
+    "mps": (node_config("mps"), dict.fromkeys(WITH_MPS, "mps share")),
+    "by-number": (node_config("mps"), dict.fromkeys(WITH_MPS, "mps share")),
+    "by-memory": (node_config("memory-shares"), dict.fromkeys(SMALLER, "mps share")),
+    "fraction": (node_config("memory-shares"), dict.fromkeys(set(WITH_MPS) - set(SMALLER), "whole")),
+    "of-partition": (
+        SHARED_PARTITIONS,
+        {machine: f"mps share of {profile}" for machine, profile in BALANCED_PARTITION.items()},
+    ),
+    "one-claim-mps": (None, dict.fromkeys(MACHINES, "whole")),
+    "one-claim-time-slicing": (None, dict.fromkeys(MACHINES, "whole")),
+    "monitoring": (
+        None,
+        {machine: ", ".join(["whole"] * len(plan(machine).inventory.gpus)) for machine in MACHINES},
+    ),
+}
+"""Sample -> the node configuration that it is for, and machine -> what it gets there; no entry: it waits."""
+
+
+def forms(file: Path, planned: PlannedNode) -> str | None:
+    """What the pod of a sample gets on an empty node, by its requests; None when it has to wait."""
+    by_name = {device["name"]: device for device in devices(planned)}
+    for found in results(file, planned):
+        return ", ".join(profile_of(by_name[result["device"]]) for result in found)
+    return None
+
+
+def test_every_sample_is_expected_somewhere() -> None:
+    assert set(FILES) == set(GIVEN)
+    assert all(expected for _, expected in GIVEN.values())
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("sample", sorted(GIVEN))
+def test_a_sample_gets_what_it_says_and_waits_where_that_is_not_offered(sample: str, machine: str) -> None:
+    configuration, expected = GIVEN[sample]
+    mode_on = sample == "of-partition" and machine in MIG_MACHINES
+
+    assert forms(FILES[sample], plan(machine, configuration, mode_on=mode_on)) == expected.get(machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_sample_has_an_answer_on_every_node(machine: str) -> None:
+    for planned in all_plans(machine).values():
+        for sample, file in FILES.items():
+            if sample == "monitoring" and len(devices(planned)) > MOST_DEVICES:
+                continue  # a claim has at most 32 devices, as the sample says
+            found = forms(file, planned) or ""
+            shared = sample in ("time-sliced", "two-gpus", "mps", "by-number", "by-memory", "of-partition")
+            assert "whole" not in found or not shared, sample
+
+
+@pytest.mark.parametrize("sample", ["time-sliced", "mps", "by-number", "by-memory", "of-partition"])
+def test_a_node_of_whole_gpus_has_no_shares(sample: str) -> None:
+    assert forms(FILES[sample], plan("hgx-h100")) is None
+
+
+def test_a_fraction_is_a_whole_gpu_where_none_are_fractional() -> None:
+    assert forms(FILES["fraction"], plan("hgx-h100")) == "whole"
+
+
+@pytest.mark.parametrize(
+    ("sample", "configuration", "on_each"),
+    [
+        ("time-sliced", TIME_SLICED, 4),
+        ("extended-resource", TIME_SLICED, 4),
+        ("mps", MPS, 4),
+        ("by-number", MPS, 2),
+        ("by-memory", BY_MEMORY, 7),
+        ("fraction", FRACTIONAL, 7),
+        ("time-sliced", ALL_TIERS, 4),
+        ("time-sliced", node_config("all-tiers"), 4),
+        ("mps", node_config("all-tiers"), 4),
+    ],
+)
+def test_shares_fill_a_gpu_before_they_spill_over_to_the_next(
+    sample: str, configuration: str, on_each: int
+) -> None:
+    given = [found[0] for found in results(FILES[sample], plan("hgx-h100", configuration), on_each + 1)]
+
+    assert len({one["device"] for one in given[:on_each]}) == 1
+    assert given[on_each]["device"] != given[0]["device"]
+    assert len({one["shareID"] for one in given}) == on_each + 1
+
+
+@pytest.mark.parametrize(
+    ("sample", "consumed"),
+    [
+        ("time-sliced", {"shares": "1", "memory": "0"}),
+        ("by-number", {"shares": "2", "memory": "0"}),
+        ("fraction", {"memory": "12Gi"}),
+    ],
+)
+def test_a_share_consumes_what_was_asked_for(sample: str, consumed: dict[str, str]) -> None:
+    ((result,),) = results(FILES[sample], plan("hgx-h100", GIVEN[sample][0]))
+
+    assert result["consumedCapacity"] == consumed
+
+
+def test_shares_on_two_gpus_are_so() -> None:
+    planned = plan("hgx-h100", TIME_SLICED)
+    uuids = {device["name"]: device["attributes"]["uuid"]["string"] for device in devices(planned)}
+
+    for found in results(FILES["two-gpus"], planned, 8):
+        assert len({uuids[one["device"]] for one in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("configuration", "other", "pods"),
+    [(None, "large", 8), (TIME_SLICED, "time-sliced", 3), (MPS, "mps", 3)],
+)
+def test_admins_see_the_gpus_that_others_have_and_take_nothing_of_them(
+    configuration: str | None, other: str, pods: int
+) -> None:
+    held, watching, later = beside(
+        [(FILES[other], pods), (FILES["monitoring"], 2), (FILES[other], 1)], plan("hgx-h100", configuration)
+    )
+
+    assert len(held) == pods
+    assert [len(found) for found in watching] == [8, 8]
+    assert len(later) == (pods != 8)
+    assert all(one["adminAccess"] for found in watching for one in found)
+
+
+def test_admins_need_a_share_that_is_free_and_forms_that_do_not_exclude_each_other() -> None:
+    others = (FILES["time-sliced"], 32)
+
+    assert beside([others, (FILES["monitoring"], 1)], plan("hgx-h100", TIME_SLICED))[1] == []
+    assert results(FILES["monitoring"], plan("hgx-h100", ALL_TIERS)) == []
+
+
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
+    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
+}
+
+
+@pytest.mark.parametrize("file", SHARED_SAMPLE_FILES, ids=lambda file: file.stem)
+def test_the_api_server_takes_a_sample_as_it_stands_in_its_file(file: Path) -> None:
+    with EmbeddedApiServer() as server:
+        for one in objects(file):
+            path = PATHS[one["kind"]].format(one["metadata"].get("namespace", "default"))
+            stored = server.create(path, one)
+            if one["kind"] == "ResourceClaim":
+                assert stored["spec"] == defaulted(one["spec"])
+            if one["kind"] == "ResourceClaimTemplate":
+                assert stored["spec"]["spec"] == defaulted(one["spec"]["spec"])
+
+
+@pytest.mark.parametrize("file", SHARED_SAMPLE_FILES, ids=lambda file: file.stem)
+def test_the_pods_of_a_sample_use_its_claim_and_every_request_of_it(file: Path) -> None:
+    found = objects(file)
+    pods = [one for one in found if one["kind"] == "Pod"]
+    claims = [one["metadata"] for one in found if one["kind"].startswith("ResourceClaim")]
+    assert {one["metadata"]["name"] for one in found if one["kind"] != "Namespace"} <= {
+        *(file.stem, f"{file.stem}-first", f"{file.stem}-second")
+    }
+    for pod in pods:
+        uses = [use for one in pod["spec"]["containers"] for use in one["resources"].get("claims", ())]
+        if not claims:
+            assert (uses, asked_resources(pod)) == ([], ["nvidia.com/gpu.shared"])
+            continue
+        (source,) = pod["spec"]["resourceClaims"]
+        assert {"name": source.pop("name")} == {"name": uses[0]["name"]}
+        assert [*source.values()] == [claims[0]["name"]]
+        assert pod["metadata"].get("namespace") == claims[0].get("namespace")
+        requests = {one["name"] for one in claim_of(file)["spec"]["devices"]["requests"]}
+        assert {
+            use.get("request", *requests) if len(requests) == 1 else use["request"] for use in uses
+        } == requests
+
+
+def test_the_webhook_finds_nothing_to_say_about_samples_and_classes() -> None:
+    stored = [
+        one for file in SHARED_SAMPLE_FILES for one in objects(file) if one["kind"].startswith("Resource")
+    ]
+    for one in [*stored, *ALL.values()]:
+        assert (errors(one), warnings(one)) == ((), ()), one["metadata"]["name"]

@@ -1,0 +1,138 @@
+"""The tiers of whole GPUs and of shares match what they are for, on every machine, and fail for no device."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from driver.nvml.fake_spec import known_machines
+from driver.opaque import decode_gpu_config
+from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
+from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OPT_IN, matches
+
+Object = dict[str, Any]
+
+TIER = {
+    "a100-vgpu-guest": "",
+    "a30-quad": "medium",
+    "dgx-a100": "large",
+    "dgx-a100-80gb": "large",
+    "dgx1-v100": "medium",
+    "dgx2": "medium",
+    "gb200-tray": "large",
+    "gh200": "large",
+    "hgx-b200": "large",
+    "hgx-h100": "large",
+    "hgx-h200": "large",
+    "l40s-octo": "large",
+    "rtx-pro-6000-octo": "large",
+    "t4": "",
+}
+"""Machine -> the tier of its whole GPUs, if they are of any."""
+
+CLASSES = {
+    "whole": "gpu.nvidia.com gpu",
+    "time-slicing share": "shared-timesliced gpu.shared",
+    "mps share": "shared-mps",
+}
+"""What a device is -> the classes that it is of, beside those of partitions and the tier of its size."""
+
+GUARDED = sorted(set(ALL) - {"gpu.nvidia.com", "mig.nvidia.com"})
+"""Those two ask as the classes of NVIDIA's driver do; every device of ours has what they look at."""
+
+LOOKED_AT = [
+    *(("attributes", name) for name in ("type", "profile", "sharing")),
+    *(("capacity", name) for name in ("memory", "multiprocessors")),
+]
+
+
+def test_every_machine_has_its_tier_here() -> None:
+    assert set(TIER) == set(known_machines())
+
+
+@pytest.mark.parametrize("machine", sorted(TIER))
+def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) -> None:
+    sizes = {name for name in ALL if name.startswith("mig-")}
+    for device in of_machine(machine):
+        form = profile_of(device)
+        if " of " in form:
+            expected = {"shared-mig"}
+        elif form in CLASSES:
+            expected = {
+                *CLASSES[form].split(),
+                *([TIER[machine]] if form == "whole" and TIER[machine] else ()),
+            }
+        else:
+            expected = {"mig.nvidia.com"}
+        matched = {name for name in set(ALL) - sizes if matches(name, selectable(device))}
+        assert matched == expected | {"monitoring"}, device["name"]
+
+
+def test_all_forms_are_published_by_one_machine_or_another() -> None:
+    forms = {profile_of(device) for device in of_machine("hgx-h100")}
+
+    assert {*CLASSES, "1g.10gb", "mps share of 1g.10gb", "time-slicing share of 3g.40gb"} <= forms
+
+
+@pytest.mark.parametrize(
+    ("memory", "tiers"),
+    [
+        ("81559Mi", {"large"}),
+        ("40Gi", {"large"}),
+        ("40536Mi", {"large"}),
+        ("40G", {"large"}),
+        ("39999999999", {"medium"}),
+        ("32Gi", {"medium"}),
+        ("23028Mi", {"medium"}),
+        ("20G", {"medium"}),
+        ("19999999999", set()),
+        ("16Gi", set()),
+    ],
+)
+def test_the_tiers_of_whole_gpus_begin_at_40_and_at_20_gigabytes(memory: str, tiers: set[str]) -> None:
+    device = {"attributes": {"type": {"string": "gpu"}}, "capacity": {"memory": {"value": memory}}}
+
+    assert {name for name in ("large", "medium") if matches(name, selectable(device))} == tiers
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_no_class_fails_for_a_device_that_lacks_something(name: str) -> None:
+    forms = {profile_of(device): device for device in of_machine("hgx-h100")}
+    for form in ("whole", "1g.10gb", "mps share", "time-slicing share", "mps share of 1g.10gb"):
+        for count in range(len(LOOKED_AT) + 1):
+            for missing in combinations(LOOKED_AT, count):
+                bare = {
+                    kind: {
+                        key: value for key, value in forms[form][kind].items() if (kind, key) not in missing
+                    }
+                    for kind in ("attributes", "capacity")
+                }
+                if ("attributes", "type") in missing and name != "monitoring":
+                    assert not matches(name, selectable(bare))
+                else:
+                    matches(name, selectable(bare))
+
+
+def test_the_tiers_of_shares_carry_what_belongs_to_them() -> None:
+    carried = {
+        name: decode_gpu_config(entry["opaque"]["parameters"])
+        for name, one in ALL.items()
+        for entry in one["spec"].get("config", ())
+    }
+
+    assert {name: (one.strategy, one.interval) for name, one in carried.items()} == {
+        "shared-timesliced": ("TimeSlicing", "Default"),
+        "gpu.shared": ("TimeSlicing", "Default"),
+        "shared-mps": ("MPS", "Default"),
+    }
+
+
+def test_extended_resources_are_opt_in() -> None:
+    named = {name: one["spec"].get("extendedResourceName") for name, one in OPT_IN.items()}
+
+    assert named["gpu"] == "nvidia.com/gpu"
+    assert named["gpu.shared"] == "nvidia.com/gpu.shared"
+    assert len(set(named.values())) == len(named)
+    assert not set(named) & set(DEFAULT)
