@@ -17,18 +17,30 @@ from kubeletplugin.device_nodes import DeviceNode
 from kubeletplugin.driver_files import DriverFiles
 
 _READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+_WRITABLE = ["rw", "nosuid", "nodev", "rbind", "rprivate"]
 _SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
 
 
 @dataclass(frozen=True, slots=True)
+class CdiMount:
+    """A folder that a device brings into the container, to be written to: both paths are absolute."""
+
+    host_path: str
+    container_path: str
+
+
+@dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """One device of the spec: its CDI name and the nodes that it brings.
+    """One device of the spec: its CDI name, the nodes, variables and folders that it brings.
 
     Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
+    ``variables`` are lines ``NAME=value``.
     """
 
     name: str
     nodes: tuple[DeviceNode, ...]
+    variables: tuple[str, ...] = ()
+    mounts: tuple[CdiMount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +90,22 @@ def build_spec(
     spec: dict[str, Any] = {
         "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
         "devices": [
-            {
-                "name": device.name,
-                "containerEdits": {"deviceNodes": [_node(node, host) for node in device.nodes]},
-            }
-            for device in devices
+            {"name": device.name, "containerEdits": _device_edits(device, host)} for device in devices
         ],
         "containerEdits": edits,
     }
     text = _json({"cdiVersion": lowest_version(spec), **spec})
     # containerEdits stands last, so that the files' part goes in before the two closing braces.
     return f"{text[:-2]}{files.members}}}}}\n".encode()
+
+
+def _device_edits(device: CdiDevice, host: HostPaths) -> dict[str, Any]:
+    edits: dict[str, Any] = {"deviceNodes": [_node(node, host) for node in device.nodes]}
+    if device.variables:
+        edits["env"] = list(device.variables)
+    if device.mounts:
+        edits["mounts"] = [_mount(one.host_path, one.container_path, _WRITABLE) for one in device.mounts]
+    return edits
 
 
 def _json(value: Any) -> str:

@@ -52,12 +52,19 @@ class ClaimPartitions:
     def make(self, entry: Entry) -> Entry:
         """Make those partitions of a claim that are made on request; the entry with their ids and UUIDs.
 
+        One that another claim has made, and shares, is there already. The caller has written the entry down.
         Raises DriverError; the journal then says how far it came, and ``take_back`` undoes it.
         """
         for index, device in enumerate(entry.devices):
             if device.partition is None or not _is_ours(device):
                 continue
+            twin = next((one for one in entry.devices[:index] if one.device == device.device), None)
+            if twin is not None:
+                entry = _with_record(entry, index, twin.partition)
+                continue
             pci = PciAddress.parse(device.pci)
+            if self._is_made_by_another(entry.uid, device, device.partition):
+                continue
             journaled = _Journaled(self._journal, entry, index, self._step)
             ours = self._instances_of_others(device.pci, entry.uid)
             record = self._partitions.make(pci, device.partition, ours, journaled.note)
@@ -78,6 +85,9 @@ class ClaimPartitions:
         for index in reversed(range(len(entry.devices))):
             device = entry.devices[index]
             if not _is_ours(device):
+                continue
+            if self._has_another(entry.uid, device):
+                entry = _with_record(entry, index, _unmade(device.partition))
                 continue
             try:
                 entry = self._take_back_one(entry, index)
@@ -109,7 +119,44 @@ class ClaimPartitions:
             return None
         if device.allocated.admin_access and not name.static:
             return self._made_for_another(device)
-        return known.get(device.allocated.device) or self._partitions.locate(name)
+        wanted = device.allocated.device
+        return known.get(wanted) or self._made_already(device) or self._partitions.locate(name)
+
+    def _made_already(self, device: PlannedDevice) -> PartitionRecord | None:
+        """The partition as another claim, which shares it, has made it or has begun to."""
+        if device.name.shared is None or device.name.static:
+            return None
+        for entry in self._sharers(str(device.pci)):
+            for held in entry.devices:
+                ours = held.device == device.allocated.device and not held.admin_access
+                if ours and held.partition is not None and held.partition.attempted:
+                    return held.partition
+        return None
+
+    def _is_made_by_another(self, uid: str, device: HeldDevice, record: PartitionRecord) -> bool:
+        return self._has_another(uid, device) and self._partitions.exists(
+            PciAddress.parse(device.pci), record
+        )
+
+    def _has_another(self, uid: str, device: HeldDevice) -> bool:
+        """Whether another claim shares the partition, and so keeps it."""
+        name = parse_device_name(device.device)
+        if name is None or name.shared is None:
+            return False
+        return any(
+            held.device == device.device and not held.admin_access
+            for entry in self._sharers(device.pci)
+            if entry.uid != uid
+            for held in entry.devices
+        )
+
+    def _sharers(self, pci: str) -> tuple[Entry, ...]:
+        """The claims with something on the GPU in this boot that have not ended."""
+        return tuple(
+            entry
+            for entry in self._journal.holders(pci)
+            if entry.boot_id == self._boot_id and entry.state in ("preparing", "prepared")
+        )
 
     def _made_for_another(self, device: PlannedDevice) -> PartitionRecord:
         """The partition that the claim looks on at: it exists as long as another claim holds it."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from driver.mig import Placement
+from driver.sharing import Strategy
 
 SCHEMA = 1
 
@@ -28,6 +29,7 @@ class PartitionRecord:
     when nothing lay at its place: from then on a GPU instance of this profile at exactly this place is the
     claim's, its id known or not. Until then whatever lies there is somebody else's. The ids and the UUID
     (``MIG-…``) follow as each step is done, and mean something only within the boot of the entry.
+    ``memory_bytes`` is what the profile has, 0 in entries that were written before it was recorded.
     """
 
     profile: str
@@ -38,11 +40,33 @@ class PartitionRecord:
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     uuid: str = ""
+    memory_bytes: int = 0
 
     @property
     def placement(self) -> Placement:
         """Where it lies."""
         return Placement(self.start, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRecord:
+    """How a device is shared, and what this claim may use of it.
+
+    ``group`` names what is shared as one: the unshared name of the device, or of the first of several GPUs
+    that one claim shares among its own pods by MPS. ``shares`` and ``memory_bytes`` are what the claim was
+    given, 0 where that does not measure the device, or where the claim has the device for itself.
+    ``interval`` is the time-slice that was asked for, empty where nothing was. Limits of MPS are for each
+    process: ``active_thread_percentage``, and ``pinned_memory_mib``, 0 for none.
+    """
+
+    group: str
+    strategy: Strategy
+    shares: int = 0
+    memory_bytes: int = 0
+    interval: str = ""
+    active_thread_percentage: int = 100
+    pinned_memory_mib: int = 0
+    multi_user: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +76,7 @@ class HeldDevice:
     ``pci`` is the address as sysfs writes it. ``uuid`` is empty where it is not known, which is so
     only for an entry that was rebuilt from a CDI spec. It is the GPU's, also of a partition, which
     ``partition`` describes; that is None for a whole GPU and for the partitions of a rebuilt entry.
+    ``share`` is None for a device that is not shared, for admin access, and in rebuilt entries.
     """
 
     request: str
@@ -63,6 +88,12 @@ class HeldDevice:
     share_id: str | None = None
     admin_access: bool = False
     partition: PartitionRecord | None = None
+    share: ShareRecord | None = None
+
+    @property
+    def cuda_uuid(self) -> str:
+        """What CUDA knows the device by: the partition's UUID, or the GPU's."""
+        return self.uuid if self.partition is None else self.partition.uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +122,11 @@ class Entry:
         """Whether the claim holds its devices."""
         return self.state != "released"
 
+    @property
+    def shares(self) -> bool:
+        """Whether any of its devices is shared."""
+        return any(device.share is not None for device in self.devices)
+
 
 def encode(entry: Entry) -> bytes:
     """The file of an entry."""
@@ -117,23 +153,35 @@ def decode(data: bytes) -> Entry:
     return entry
 
 
-_FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in (Entry, HeldDevice, PartitionRecord)}
+_Record = Entry | HeldDevice | PartitionRecord | ShareRecord
+
+_FIELDS = {
+    kind: tuple(field.name for field in fields(kind))
+    for kind in (Entry, HeldDevice, PartitionRecord, ShareRecord)
+}
 
 
-def _plain(value: Entry | HeldDevice | PartitionRecord) -> dict[str, Any]:
+def _plain(value: _Record) -> dict[str, Any]:
     return {name: getattr(value, name) for name in _FIELDS[type(value)]}
 
 
 def _device(device: HeldDevice) -> dict[str, Any]:
-    partition = device.partition
-    return {**_plain(device), "partition": None if partition is None else _plain(partition)}
+    partition, share = device.partition, device.share
+    return {
+        **_plain(device),
+        "partition": None if partition is None else _plain(partition),
+        "share": None if share is None else _plain(share),
+    }
 
 
 def _read_device(body: Mapping[str, Any]) -> HeldDevice:
-    partition = body.get("partition")
-    record = None if partition is None else PartitionRecord(**_known(PartitionRecord, partition))
-    return HeldDevice(**{**_known(HeldDevice, body), "partition": record})
+    partition, share = body.get("partition"), body.get("share")
+    records = {
+        "partition": None if partition is None else PartitionRecord(**_known(PartitionRecord, partition)),
+        "share": None if share is None else ShareRecord(**_known(ShareRecord, share)),
+    }
+    return HeldDevice(**{**_known(HeldDevice, body), **records})
 
 
-def _known(kind: type[Entry | HeldDevice | PartitionRecord], body: Mapping[str, Any]) -> dict[str, Any]:
+def _known(kind: type[_Record], body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: body[name] for name in _FIELDS[kind] if name in body}

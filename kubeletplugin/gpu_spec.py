@@ -8,13 +8,14 @@ from pathlib import Path
 from driver.errors import ClaimBlocked, HardwareChanged
 from driver.inventory import Discovery, GpuIdentity
 from driver.model import PciAddress
-from driver.names import parse_gpu_device_name
+from driver.names import parse_gpu_device_name, unshared_name
 from driver.pci import drm_nodes
 from kubeletplugin.capabilities import Capabilities
 from kubeletplugin.cdi import CdiDevice, FileEdits, HostPaths, build_spec, file_edits
 from kubeletplugin.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.driver_files import DriverFiles, DriverRoot
 from kubeletplugin.entry import HeldDevice
+from kubeletplugin.mps_edits import MpsFolders, mps_edits
 
 
 class GpuSpecs:
@@ -24,12 +25,18 @@ class GpuSpecs:
     """
 
     def __init__(
-        self, discovery: Discovery, sysfs_root: Path, driver_root: DriverRoot, host: HostPaths
+        self,
+        discovery: Discovery,
+        sysfs_root: Path,
+        driver_root: DriverRoot,
+        host: HostPaths,
+        mps: MpsFolders,
     ) -> None:
         self._discovery = discovery
         self._sysfs_root = sysfs_root
         self._driver_root = driver_root
         self._host = host
+        self._mps = mps
         self._made: tuple[DriverFiles, FileEdits] | None = None
 
     def identities(self, gpus: Sequence[PciAddress]) -> dict[str, GpuIdentity]:
@@ -49,13 +56,14 @@ class GpuSpecs:
             if held.uuid != identity.uuid:
                 raise changed_board(held.device, held.uuid, identity.uuid)
             gpu = nodes.require_gpu(identity.minor)
-            if parse_gpu_device_name(held.device) is None:
+            if parse_gpu_device_name(unshared_name(held.device)) is None:
                 own = self._instance_nodes(nodes, identity.minor, held)
             else:
                 names = drm_nodes(self._sysfs_root, PciAddress.parse(held.pci))
                 found = (nodes.find(f"/dev/dri/{name}") for name in names)
                 own = tuple(node for node in found if node is not None)
-            cdi_devices.append(CdiDevice(held.cdi_device, (gpu, *own)))
+            edits = mps_edits(held, devices, self._mps)
+            cdi_devices.append(CdiDevice(held.cdi_device, (gpu, *own), *edits))
         return build_spec(cdi_devices, nodes.control(), self._file_edits(), self._host)
 
     def _instance_nodes(

@@ -26,6 +26,16 @@ def _range(kind: int, offset: int) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0)
 
 
+def claim_key(uid: str) -> str:
+    """The key of a claim."""
+    return f"claim {uid}"
+
+
+def gpu_key(pci: str) -> str:
+    """The key of a physical GPU; ``pci`` as sysfs writes it."""
+    return f"GPU {pci}"
+
+
 class KeyedLocks:
     """Mutual exclusion per key; a call takes all its keys at once, in the order given.
 

@@ -15,8 +15,10 @@ from driver.mig import GpuInstance, Placement
 from driver.model import Gpu, Inventory, PciAddress
 from driver.names import parse_device_name
 from driver.node_state import BlockedPlacement, NodeState
+from kubeletplugin.daemons_down import daemons_down
 from kubeletplugin.entry import Entry, HeldDevice
 from kubeletplugin.journal import Journal
+from kubeletplugin.mps_client import MpsState
 
 _AGAIN_SECONDS = 5.0
 
@@ -35,6 +37,8 @@ class NodeWatch:
         self._stopped = False
         self._foreign: tuple[BlockedPlacement, ...] = ()
         self._left_behind: set[str] = set()
+        self._daemons: tuple[MpsState, ...] | None = None
+        self._daemons_told = False
 
     def claims_changed(self) -> None:
         """Tell it that a claim has taken or given back devices; costs the caller next to nothing."""
@@ -46,6 +50,13 @@ class NodeWatch:
         """Tell it that a claim has ended and that not all of its partitions could be destroyed."""
         with self._changed:
             self._left_behind.add(uid)
+            self._due = True
+            self._changed.notify_all()
+
+    def daemons(self, states: tuple[MpsState, ...] | None) -> None:
+        """Tell it how the MPS control daemons are; None while the supervisor is silent."""
+        with self._changed:
+            self._daemons, self._daemons_told = states, True
             self._due = True
             self._changed.notify_all()
 
@@ -83,6 +94,7 @@ class NodeWatch:
             entries = self._journal.entries()
             left = [e for e in entries if e.uid in self._left_behind and e.state == "releasing"]
             self._left_behind = {entry.uid for entry in left}
+            down = daemons_down(entries, self._daemons, self._boot_id) if self._daemons_told else ()
         held = {
             device.device
             for entry in entries
@@ -90,7 +102,7 @@ class NodeWatch:
             for device in entry.devices
             if not device.admin_access
         }
-        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, self._boot_id)))
+        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, self._boot_id), *down))
 
     def stop(self) -> None:
         """Make ``run`` return."""

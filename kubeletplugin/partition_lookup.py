@@ -25,7 +25,9 @@ def locate_made(device: NvmlDevice, watch: Watch, name: DeviceName) -> Partition
         places = watch("gpu_instance_placements", lambda: device.gpu_instance_placements(profile.id))  # noqa: B023
         for place in places:
             if place.start == name.start:
-                return PartitionRecord(profile.name, profile.id, place.start, place.size)
+                return PartitionRecord(
+                    profile.name, profile.id, place.start, place.size, memory_bytes=profile.memory_bytes
+                )
         starts = ", ".join(str(place.start) for place in places)
         raise ClaimRefused(
             f"on GPU {name.pci} a partition {profile.name} cannot begin at memory slice {name.start}, "
@@ -58,6 +60,7 @@ def locate_static(device: NvmlDevice, watch: Watch, name: DeviceName) -> Partiti
                 gpu_instance_id=owner.id,
                 compute_instance_id=seen.compute_instance_id,
                 uuid=seen.uuid,
+                memory_bytes=profile.memory_bytes,
             )
     raise ClaimRefused(
         f"the partition {name.profile} at memory slice {name.start} of GPU {name.pci} is not there any more",

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from driver.claims import AllocatedDevice, Claim, ClaimConfig
 from driver.errors import ClaimRefused, DeviceHeld
 from driver.model import PciAddress
-from driver.names import DeviceName, cdi_device_name, parse_device_name
+from driver.names import DeviceName, cdi_device_name, parse_device_name, unshared_name
 from driver.opaque import GpuConfig, MigDeviceConfig, decode_gpu_config, decode_mig_config
 from kubeletplugin.claim_call import PreparedDevice
-from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
+from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord, ShareRecord
+from kubeletplugin.share_plan import Wish, refuse_two_daemons, wish_of
 
 _KINDS = ("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig")
 
@@ -23,6 +24,7 @@ class PlannedDevice:
     allocated: AllocatedDevice
     name: DeviceName
     cdi_device: str
+    wish: Wish | None = None
 
     @property
     def pci(self) -> PciAddress:
@@ -39,7 +41,9 @@ class PlannedDevice:
         """Whether it is a partition that is made for this claim."""
         return self.name.profile is not None and not self.name.static and not self.allocated.admin_access
 
-    def held(self, uuid: str, partition: PartitionRecord | None = None) -> HeldDevice:
+    def held(
+        self, uuid: str, partition: PartitionRecord | None = None, share: ShareRecord | None = None
+    ) -> HeldDevice:
         """The journal's record of the device, once the UUID of its GPU is known."""
         allocated = self.allocated
         return HeldDevice(
@@ -52,6 +56,7 @@ class PlannedDevice:
             allocated.share_id,
             allocated.admin_access,
             partition,
+            share,
         )
 
 
@@ -61,7 +66,9 @@ def plan(claim: Claim, pool: str) -> tuple[PlannedDevice, ...]:
     Raises ClaimRefused for a device or a pool that this node does not have, a configuration that is
     malformed, or one that asks for what the device cannot do.
     """
-    return tuple(_planned(claim, device, pool) for device in claim.devices)
+    planned = tuple(_planned(claim, device, pool) for device in claim.devices)
+    refuse_two_daemons([(one.allocated.request, one.allocated.device, one.wish) for one in planned])
+    return planned
 
 
 def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
@@ -83,15 +90,8 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
         for config in claim.configs_of(device)
         if (decoded := _decoded(claim, device, config, whole=whole)) is not None
     ]
-    strategy = configs[-1].strategy if configs else None
-    # Time-slicing is what the instances of a partition do by themselves: NVIDIA's driver lets it pass, too.
-    if strategy is not None and not device.admin_access and (whole or strategy == "MPS"):
-        raise ClaimRefused(
-            f"request {device.request} asks for sharing by {strategy}, and {device.device} is a "
-            f"{'whole GPU' if whole else 'partition'} that is handed to one claim at a time",
-            "remove `sharing` from the opaque configuration",
-        )
-    return PlannedDevice(device, name, cdi_device_name(claim.uid, device.device, device.share_id))
+    wish = wish_of(device, name, configs[-1] if configs else None)
+    return PlannedDevice(device, name, cdi_device_name(claim.uid, device.device, device.share_id), wish)
 
 
 def _decoded(
@@ -133,7 +133,7 @@ def refuse_if_held(
 
     ``partition`` is where the device lies, None for a whole GPU. A force-deleted pod or two schedulers can
     hand one device out twice; a partition and its GPU, or two partitions that overlap, exclude each other.
-    Claims with admin access stand beside any other.
+    Claims with admin access stand beside any other, and shares of one device beside each other.
     """
     if device.allocated.admin_access:
         return
@@ -152,11 +152,13 @@ def _collide(device: PlannedDevice, partition: PartitionRecord | None, held: Hel
     """Whether the two cannot be there at once."""
     other = parse_device_name(held.device)
     if held.device == device.allocated.device:
-        return True
+        return device.name.shared is None
     if other is None or other.pci != device.pci:
         return False
     if device.name.profile is None or other.profile is None:
         return True
+    if unshared_name(held.device) == unshared_name(device.allocated.device):
+        return True  # one partition, under two names
     if partition is None or held.partition is None or (device.name.static and other.static):
         return False  # parts of one static instance share its place; what else is there, the hardware tells
     return partition.placement.overlaps(held.partition.placement)

@@ -29,18 +29,20 @@ from driver.nvml.api import GpuLost, NotFound
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.claim_partitions import ClaimPartitions, without_records
+from kubeletplugin.claim_shares import ClaimShares
 from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
 from kubeletplugin.gpu_instances import InstanceInUse
 from kubeletplugin.gpu_spec import GpuSpecs, changed_board
 from kubeletplugin.journal import Journal
-from kubeletplugin.locks import KeyedLocks
+from kubeletplugin.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.plan import PlannedDevice, answer, gpus_held, gpus_of, plan, refuse_if_held
+from kubeletplugin.sharing import NotReady
 
 T = TypeVar("T")
 
 _log = get_logger("preparer")
 
-_WAITED_FOR = (ApiError, DeviceHeld, InstanceInUse, NodeIncomplete, NvmlError)
+_WAITED_FOR = (ApiError, DeviceHeld, InstanceInUse, NodeIncomplete, NotReady, NvmlError)
 _NOT_SOON = (GpuLost, NotFound)
 _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0
@@ -71,13 +73,15 @@ class Ports:
 
     ``get_claim(namespace, name)`` is the API object, raising ApiError or ClaimRefused when there is
     none. ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None when unknown.
-    ``complain(claim, error)`` tells the user once that a call waits. ``step(name)`` follows the steps.
+    ``complain(claim, error)`` tells the user once that a call waits. ``note(claim, text)`` tells what the
+    hardware does not do for a claim that is prepared all the same. ``step(name)`` follows the steps.
     ``left_behind(uid)`` hears of a claim whose partitions could not all be destroyed.
     """
 
     get_claim: Callable[[str, str], dict[str, Any]]
     published_uuid: Callable[[str], str | None]
     complain: Callable[[ClaimRef, DriverError], None]
+    note: Callable[[ClaimRef, str], None]
     step: Callable[[str], None]
     left_behind: Callable[[str], None]
 
@@ -92,6 +96,7 @@ class Preparer:
         locks: KeyedLocks,
         specs: GpuSpecs,
         partitions: ClaimPartitions,
+        shares: ClaimShares,
         store: CdiStore,
         ports: Ports,
         patience_seconds: float = 40.0,
@@ -101,6 +106,7 @@ class Preparer:
         self._locks = locks
         self._specs = specs
         self._partitions = partitions
+        self._shares = shares
         self._store = store
         self._ports = ports
         self._patience_seconds = patience_seconds
@@ -162,14 +168,14 @@ class Preparer:
 
         Raises DriverError; the journal then says what the claim still has.
         """
-        with self._locks.holding([_claim_key(uid)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(uid)], _LOCK_SECONDS):
             entry = self._journal.get(uid)
             if not still(entry):
                 return False
             if entry is not None and not entry.holds:
                 return True
             gpus = sorted({device.pci for device in entry.devices}) if entry else []
-            with self._locks.holding([_gpu_key(pci) for pci in gpus], _LOCK_SECONDS):
+            with self._locks.holding([gpu_key(pci) for pci in gpus], _LOCK_SECONDS):
                 self._store.remove(uid)
                 self._ports.step("spec removed")
                 if entry is not None:
@@ -179,6 +185,7 @@ class Preparer:
             return True
 
     def _take_back(self, entry: Entry) -> None:
+        self._shares.leave(entry)
         try:
             self._partitions.take_back(entry)
         except DriverError:
@@ -187,7 +194,7 @@ class Preparer:
 
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""
-        with self._locks.holding([_claim_key(tomb.uid)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(tomb.uid)], _LOCK_SECONDS):
             if self._journal.get(tomb.uid) == tomb:
                 self._journal.forget(tomb.uid)
 
@@ -210,20 +217,22 @@ class Preparer:
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
         known = self._journal.get(ref.uid)
         if known is not None and self._is_finished(known):
-            with self._locks.holding([_claim_key(ref.uid)], _LOCK_SECONDS):
+            gpus = sorted({device.pci for device in known.devices}) if known.shares else []
+            with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
                 entry = self._journal.get(ref.uid)
-                if entry is not None and self._is_finished(entry) and self._partitions.intact(entry):
+                if entry is not None and self._is_intact(entry):
                     return self._answer(self._verify(entry).devices)
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool)
         held = {device.pci for device in known.devices} if known is not None else set()
         gpus = sorted(held.union(str(pci) for pci in gpus_of(planned)))
-        with self._locks.holding([_claim_key(ref.uid), *map(_gpu_key, gpus)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
             entry = self._journal.get(ref.uid)
-            if entry is not None and self._is_finished(entry) and self._partitions.intact(entry):
+            if entry is not None and self._is_intact(entry):
                 return self._answer(self._verify(entry).devices)
             self._refuse_late(entry, call)
             entry = self._without_former_devices(entry, planned)
+            self._shares.clear(gpus, ref.uid)
             places = self._partitions.located(planned, entry)
             for device, place in zip(planned, places, strict=True):
                 refuse_if_held(device, place, ref.uid, self._journal.holders(str(device.pci)))
@@ -247,10 +256,7 @@ class Preparer:
         before: Entry | None,
     ) -> tuple[HeldDevice, ...]:
         identities = self._specs.identities(gpus_of(planned))
-        held = tuple(
-            device.held(identities[str(device.pci)].uuid, place)
-            for device, place in zip(planned, places, strict=True)
-        )
+        held = self._shares.held(ref.uid, planned, places, identities)
         for device in held:
             published = self._ports.published_uuid(device.device)
             if published is not None and published != device.uuid:
@@ -263,21 +269,30 @@ class Preparer:
         entry = Entry(
             ref.uid, ref.namespace, ref.name, "preparing", self._identity.boot_id, boottime_ns(), held
         )
-        made_on_request = any(wanted.made_on_request for wanted in planned)
         try:
-            if made_on_request:
-                # The making of the first partition writes the entry down.
+            if any(wanted.made_on_request for wanted in planned):
+                if entry.shares:
+                    self._begin(entry)  # else the making of the first partition writes it down
                 entry = self._partitions.make(entry)
+                self._share(ref, entry)
                 spec = self._specs.spec(entry.devices, identities)
             else:
                 # All that can be refused is refused before the claim holds its devices.
                 spec = self._specs.spec(held, identities)
-                self._journal.put(entry)
-                self._ports.step("begun")
+                self._begin(entry)
+                self._share(ref, entry)
             return self._commit(entry, spec).devices
         except DriverError:
             self._undo(ref.uid, before)
             raise
+
+    def _begin(self, entry: Entry) -> None:
+        self._journal.put(entry)
+        self._ports.step("begun")
+
+    def _share(self, ref: ClaimRef, entry: Entry) -> None:
+        for note in self._shares.join(entry):
+            self._ports.note(ref, note)
 
     def _commit(self, entry: Entry, spec: bytes) -> Entry:
         self._store.write(entry.uid, spec)
@@ -314,6 +329,7 @@ class Preparer:
 
     def _verify(self, entry: Entry) -> Entry:
         """Check a finished claim against the hardware; write its spec again if it was lost or is stale."""
+        self._shares.join(entry)
         spec = self._specs.spec(entry.devices, self._specs.identities(gpus_held(entry.devices)))
         digest = hashlib.sha256(spec).hexdigest()
         if digest == entry.spec_sha256 and self._store.read(entry.uid) == spec:
@@ -323,6 +339,9 @@ class Preparer:
     def _is_finished(self, entry: Entry) -> bool:
         """Whether the claim was prepared in this boot; before, nothing is left of it but the record."""
         return entry.state == "prepared" and entry.boot_id == self._identity.boot_id and not entry.rebuilt
+
+    def _is_intact(self, entry: Entry) -> bool:
+        return self._is_finished(entry) and self._partitions.intact(entry)
 
     def _refuse_late(self, entry: Entry | None, call: Call) -> None:
         """Stop a call that began before the claim was unprepared: its pod is gone."""
@@ -339,11 +358,3 @@ class Preparer:
 
     def _answer(self, held: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
         return answer(held, {device.cdi_device: cdi_qualified_name(device.cdi_device) for device in held})
-
-
-def _claim_key(uid: str) -> str:
-    return f"claim {uid}"
-
-
-def _gpu_key(pci: str) -> str:
-    return f"GPU {pci}"

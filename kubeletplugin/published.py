@@ -1,4 +1,4 @@
-"""Remembers which GPU this node's ResourceSlices say that each device is."""
+"""Remembers which GPU this node's ResourceSlices say that each device is, and how much memory it has."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
 from driver.log import get_logger
+from driver.quantity import parse_quantity
+from driver.sharing import MEMORY
 
 _log = get_logger(__name__)
 
 
 class PublishedDevices:
-    """The UUID of each published device, from the node's own slices.
+    """The UUID and the memory of each published device, from the node's own slices.
 
-    A device that is not published any more keeps its last UUID: the kubelet wipes the slices whenever
+    A device that is not published any more keeps what was last said: the kubelet wipes the slices whenever
     it starts, and a claim that was allocated before may be prepared meanwhile.
     """
 
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
+        self._memory: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def uuid_of(self, device: str) -> str | None:
@@ -31,17 +34,29 @@ class PublishedDevices:
         with self._lock:
             return self._uuids.get(device)
 
+    def memory_of(self, device: str) -> int | None:
+        """The memory of the device in bytes as last published; None: never seen."""
+        with self._lock:
+            return self._memory.get(device)
+
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
         """Learn from one event about a ResourceSlice; what has another form than ours is passed over."""
         if kind == "DELETED":
             return
+        devices = stored.get("spec", {}).get("devices") or ()
         found = {
             str(device["name"]): str(uuid)
-            for device in stored.get("spec", {}).get("devices") or ()
+            for device in devices
             if (uuid := _board(device.get("attributes") or {}))
+        }
+        memory = {
+            str(device["name"]): amount
+            for device in devices
+            if (amount := _memory(device.get("capacity") or {})) is not None
         }
         with self._lock:
             self._uuids.update(found)
+            self._memory.update(memory)
 
 
 def _board(attributes: Mapping[str, Any]) -> Any:
@@ -50,6 +65,13 @@ def _board(attributes: Mapping[str, Any]) -> Any:
         if name in attributes:
             return attributes[name].get("string")
     return None
+
+
+def _memory(capacity: Any) -> int | None:
+    try:
+        return int(parse_quantity(str(capacity[MEMORY]["value"])))
+    except (KeyError, ValueError):
+        return None
 
 
 def follow_slices(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from driver.errors import StorageError
@@ -10,6 +11,11 @@ from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.entry import Entry, HeldDevice
 from kubeletplugin.journal import Journal
 from kubeletplugin.preparer import Identity, boottime_ns
+
+_DEVICE = re.compile(
+    r"(?P<device>.+?)(?:-(?P<share_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?", re.ASCII
+)
+"""What follows the claim's UID in a CDI device name: the device, and of a share its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,10 @@ def recover(journal: Journal, store: CdiStore, identity: Identity) -> Recovered:
 def _devices(uid: str, cdi_names: tuple[str, ...], pool: str) -> tuple[HeldDevice, ...]:
     found = []
     for cdi_name in cdi_names:
-        device = cdi_name.removeprefix(f"{uid}-")
-        name = parse_device_name(device)
-        if name is not None:
-            found.append(HeldDevice("", pool, device, str(name.pci), "", cdi_name))
+        match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
+        name = parse_device_name(match["device"]) if match else None
+        if match is not None and name is not None:
+            found.append(
+                HeldDevice("", pool, match["device"], str(name.pci), "", cdi_name, match["share_id"])
+            )
     return tuple(found)

@@ -16,6 +16,8 @@ from driver.names import (
     service_socket_name,
 )
 
+MPS_SOCKET = "supervisor.sock"
+
 _SHOWN_CHARACTERS = 64
 
 
@@ -32,6 +34,8 @@ class Settings:
     registry_dir: Path
     cdi_dir: Path
     sysfs_root: Path
+    mps_dir: Path
+    mps_shm_dir: Path
     metrics_addr: str
     pod_uid: str
 
@@ -51,6 +55,7 @@ class Settings:
             )
         checked_socket_path(settings.service_socket)
         checked_socket_path(settings.registration_socket)
+        checked_socket_path(settings.mps_socket)
         return settings
 
     @property
@@ -72,3 +77,8 @@ class Settings:
     def pod_resources_socket(self) -> Path:
         """The kubelet's own socket that tells which devices containers have."""
         return self.plugins_dir.absolute().parent / "pod-resources" / "kubelet.sock"
+
+    @property
+    def mps_socket(self) -> Path:
+        """Where the MPS supervisor of the node is reached."""
+        return self.mps_dir.absolute() / MPS_SOCKET

@@ -22,6 +22,7 @@ from kubeletplugin.cdi import HostPaths
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.claim_partitions import ClaimPartitions
+from kubeletplugin.claim_shares import ClaimShares
 from kubeletplugin.claim_status import ClaimStatuses
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.face import READY_PART
@@ -30,6 +31,8 @@ from kubeletplugin.gpu_spec import GpuSpecs
 from kubeletplugin.health_check import CHECK_SECONDS, HealthCheck
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.mps_client import MpsClient
+from kubeletplugin.mps_edits import MpsFolders
 from kubeletplugin.node_state import NodeStateBoard
 from kubeletplugin.node_watch import NodeWatch
 from kubeletplugin.partition_uses import partition_uses
@@ -40,6 +43,10 @@ from kubeletplugin.published import PublishedDevices, follow_slices
 from kubeletplugin.reconciler import Reconciler
 from kubeletplugin.recovery import recover
 from kubeletplugin.settings import Settings
+from kubeletplugin.sharing import Sharing
+from kubeletplugin.sharing_keeper import SharingKeeper
+from kubeletplugin.sharing_records import SharingRecords
+from kubeletplugin.time_slices import TimeSlices
 
 RECONCILE_SECONDS = 300.0
 _CLAIM_SECONDS = 5.0
@@ -60,7 +67,7 @@ class EventfulClaims:
         try:
             return self._preparer.prepare(claim, call)
         except DriverError as error:
-            warn(self._events, "PrepareFailed", claim, error)
+            warn(self._events, "PrepareFailed", claim, str(error))
             raise
 
     def unprepare(self, claim: ClaimRef, call: Call) -> None:
@@ -68,19 +75,24 @@ class EventfulClaims:
         try:
             self._preparer.unprepare(claim, call)
         except DriverError as error:
-            warn(self._events, "UnprepareFailed", claim, error)
+            warn(self._events, "UnprepareFailed", claim, str(error))
             raise
 
 
-def warn(events: EventRecorder, reason: str, claim: ClaimRef, error: DriverError) -> None:
+def warn(events: EventRecorder, reason: str, claim: ClaimRef, text: str) -> None:
     """Post a warning about the claim."""
     about = Reference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
-    events.post(about, "Warning", reason, str(error))
+    events.post(about, "Warning", reason, text)
 
 
 def _tell_waiting(events: EventRecorder, claim: ClaimRef, error: DriverError) -> None:
     _log.warning("prepare waits", error=str(error))
-    warn(events, "PrepareWaits", claim, error)
+    warn(events, "PrepareWaits", claim, str(error))
+
+
+def _tell_missing(events: EventRecorder, claim: ClaimRef, text: str) -> None:
+    _log.warning("prepared without what the GPU cannot do", claim=str(claim), missing=text)
+    warn(events, "SharingIncomplete", claim, text)
 
 
 def claim_reader(client: KubeClient) -> Any:
@@ -126,6 +138,8 @@ def serve(settings: Settings, front: Front) -> None:
     service.spawn("claim status", parts.statuses.run, stop=parts.statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
     service.repeat("reconciler", RECONCILE_SECONDS, parts.reconciler.run_once)
+    service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
+    service.repeat("sharing", CHECK_SECONDS, parts.keeper.run_once)
     service.repeat("releases", CHECK_SECONDS, parts.reconciler.finish_releases)
     check = HealthCheck(node.discovery, front.board, node.identity.pool, parts.journal, parts.watch)
     service.repeat("health", CHECK_SECONDS, check.run_once)
@@ -159,6 +173,7 @@ class _Parts:
     reconciler: Reconciler
     watch: NodeWatch
     statuses: ClaimStatuses
+    keeper: SharingKeeper
 
 
 def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> _Parts:
@@ -180,24 +195,44 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
         watch.claims_changed()
         if name == "committed":
             statuses.claims_changed()
+        elif name == "daemon":
+            keeper.mps_is_used()
 
     get_claim = claim_reader(node.client)
+    driver_root = DriverRoot(settings.driver_root)
+    locks = KeyedLocks(settings.data_dir / "locks")
+    mps = MpsClient(settings.mps_socket)
+    sharing = Sharing(
+        node.discovery,
+        TimeSlices(driver_root),
+        mps,
+        SharingRecords(settings.data_dir / "sharing", boot_id),
+        boot_id,
+        step,
+    )
+    shares = ClaimShares(sharing, node.discovery, journal, boot_id, published.memory_of)
+    keeper = SharingKeeper(sharing, shares, journal, locks, mps, watch.daemons)
+    if settings.mps_socket.exists():
+        keeper.mps_is_used()  # it may have daemons that nobody needs
     preparer = Preparer(
         node.identity,
         journal,
-        KeyedLocks(settings.data_dir / "locks"),
+        locks,
         GpuSpecs(
             node.discovery,
             settings.sysfs_root,
-            DriverRoot(settings.driver_root),
+            driver_root,
             HostPaths(settings.driver_root, settings.host_driver_root),
+            MpsFolders(settings.mps_dir.absolute(), settings.mps_shm_dir.absolute()),
         ),
         ClaimPartitions(Partitions(node.discovery), journal, boot_id, step),
+        shares,
         store,
         Ports(
             get_claim,
             published.uuid_of,
             lambda claim, error: _tell_waiting(events, claim, error),
+            lambda claim, text: _tell_missing(events, claim, text),
             step,
             watch.left_behind,
         ),
@@ -212,7 +247,7 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
     _recover(journal, store, node.identity)
     metrics.prepared_claims.set(journal.held_count())
     metrics.show_partitions(lambda: partition_uses(journal.entries(), boot_id))
-    return _Parts(journal, preparer, reconciler, watch, statuses)
+    return _Parts(journal, preparer, reconciler, watch, statuses, keeper)
 
 
 def _recover(journal: Journal, store: CdiStore, identity: Identity) -> None:

@@ -23,17 +23,25 @@ from kubeletplugin.cdi import HostPaths
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.claim_partitions import ClaimPartitions
+from kubeletplugin.claim_shares import ClaimShares
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.gpu_spec import GpuSpecs
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.mps_client import MpsState
+from kubeletplugin.mps_edits import MpsFolders
 from kubeletplugin.partitions import Partitions
 from kubeletplugin.preparer import Identity, Ports, Preparer, boottime_ns
 from kubeletplugin.reconciler import Reconciler
 from kubeletplugin.recovery import Recovered, recover
+from kubeletplugin.sharing import Sharing
+from kubeletplugin.sharing_keeper import SharingKeeper
+from kubeletplugin.sharing_records import SharingRecords
+from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 NODE = "node-a"
 POOL = pool_name(NODE)
+MPS_FOLDER, SHM_FOLDER = Path("/run/gpu.nvidia.com/mps"), Path("/dev/shm")
 STEPS_OF_PREPARE = ("begun", "spec written", "committed")
 STEPS_OF_UNPREPARE = ("spec removed", "released")
 STEPS_OF_MAKING = ("mode", "gpu instance", "compute instance", "made", "spec written", "committed")
@@ -65,7 +73,12 @@ class FakeNode:
         self.published: dict[str, str] = {}
         self.in_use: set[str] = set()
         self.complaints: list[str] = []
+        self.notes: list[str] = []
         self.left_behind: list[str] = []
+        self.published_memory: dict[str, int] = {}
+        self.mps = FakeMps()
+        self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
+        self.daemon_states: list[tuple[MpsState, ...] | None] = []
         self.boot_id = "boot-1"
         self.crash_after: str | None = None
         self.steps: list[str] = []
@@ -90,15 +103,39 @@ class FakeNode:
             self.sysfs,
             DriverRoot(self.driver_root),
             HostPaths(self.driver_root, self.driver_root),
+            MpsFolders(MPS_FOLDER, SHM_FOLDER),
+        )
+        locks = KeyedLocks(self.folder / "locks")
+        self.sharing = Sharing(
+            self.discovery,
+            self.time_slices,
+            self.mps,
+            SharingRecords(self.folder / "sharing", self.boot_id),
+            self.boot_id,
+            self._step,
+        )
+        shares = ClaimShares(
+            self.sharing, self.discovery, self.journal, self.boot_id, self.published_memory.get
+        )
+        self.keeper = SharingKeeper(
+            self.sharing, shares, self.journal, locks, self.mps, self.daemon_states.append
         )
         self.preparer = Preparer(
             identity,
             self.journal,
-            KeyedLocks(self.folder / "locks"),
+            locks,
             specs,
             ClaimPartitions(Partitions(self.discovery), self.journal, self.boot_id, self._step),
+            shares,
             self.store,
-            Ports(self._get_claim, self.published.get, self._complain, self._step, self.left_behind.append),
+            Ports(
+                self._get_claim,
+                self.published.get,
+                self._complain,
+                self._note,
+                self._step,
+                self.left_behind.append,
+            ),
             self.patience_seconds,
         )
         self.reconciler = Reconciler(
@@ -119,6 +156,7 @@ class FakeNode:
         """Restart the machine: another boot id, no partitions, and an empty CDI folder, which is on tmpfs."""
         self.machine.reboot()
         self.boot_id = f"boot-{uuid.uuid4()}"
+        self.mps.running.clear()
         shutil.rmtree(self.cdi)
         self.cdi.mkdir()
         self.in_use.clear()
@@ -154,6 +192,25 @@ class FakeNode:
         }
         return ref
 
+    def claim_shares(
+        self, name: str, *devices: str, uid: str = "", consumed: Any = None, **extra: Any
+    ) -> ClaimRef:
+        """Put a claim that was allocated a share of each device into the API, of as much as ``consumed``.
+
+        Devices that stand together with a ``+`` were given to one request.
+        """
+        together = [device.split("+") for device in devices]
+        ref = self.claim_devices(name, *(one for group in together for one in group), uid=uid, **extra)
+        results = self.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
+        requests = [f"gpu-{request}" for request, group in enumerate(together) for _ in group]
+        for result, request in zip(results, requests, strict=True):
+            result |= {
+                "request": request,
+                "shareID": str(uuid.uuid4()),
+                "consumedCapacity": consumed or {"shares": "1", "memory": "0"},
+            }
+        return ref
+
     def call(self, started_ns: int | None = None, *, active: bool = True) -> Call:
         """A call of the kubelet that came in now, or then."""
         return Call(started_ns or boottime_ns(), lambda: active, lambda: 45.0)
@@ -181,6 +238,9 @@ class FakeNode:
 
     def _complain(self, claim: ClaimRef, error: DriverError) -> None:
         self.complaints.append(f"{claim}: {error}")
+
+    def _note(self, claim: ClaimRef, text: str) -> None:
+        self.notes.append(f"{claim}: {text}")
 
     def _step(self, name: str) -> None:
         self.steps.append(name)

@@ -18,8 +18,10 @@ from kubeletplugin.cdi import HostPaths
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.entry import HeldDevice, PartitionRecord
 from kubeletplugin.gpu_spec import GpuSpecs
+from kubeletplugin.mps_edits import MpsFolders
 from tests.kubeletplugin.partition_scene import Scene
 
+MPS = MpsFolders(Path("/run/mps"), Path("/run/mps-shm"))
 SCHEMA = json.loads((Path(__file__).parent / "cdi-schema.json").read_text())
 
 
@@ -30,7 +32,7 @@ class Specs:
         self.scene = scene
         self.root = build_driver_root(folder / "driver", scene.machine)
         paths = HostPaths(self.root, Path("/host"))
-        self.specs = GpuSpecs(scene.discovery, folder / "sys", DriverRoot(self.root), paths)
+        self.specs = GpuSpecs(scene.discovery, folder / "sys", DriverRoot(self.root), paths, MPS)
 
     def whole(self, gpu: int) -> HeldDevice:
         """A claim's whole GPU."""

@@ -36,7 +36,9 @@ def test_the_name_of_every_profile_and_place_is_found(
             name = parse_device_name(partition_device_name(scene.pci(), profile.name, place.start))
             assert name is not None
             found = scene.partitions.locate(name)
-            assert found == PartitionRecord(profile.name, profile.id, place.start, place.size)
+            assert found == PartitionRecord(
+                profile.name, profile.id, place.start, place.size, memory_bytes=profile.memory_bytes
+            )
             assert found.placement == place
 
 
@@ -74,7 +76,9 @@ def test_a_static_partition_is_found_with_its_ids_and_its_uuid(scene: Scene) -> 
         gpu_instance_id=owner.id,
         compute_instance_id=part.id,
         uuid=record.uuid,
+        memory_bytes=record.memory_bytes,
     )
+    assert record.memory_bytes >> 30 == 39
     assert record.uuid.startswith("MIG-")
     assert record.uuid != scene.static("3g-40gb", 0).uuid
     assert scene.partitions.exists(scene.pci(), record)

@@ -138,9 +138,9 @@ def test_a_gpu_that_hangs_holds_up_its_own_claims_only(node: FakeNode) -> None:
             {
                 "apiVersion": "resource.nvidia.com/v1beta1",
                 "kind": "GpuConfig",
-                "sharing": {"strategy": "TimeSlicing"},
+                "sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}},
             },
-            "asks for sharing by TimeSlicing, and gpu-.* is a whole GPU",
+            "0 percent of the threads, which runs nothing",
         ),
     ],
 )
