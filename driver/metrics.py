@@ -56,6 +56,27 @@ class PartitionUse:
     compute_instance_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class ShareUse:
+    """A share of a GPU or a partition that a claim has: the labels of ``gpu_dra_share_info``.
+
+    ``strategy`` is ``time-slicing`` or ``mps``. ``uuid`` is what CUDA knows the device by, ``pci_bus_id`` (as
+    sysfs writes it) its GPU's. Limits that there are not are empty.
+    """
+
+    claim_namespace: str
+    claim: str
+    device: str
+    share_id: str
+    strategy: str
+    uuid: str
+    pci_bus_id: str
+    shares: str
+    memory_bytes: str
+    active_thread_percentage: str
+    pinned_memory_mib: str
+
+
 class Metrics:
     """All series of one process, in a registry of their own; safe to use from every thread."""
 
@@ -103,7 +124,11 @@ class Metrics:
 
         It may raise DriverError: the other series are served all the same.
         """
-        self.registry.register(_Partitions(uses))
+        self.registry.register(_Uses("partition_info", "MIG partitions that claims use", PartitionUse, uses))
+
+    def show_shares(self, uses: Callable[[], Iterable[ShareUse]]) -> None:
+        """Show the shares that claims have; as ``show_partitions``."""
+        self.registry.register(_Uses("share_info", "Shares that claims have", ShareUse, uses))
 
     def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
         return Gauge(f"gpu_dra_{name}", meaning, labels, registry=self.registry)
@@ -142,10 +167,17 @@ class Metrics:
         self._reflector_restarts.inc()
 
 
-class _Partitions(Collector):
-    """Makes the series of partitions anew at each look, so that none outlives its claim."""
+class _Uses(Collector):
+    """Makes the series of what claims use anew at each look, so that none outlives its claim."""
 
-    def __init__(self, uses: Callable[[], Iterable[PartitionUse]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        what: str,
+        kind: type[PartitionUse | ShareUse],
+        uses: Callable[[], Iterable[PartitionUse | ShareUse]],
+    ) -> None:
+        self._name, self._what, self._kind = name, what, kind
         self._uses = uses
 
     def describe(self) -> list[GaugeMetricFamily]:
@@ -157,14 +189,14 @@ class _Partitions(Collector):
             for use in self._uses():
                 family.add_metric(astuple(use), 1)
         except DriverError as error:
-            _log.warning("partitions left out of the metrics", error=str(error))
+            _log.warning("series left out of the metrics", series=self._name, error=str(error))
             return []
         return [family]
 
     def _family(self) -> GaugeMetricFamily:
-        labels = [field.name for field in fields(PartitionUse)]
+        labels = [field.name for field in fields(self._kind)]
         return GaugeMetricFamily(
-            "gpu_dra_partition_info", "MIG partitions that claims use on this node, each 1.", labels=labels
+            f"gpu_dra_{self._name}", f"{self._what} on this node, each 1.", labels=labels
         )
 
 

@@ -1,4 +1,4 @@
-"""Writes into the status of claims which partitions were made for them, from its own thread.
+"""Writes into the status of claims which partitions and shares they have, from its own thread.
 
 What is to be written comes from the journal, so nothing is queued and nothing is lost while the API is
 away. Prepare neither waits for this nor fails because of it.
@@ -16,7 +16,7 @@ from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.paths import claim_path
 from driver.log import get_logger
-from kubeletplugin.device_status import CutClaim, cut_claims, statuses_to_apply
+from kubeletplugin.device_status import ToldClaim, statuses_to_apply, told_claims
 from kubeletplugin.journal import Journal
 
 FIELD_MANAGER = "gpu-dra-kubeletplugin"
@@ -33,7 +33,7 @@ _log = get_logger("claim status")
 class ClaimStatuses:
     """Keeps ``status.devices`` of the claims of one node true in the boot that is running.
 
-    A claim without partitions that were made on request costs no request. Entries and conditions of
+    A claim of whole GPUs costs no request. Entries and conditions of
     others stay as they are, since only our own fields are applied (server-side apply). When a claim loses
     its allocation, the API server removes what drivers said of its devices.
     """
@@ -48,7 +48,7 @@ class ClaimStatuses:
         self._changed = threading.Condition()
         self._due = True
         self._stopped = False
-        self._settled: dict[str, CutClaim] = {}
+        self._settled: dict[str, ToldClaim] = {}
         self._failures: Counter[str] = Counter()
 
     def claims_changed(self) -> None:
@@ -94,7 +94,7 @@ class ClaimStatuses:
         the API refuses as invalid too, is recognised by the next look at it.
         """
         try:
-            wanted = {claim.uid: claim for claim in cut_claims(self._journal.entries(), self._boot_id)}
+            wanted = {claim.uid: claim for claim in told_claims(self._journal.entries(), self._boot_id)}
         except DriverError as error:
             return error
         self._settled = {uid: claim for uid, claim in self._settled.items() if wanted.get(uid) == claim}
@@ -115,7 +115,7 @@ class ClaimStatuses:
             self._settled[claim.uid] = claim
         return None
 
-    def _write(self, claim: CutClaim) -> None:
+    def _write(self, claim: ToldClaim) -> None:
         path = claim_path(claim.namespace, claim.name)
         stored = self._client.get(path, timeout_seconds=_REQUEST_SECONDS)
         if stored.get("metadata", {}).get("uid") != claim.uid:

@@ -1,4 +1,4 @@
-"""Says what the status of a claim has to tell of its partitions: no slice has the UUIDs of those made for it.
+"""Says what the status of a claim has to tell of its partitions and shares, which no slice tells.
 
 The form is that of ``AllocatedDeviceStatus`` (resource.k8s.io/v1), one for each device.
 """
@@ -10,31 +10,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.names import DRIVER_NAME, parse_device_name
-from kubeletplugin.entry import Entry, HeldDevice
+from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 
 Object = dict[str, Any]
 
-_READY = {
-    "type": "Ready",
-    "status": "True",
-    "reason": "PartitionMade",
-    "message": "The partition exists.",
-}
+_PARTITION = ("PartitionMade", "The partition exists.")
+_SHARE = ("ShareReady", "The share can be used.")
 
 
 @dataclass(frozen=True, slots=True)
-class MadeDevice:
-    """A device of a claim that is a partition made on request.
+class ToldDevice:
+    """A device of a claim of which there is something to tell: a partition made on request, or a share.
 
-    ``uuid`` is the partition's (``MIG-…``), ``parent_uuid`` its GPU's, ``profile`` as NVIDIA writes it.
+    ``condition`` is the reason and the message of its condition Ready. ``data`` is for people and tools:
+    ``uuid`` is what CUDA knows the device by (``MIG-…`` for a partition).
     """
 
     pool: str
     device: str
     share_id: str | None
-    uuid: str
-    parent_uuid: str
-    profile: str
+    condition: tuple[str, str]
+    data: Mapping[str, Any]
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -43,20 +39,27 @@ class MadeDevice:
 
     def status(self, before: Mapping[str, Any], now: str) -> Object:
         """Its entry in ``status.devices``; the time of its condition is that of ``before``, if it had it."""
-        since = next((one["lastTransitionTime"] for one in _conditions(before) if _is_ready(one)), now)
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": self.condition[0],
+            "message": self.condition[1],
+        }
+        same = (one for one in _conditions(before) if all(one.get(key) == ready[key] for key in ready))
+        since = next((one["lastTransitionTime"] for one in same), now)
         return {
             "driver": DRIVER_NAME,
             "pool": self.pool,
             "device": self.device,
             **({"shareID": self.share_id} if self.share_id else {}),
-            "conditions": [{**_READY, "lastTransitionTime": since}],
-            "data": {"uuid": self.uuid, "parentUUID": self.parent_uuid, "profile": self.profile},
+            "conditions": [{**ready, "lastTransitionTime": since}],
+            "data": dict(self.data),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class CutClaim:
-    """A prepared claim with at least one partition that was made on request.
+class ToldClaim:
+    """A prepared claim with at least one device of which there is something to tell.
 
     ``prepared_ns`` tells one prepare of the claim from the next: in between it may have lost its
     allocation, and its status with that, and been given the same devices again.
@@ -66,10 +69,10 @@ class CutClaim:
     namespace: str
     name: str
     prepared_ns: int
-    devices: tuple[MadeDevice, ...]
+    devices: tuple[ToldDevice, ...]
 
 
-def cut_claims(entries: Iterable[Entry], boot_id: str) -> Iterator[CutClaim]:
+def told_claims(entries: Iterable[Entry], boot_id: str) -> Iterator[ToldClaim]:
     """The claims of journal entries whose status has something to tell.
 
     A device with admin access to somebody else's partition counts as well. Claims of an earlier boot
@@ -78,12 +81,12 @@ def cut_claims(entries: Iterable[Entry], boot_id: str) -> Iterator[CutClaim]:
     for entry in entries:
         if entry.state != "prepared" or entry.boot_id != boot_id or entry.rebuilt:
             continue
-        devices = tuple(made for held in entry.devices if (made := _made(held)) is not None)
+        devices = tuple(told for held in entry.devices if (told := _told(held)) is not None)
         if devices:
-            yield CutClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, devices)
+            yield ToldClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, devices)
 
 
-def statuses_to_apply(claim: CutClaim, stored: Mapping[str, Any], now: str) -> list[Object]:
+def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> list[Object]:
     """Our entries for ``status.devices`` of the API object; none when it tells them already.
 
     It is all of them or none: what an apply leaves out, and an earlier one had, is removed. Of devices
@@ -101,11 +104,33 @@ def statuses_to_apply(claim: CutClaim, stored: Mapping[str, Any], now: str) -> l
     return entries if missing else []
 
 
-def _made(held: HeldDevice) -> MadeDevice | None:
+def _told(held: HeldDevice) -> ToldDevice | None:
     name, record = parse_device_name(held.device), held.partition
-    if name is None or name.static or record is None or not record.uuid:
+    made = name is not None and not name.static and record is not None and bool(record.uuid)
+    if record is None or not made:
+        partition: Object = {}
+    else:
+        partition = {"parentUUID": held.uuid, "profile": record.profile}
+    share = {} if held.share is None else _share(held.share)
+    if not (partition or share):
         return None
-    return MadeDevice(held.pool, held.device, held.share_id, record.uuid, held.uuid, record.profile)
+    data = {"uuid": held.cuda_uuid, **partition, **share}
+    return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else _PARTITION, data)
+
+
+def _share(share: ShareRecord) -> Object:
+    """How the device is shared, and the limits that hold for each process of the claim."""
+    if share.strategy == "TimeSlicing":
+        found: Object = {"sharing": "time-slicing", "interval": share.interval or "Default"}
+    else:
+        found = {"sharing": "mps", "activeThreadPercentage": share.active_thread_percentage}
+        if share.pinned_memory_mib:
+            found["pinnedMemoryMiB"] = share.pinned_memory_mib
+    if share.shares:
+        found["shares"] = share.shares
+    if share.memory_bytes:
+        found["memoryBytes"] = share.memory_bytes
+    return found
 
 
 def _tells(there: Mapping[str, Any], entry: Object) -> bool:
@@ -115,10 +140,6 @@ def _tells(there: Mapping[str, Any], entry: Object) -> bool:
 
 def _conditions(entry: Mapping[str, Any]) -> list[Object]:
     return entry.get("conditions") or []
-
-
-def _is_ready(condition: Object) -> bool:
-    return all(condition.get(key) == value for key, value in _READY.items())
 
 
 def _key(holder: Mapping[str, Any]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ _WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
 class HealthCheck:
     """Remembers the GPUs that were seen, so that one that cannot be asked any more is not forgotten.
 
-    A partition is as well as its GPU. ``watch`` also gets to see what was looked at.
+    A partition, or a shared device, is as well as its GPU. ``watch`` also gets to see what was looked at.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class HealthCheck:
             now[device] = Health("Unhealthy", "the GPU is not there any more")
         self._log_changes(now)
         self._seen = now
-        partitions = {
+        parts = {
             held.device: now[gpu]
             for entry in entries
             for held in entry.devices
-            if held.partition is not None and (gpu := _gpu_of(held)) in now
+            if (gpu := _gpu_of(held)) in now
         }
-        self._board.update(tuple(self._entries(sorted((now | partitions).items()))))
+        self._board.update(tuple(self._entries(sorted((parts | now).items()))))
 
     def _entries(self, devices: Iterable[tuple[str, Health]]) -> Iterable[DeviceHealth]:
         checked = int(time.time())
@@ -81,5 +81,5 @@ class HealthCheck:
 
 
 def _gpu_of(held: HeldDevice) -> str:
-    """The name of the GPU that a partition lies on."""
+    """The name of the GPU that a device is, or lies on."""
     return gpu_device_name(PciAddress.parse(held.pci))

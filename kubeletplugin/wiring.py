@@ -43,6 +43,7 @@ from kubeletplugin.published import PublishedDevices, follow_slices
 from kubeletplugin.reconciler import Reconciler
 from kubeletplugin.recovery import recover
 from kubeletplugin.settings import Settings
+from kubeletplugin.share_uses import share_uses
 from kubeletplugin.sharing import Sharing
 from kubeletplugin.sharing_keeper import SharingKeeper
 from kubeletplugin.sharing_records import SharingRecords
@@ -247,6 +248,7 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
     _recover(journal, store, node.identity)
     metrics.prepared_claims.set(journal.held_count())
     metrics.show_partitions(lambda: partition_uses(journal.entries(), boot_id))
+    metrics.show_shares(lambda: share_uses(journal.entries(), boot_id))
     return _Parts(journal, preparer, reconciler, watch, statuses, keeper)
 
 

@@ -6,12 +6,13 @@ import threading
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
-from driver.metrics import Endpoint, Metrics, PartitionUse, serve
+from driver.metrics import Endpoint, Metrics, PartitionUse, ShareUse, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +118,28 @@ def test_partitions_that_cannot_be_told_leave_the_other_numbers_alone() -> None:
     metrics.show_partitions(broken)
     assert shown_devices(metrics) == []
     assert value(metrics, "prepared_claims") == 3
+
+
+def test_shares_are_shown_beside_partitions() -> None:
+    share = ShareUse(
+        claim_namespace="team",
+        claim="serve",
+        device="gpu-0000-8a-00-0-mps-4",
+        share_id="5f0e",
+        strategy="mps",
+        uuid="GPU-1",
+        pci_bus_id="0000:8a:00.0",
+        shares="1",
+        memory_bytes="",
+        active_thread_percentage="25",
+        pinned_memory_mib="20480",
+    )
+    metrics = Metrics()
+    metrics.show_partitions(lambda: [partition("a")])
+    metrics.show_shares(lambda: [share])
+
+    assert value(metrics, "share_info", **asdict(share)) == 1
+    assert shown_devices(metrics) == ["a"]
 
 
 @contextmanager

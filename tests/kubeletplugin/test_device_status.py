@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from driver.names import DRIVER_NAME
-from kubeletplugin.device_status import CutClaim, cut_claims, statuses_to_apply
+from kubeletplugin.device_status import ToldClaim, statuses_to_apply, told_claims
 from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
@@ -19,8 +19,8 @@ ENTRY = Entry("uid", "team", "train", "prepared", "boot", 7, (MADE,))
 Object = dict[str, Any]
 
 
-def claim(*devices: HeldDevice) -> CutClaim:
-    (found,) = cut_claims([replace(ENTRY, devices=devices or (MADE,))], "boot")
+def claim(*devices: HeldDevice) -> ToldClaim:
+    (found,) = told_claims([replace(ENTRY, devices=devices or (MADE,))], "boot")
     return found
 
 
@@ -41,8 +41,8 @@ def test_only_claims_that_are_prepared_in_this_boot_and_known_by_name_have_somet
         replace(ENTRY, rebuilt=True),
         replace(ENTRY, devices=()),
     )
-    assert list(cut_claims(silent, "boot")) == []
-    assert [found.uid for found in cut_claims([*silent, ENTRY], "boot")] == ["uid"]
+    assert list(told_claims(silent, "boot")) == []
+    assert [found.uid for found in told_claims([*silent, ENTRY], "boot")] == ["uid"]
 
 
 def test_whole_gpus_static_partitions_and_what_has_no_uuid_yet_are_not_told() -> None:
@@ -52,7 +52,7 @@ def test_whole_gpus_static_partitions_and_what_has_no_uuid_yet_are_not_told() ->
         replace(MADE, partition=replace(RECORD, uuid="")),
     )
     assert [device.device for device in claim(*others, MADE).devices] == [MADE.device]
-    assert list(cut_claims([replace(ENTRY, devices=others)], "boot")) == []
+    assert list(told_claims([replace(ENTRY, devices=others)], "boot")) == []
 
 
 def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> None:
