@@ -43,6 +43,7 @@ bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.api_server
 	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)
+	$(BIN)/python -m bench.shares --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
 
 bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way to offer GPUs (root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from driver.names import DRIVER_NAME, pool_name
@@ -10,8 +11,19 @@ from envtest.real import paths
 from proto import dra_v1_pb2 as pb
 
 
-def make_claim(cluster: Cluster, name: str, node: str, device: str, *, admin: bool = False) -> pb.Claim:
-    """A claim in the namespace ``bench`` that was given one device of the node's pool."""
+def make_claim(
+    cluster: Cluster,
+    name: str,
+    node: str,
+    device: str,
+    *,
+    admin: bool = False,
+    consumed: dict[str, str] | None = None,
+) -> pb.Claim:
+    """A claim in the namespace ``bench`` that was given one device of the node's pool, or a share of it.
+
+    ``consumed`` is what it takes of the capacities of a shared device.
+    """
     request: dict[str, Any] = {"deviceClassName": DRIVER_NAME, **({"adminAccess": True} if admin else {})}
     created = cluster.api.create(
         {
@@ -28,6 +40,7 @@ def make_claim(cluster: Cluster, name: str, node: str, device: str, *, admin: bo
         "pool": pool_name(node),
         "device": device,
         **({"adminAccess": True} if admin else {}),
+        **({"shareID": str(uuid.uuid4()), "consumedCapacity": consumed} if consumed else {}),
     }
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     created["status"] = {

@@ -1,4 +1,4 @@
-"""Says what can be offered to an API server that stores no counters: pure."""
+"""Says what can be offered to an API server that stores no counters, or no shared devices: pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,42 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from driver.model import Device
     from driver.offers import Offers
 
 COUNTER_FIELDS = frozenset({"sharedCounters", "consumesCounters"})
-"""What such a server leaves out of a slice and of its devices (feature gate DRAPartitionableDevices)."""
+"""What a server without the feature gate DRAPartitionableDevices leaves out of a slice and of its devices."""
+
+SHARING_FIELDS = frozenset({"allowMultipleAllocations"})
+"""What a server without the feature gate DRAConsumableCapacity leaves out of a device."""
 
 
-def without_counters(offers: Offers) -> Offers:
-    """The offers without counters: of devices that exclude each other by them only the whole GPU is left.
+def storable(offers: Offers, dropped: frozenset[str]) -> Offers:
+    """The offers without what means something else where a server drops these fields.
 
-    Without counters a scheduler would hand out a GPU and its partitions at once.
+    Without counters a scheduler would hand out a GPU and its partitions at once. So of the forms of a GPU
+    that exclude each other one is left that is all of it: the whole GPU, else the first shared one. A shared
+    device would go to a single claim that has no share of it, so none is left where sharing is not stored.
     """
+    if not dropped.isdisjoint(SHARING_FIELDS):
+        offers = replace(offers, devices=tuple(one for one in offers.devices if not one.policies))
+    if dropped.isdisjoint(COUNTER_FIELDS):
+        return offers
+    chosen = _one_of_each_gpu(one for one in offers.devices if one.counter_set and one.span is None)
     devices = (
-        replace(device, counter_set="", consumes={}) if device.counter_set else device
-        for device in offers.devices
-        if not device.counter_set or device.span is None
+        replace(one, counter_set="", consumes={}) if one.counter_set else one
+        for one in offers.devices
+        if not one.counter_set or one.name in chosen
     )
     return replace(offers, devices=tuple(devices), counter_sets=())
+
+
+def _one_of_each_gpu(devices: Iterable[Device]) -> set[str]:
+    """The names of the whole GPUs, and of a GPU that has none the first of the others."""
+    by_set: dict[str, Device] = {}
+    for one in devices:
+        if one.counter_set not in by_set or not one.policies:
+            by_set[one.counter_set] = one
+    return {one.name for one in by_set.values()}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from controller.allocations import allocated_devices
 from controller.changeover import SETTLE_SECONDS, Changeover
-from controller.counterless import COUNTER_FIELDS, without_counters
+from controller.counterless import COUNTER_FIELDS, SHARING_FIELDS, storable
 from controller.overlay import Overlay
 from controller.plan import plan_sync
 from driver.errors import DriverError
@@ -171,8 +171,7 @@ class Publisher:
 
     def _sync(self, wanted: Offers, held: frozenset[str]) -> None:
         stored = self._overlay.objects()
-        if not self._writer.dropped.isdisjoint(COUNTER_FIELDS):
-            wanted = without_counters(wanted)
+        wanted = storable(wanted, self._writer.dropped)
         offers, again_in_seconds = self._changeover.next_offers(
             wanted, held, stored, taints_stored="taints" not in self._writer.dropped
         )
@@ -208,9 +207,10 @@ class Publisher:
         dropped = self._writer.dropped
         for answer in self._writes(plan):
             self._overlay.wrote(answer)
-            if not (self._writer.dropped - dropped).isdisjoint(COUNTER_FIELDS):
+            if not (self._writer.dropped - dropped).isdisjoint(COUNTER_FIELDS | SHARING_FIELDS):
                 # Not one slice more: without their counters the scheduler would hand out the same
-                # hardware twice. The next sync offers what needs none.
+                # hardware twice, and shared devices as if they were not. The next sync offers what
+                # needs neither.
                 with self._changed:
                     self._wake(0.0)
                 return

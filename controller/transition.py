@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from controller.blocked import TAINT_BLOCKED
 from driver.health import taints
 from driver.model import Taint
-from driver.names import gpu_device_name, parse_device_name
+from driver.names import gpu_device_name, parse_device_name, unshared_name
 from driver.offers import Offers
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def next_step(
     ``held`` those that the plugin holds. ``needs_taint`` is false where the API server stores no taints, so
     that there is none to wait for. Partitions that an admin made, and a GPU that the node no longer
     has, come and go at once: they are as they are, and nothing of ours can change that. The same is true
-    of a whole GPU on which an admin has made partitions.
+    of a GPU, shared or not, on which an admin has made partitions. That such a partition is to be shared
+    from now on, or no longer, is ours again.
     """
     names: defaultdict[PciAddress, set[str]] = defaultdict(set)
     for device in wanted.devices:
@@ -88,15 +89,22 @@ def next_step(
 
 def _going(pci: PciAddress, devices: Iterable[Device], wanted: set[str]) -> frozenset[str]:
     """The stored devices of a GPU that go away and that a claim may still have."""
-    going = {device.name for device in devices if not _static(device.name)} - wanted
+    there = set(map(unshared_name, wanted))
+    going = {name for device in devices if _ours_to_change(name := device.name, there)} - wanted
     if any(map(_static, wanted)):
-        going.discard(gpu_device_name(pci))
+        going = {name for name in going if unshared_name(name) != gpu_device_name(pci)}
     return frozenset(going)
+
+
+def _ours_to_change(name: str, there: set[str]) -> bool:
+    """Whether a device of this name goes away by our will: not when its partition of an admin is gone."""
+    return not _static(name) or unshared_name(name) in there
 
 
 def _kept(devices: Iterable[Device], wanted: set[str]) -> tuple[Device, ...]:
     """The stored devices that stay for now: all except partitions of an admin that are gone."""
-    return tuple(device for device in devices if not _static(device.name) or device.name in wanted)
+    there = set(map(unshared_name, wanted))
+    return tuple(device for device in devices if _ours_to_change(device.name, there))
 
 
 def _is_changing(device: Device) -> bool:

@@ -6,6 +6,7 @@
         offer: hidden
       - when: gpu.migCapable
         mig: {layout: all-balanced}
+      - shared: {strategy: TimeSlicing, shares: 4}
 
 ``when`` is a CEL expression over ``gpu``; a rule without it matches every GPU. The first rule that
 matches decides; a GPU that no rule matches is offered whole, or as the partitions that an admin made.
@@ -15,20 +16,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
 from driver.cel.predicate import compile_predicate, holds
 from driver.errors import ConfigError
-from driver.gpu_offer import Form, GpuOffer, MigOffer
+from driver.gpu_offer import Form, GpuOffer, MigOffer, SharedOffer
 from driver.mig_field import read_mig
 from driver.model import Gpu
+from driver.sharing_field import read_shared
 from driver.strict_yaml import load_strictly
 
-__all__ = ["Form", "GpuOffer", "MigOffer", "NodeConfig", "Rule", "load_config", "parse_config", "selectable"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-_FORMS: tuple[Form, ...] = ("whole", "partitions", "hidden")
+__all__ = [
+    "Form",
+    "GpuOffer",
+    "MigOffer",
+    "NodeConfig",
+    "Rule",
+    "SharedOffer",
+    "load_config",
+    "parse_config",
+    "selectable",
+]
+
+_FORMS: tuple[Form, ...] = ("whole", "shared", "partitions", "hidden")
+_SAYING = ("offer", "mig", "shared")
 _EXPLAINED = "see docs/node-configuration.md"
 
 
@@ -39,6 +55,7 @@ class Rule:
     when: str | None
     form: Form = "whole"
     mig: MigOffer = field(default_factory=MigOffer)
+    shared: tuple[SharedOffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +72,7 @@ class NodeConfig:
         values = selectable(gpu)
         for rule in self.rules:
             if rule.when is None or holds(rule.when, "gpu", values):
-                return GpuOffer(rule.form, rule.mig)
+                return GpuOffer(rule.form, rule.mig, rule.shared)
         return GpuOffer()
 
 
@@ -125,13 +142,15 @@ def _document(document: Any, errors: list[str]) -> tuple[Rule, ...]:
 
 def _rule(rule: Any, path: str, errors: list[str]) -> Rule:
     if not isinstance(rule, dict):
-        errors.append(f"{path}: must be a mapping with offer or mig and, perhaps, when")
+        errors.append(f"{path}: must be a mapping with offer, mig or shared and, perhaps, when")
         return Rule(None, "hidden")
-    _unknown(rule, {"when", "offer", "mig"}, f"{path}.", errors)
-    if not {"offer", "mig"} & rule.keys():
-        errors.append(f"{path}: must say offer or mig")
+    _unknown(rule, {"when", *_SAYING}, f"{path}.", errors)
+    if not rule.keys() & _SAYING:
+        errors.append(f"{path}: must say offer, mig or shared")
     mig = read_mig(rule["mig"], f"{path}.mig", errors) if "mig" in rule else MigOffer()
-    return Rule(_when(rule.get("when"), path, errors), _form(rule, mig, path, errors), mig)
+    shared = read_shared(rule["shared"], f"{path}.shared", errors) if "shared" in rule else ()
+    form = _form(rule, mig, shared, path, errors)
+    return Rule(_when(rule.get("when"), path, errors), form, mig, shared)
 
 
 def _when(when: Any, path: str, errors: list[str]) -> str | None:
@@ -146,18 +165,44 @@ def _when(when: Any, path: str, errors: list[str]) -> str | None:
     return str(when)
 
 
-def _form(rule: dict[Any, Any], mig: MigOffer, path: str, errors: list[str]) -> Form:
-    """The form that a rule says, or that its ``mig`` implies."""
-    implied: Form = "partitions" if mig.mode == "layout" else "whole"
+def _form(
+    rule: dict[Any, Any], mig: MigOffer, shared: tuple[SharedOffer, ...], path: str, errors: list[str]
+) -> Form:
+    """The form that a rule says, or that its ``mig`` and its ``shared`` imply."""
+    implied = _implied(mig, sharing="shared" in rule)
     form = rule.get("offer", implied)
     if form not in _FORMS:
         errors.append(f"{path}.offer: must be one of {', '.join(_FORMS)}")
         return implied
-    if form == "whole" and mig.mode == "layout":
-        errors.append(f"{path}.offer: must not be whole beside a layout, which offers partitions only")
-    if form == "partitions" and mig.mode == "off":
-        errors.append(f"{path}.offer: must not be partitions where mig is off")
+    if form == "shared" and "shared" not in rule:
+        errors.append(f"{path}.offer: must not be shared without the field shared, which says how")
+    errors.extend(f"{path}.{problem}" for problem in _contradictions(form, mig, shared))
     return cast("Form", form)
+
+
+def _implied(mig: MigOffer, *, sharing: bool) -> Form:
+    if mig.mode == "layout":
+        return "partitions"
+    return "shared" if sharing and mig.mode != "dynamic" else "whole"
+
+
+def _contradictions(form: Form, mig: MigOffer, shared: tuple[SharedOffer, ...]) -> Iterator[str]:
+    if form == "whole" and mig.mode == "layout":
+        yield "offer: must not be whole beside a layout, which offers partitions only"
+    if form == "partitions" and mig.mode == "off":
+        yield "offer: must not be partitions where mig is off"
+    if form == "shared" and mig.mode == "dynamic":
+        yield (
+            "offer: must not be shared beside dynamic MIG: say whole to offer the GPU whole, shared and in "
+            "partitions, or partitions to share the partitions"
+        )
+    if form == "shared" and mig.mode == "layout":
+        yield "offer: must not be shared beside a layout: say partitions to share the partitions"
+    if form in ("whole", "partitions") and any(one.fractional for one in shared):
+        yield (
+            "shared: fractional devices are whole GPUs and shares in one, "
+            "so say offer: shared, and nothing of partitions"
+        )
 
 
 def _unknown(mapping: dict[Any, Any], known: set[str], path: str, errors: list[str]) -> None:

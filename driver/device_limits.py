@@ -13,7 +13,7 @@ from driver.model import Taint, Version
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from driver.model import AttributeValue, CounterSet, Device
+    from driver.model import AttributeValue, CounterSet, Device, RequestPolicy
 
 MAX_ATTRIBUTES_AND_CAPACITIES = 32
 MAX_VALUE_BYTES = 64
@@ -63,10 +63,42 @@ def _faults(device: Device, driver: str) -> Iterator[str]:
     for name, amount in device.capacity.items():
         if amount not in _INT64:
             yield f"capacity {name!r} is outside of 64 bits"
+    yield from _policy_faults(device)
     if len(device.taints) > MAX_TAINTS:
         yield f"{len(device.taints)} taints are more than {MAX_TAINTS}"
     for taint in device.taints:
         yield from _taint_faults(taint)
+
+
+def _policy_faults(device: Device) -> Iterator[str]:
+    """A capacity of a shared device without a policy would be taken whole by its first share."""
+    for name in device.capacity:
+        if device.policies and name not in device.policies:
+            yield f"capacity {name!r} of a shared device has no request policy"
+    for name, policy in device.policies.items():
+        amount = device.capacity.get(name)
+        if amount is None:
+            yield f"request policy of capacity {name!r}, which the device does not have"
+        else:
+            where = f"request policy of capacity {name!r}"
+            yield from (f"{where}: {fault}" for fault in _request_faults(policy, amount))
+
+
+def _request_faults(policy: RequestPolicy, amount: int) -> Iterator[str]:
+    if not 0 <= policy.default <= amount:
+        yield f"default {policy.default} is not within 0 to {amount}"
+    step, minimum = policy.step, policy.minimum
+    if step is None:
+        return
+    if step <= 0:
+        yield f"step {step} is not above 0"
+        return
+    if not 0 <= minimum <= policy.default:
+        yield f"minimum {minimum} is not within 0 to the default {policy.default}"
+    if minimum + step > amount:
+        yield f"minimum {minimum} and step {step} together are more than {amount}"
+    if (policy.default - minimum) % step:
+        yield f"default {policy.default} is no number of steps of {step} above the minimum {minimum}"
 
 
 def counter_set_faults(counter_set: CounterSet) -> tuple[str, ...]:

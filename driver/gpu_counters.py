@@ -9,7 +9,7 @@ from driver.model import CounterSet
 from driver.names import gpu_device_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from driver.layouts import Placed
     from driver.mig import Engines, GpuInstanceProfile, Placement
@@ -33,6 +33,11 @@ def counter_set(gpu: Gpu, mig: GpuMig, offered: Sequence[Placed]) -> CounterSet:
     there = _engines(whole.engines) if whole else {}
     counters |= {name: count for name, count in there.items() if _most_needed(name, offered, slices) > count}
     return CounterSet(gpu_device_name(gpu.pci), gpu.pci, counters)
+
+
+def alternatives(gpu: Gpu, names: Iterable[str]) -> CounterSet:
+    """One counter for each thing of a GPU that is offered in several ways, of which one is taken."""
+    return CounterSet(gpu_device_name(gpu.pci), gpu.pci, dict.fromkeys(names, 1))
 
 
 def consumed(counters: CounterSet, profile: GpuInstanceProfile, placement: Placement) -> dict[str, int]:

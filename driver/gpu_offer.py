@@ -1,11 +1,13 @@
-"""What a node configuration says of one GPU: in which form it is offered, and what MIG makes of it."""
+"""What a node configuration says of one GPU: its form, what MIG makes of it, and how it is shared."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Form = Literal["whole", "partitions", "hidden"]
+from driver.sharing import SharedForm, Strategy
+
+Form = Literal["whole", "shared", "partitions", "hidden"]
 MigMode = Literal["off", "static", "dynamic", "layout"]
 
 
@@ -25,12 +27,34 @@ class MigOffer:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedOffer:
+    """How a GPU or its partitions are shared; at least one of ``shares`` and ``step_bytes`` is given.
+
+    ``shares`` is how many equal shares there are, None where memory alone measures. ``step_bytes`` is the
+    step in which claims ask for memory, None where they cannot: a share then has its part. ``fractional``:
+    a claim that asks for no amount takes all of it.
+    """
+
+    strategy: Strategy
+    shares: int | None = None
+    step_bytes: int | None = None
+    fractional: bool = False
+
+    @property
+    def form(self) -> SharedForm:
+        """The part of it that the device's name tells."""
+        return SharedForm(self.strategy, self.shares, self.step_bytes is not None, self.fractional)
+
+
+@dataclass(frozen=True, slots=True)
 class GpuOffer:
     """What is offered of one GPU.
 
-    ``whole`` offers the whole GPU where MIG allows it, and partitions as ``mig`` says; ``partitions``
-    only these; ``hidden`` nothing.
+    ``whole`` offers the whole GPU where MIG allows it, partitions as ``mig`` says, and the GPU as ``shared``
+    says; ``shared`` only the latter; ``partitions`` only partitions, each as ``shared`` says where that says
+    anything; ``hidden`` nothing. ``shared`` has at most one offer for each strategy.
     """
 
     form: Form = "whole"
     mig: MigOffer = MigOffer()
+    shared: tuple[SharedOffer, ...] = ()

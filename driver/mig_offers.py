@@ -13,10 +13,10 @@ from driver.partition_devices import made_partitions, static_partitions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from driver.gpu_offer import GpuOffer
+    from driver.gpu_offer import GpuOffer, SharedOffer
     from driver.model import CounterSet, Device, Gpu, GpuMig, Inventory, PlacedProfile
 
-Part = Literal["gpu", "whole", "partitions"]
+Part = Literal["gpu", "whole", "partitions", "shared"]
 
 HIDDEN = "the node configuration hides it"
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
@@ -37,13 +37,15 @@ _DOUBLE_MEMORY_INDEX = 0x9
 class GpuForms:
     """The forms in which one GPU is offered.
 
-    ``partitions`` are devices in packing order. ``counters`` keep them and the whole GPU apart, where they
-    exclude each other. ``withheld`` maps what is kept back to the reason; ``mig_withheld`` is the reason
-    why a GPU that is offered whole is not partitioned, as its attribute says it: at most 64 bytes.
+    ``partitions`` are devices in packing order. ``shared`` is how the GPU as a whole is shared. ``counters``
+    keep all of these apart, where they exclude each other. ``withheld`` maps what is kept back to the reason;
+    ``mig_withheld`` is the reason why a GPU that is offered whole is not partitioned, as its attribute says
+    it: at most 64 bytes.
     """
 
     whole: bool = False
     partitions: tuple[Device, ...] = ()
+    shared: tuple[SharedOffer, ...] = ()
     counters: CounterSet | None = None
     withheld: tuple[tuple[Part, str], ...] = ()
 
@@ -54,9 +56,14 @@ class GpuForms:
 
 
 def gpu_forms(gpu: Gpu, offer: GpuOffer, inventory: Inventory) -> GpuForms:
-    """The forms in which the GPU is offered as it is now, when the node configuration says ``offer``."""
+    """The forms in which the GPU is offered as it is now by the ``offer``, but for shared ones.
+
+    A GPU that is to be offered only shared is told as whole, where it could be that.
+    """
     if offer.form == "hidden":
         return _nothing(HIDDEN)
+    if offer.form == "shared":
+        return _unpartitioned(gpu)
     if offer.mig.mode == "layout":
         return _layout(gpu, offer.mig.layout, inventory)
     if offer.mig.mode == "dynamic":

@@ -1,4 +1,4 @@
-"""Turns the physical GPUs of a node into the devices that it offers: whole GPUs and MIG partitions.
+"""Turns the physical GPUs of a node into the devices that it offers: whole and shared GPUs, MIG partitions.
 
 Attribute names and types are those of NVIDIA's own driver, so that selectors written for it select
 the same; to them come ours. What is not known is left out, never invented.
@@ -6,7 +6,7 @@ the same; to them come ours. What is not known is left out, never invented.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
@@ -18,6 +18,8 @@ from driver.mig_offers import GpuForms, gpu_forms
 from driver.model import Device
 from driver.names import gpu_device_name
 from driver.partition_devices import compute_capacity
+from driver.sharing_devices import shared_device
+from driver.sharing_offers import with_shared
 from driver.topology import nvlink_islands, nvlink_peers
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Withheld:
     """A GPU that is there and not offered, or not in one of its forms, with the reason in words.
 
     ``part`` is what is kept back: all of the ``gpu``, the ``whole`` GPU while partitions of it are
-    offered, or the ``partitions`` that were asked for beside the whole GPU.
+    offered, the ``partitions`` that were asked for beside the whole GPU, or the ``shared`` devices.
     """
 
     gpu: Gpu
@@ -46,8 +48,9 @@ class Offers:
     """What a node offers, in packing order, the counters that it needs, and what it keeps back.
 
     A scheduler takes the first device that fits. So partitions come first, GPU by GPU in the order of the
-    PCI addresses; then whole GPUs without counters in the same order; then those with counters in the
-    reverse order, so that partitions and whole GPUs fill a node from opposite ends.
+    PCI addresses; then shared GPUs in the same order; then whole GPUs without counters, and fractional
+    ones, in the same order; then whole GPUs with counters in the reverse order, so that partitions and
+    shares fill a node from one end, and whole GPUs from the other.
     """
 
     devices: tuple[Device, ...]
@@ -63,36 +66,38 @@ def node_offers(inventory: Inventory, config: NodeConfig | None = None) -> Offer
     """
     islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
     partitions: list[Device] = []
+    shared: list[Device] = []
     plain: list[Device] = []
     counting: list[Device] = []
     withheld: list[Withheld] = []
     counter_sets: list[CounterSet] = []
     for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.pci):
-        forms = _forms(gpu, inventory, config)
+        whole = _whole_gpu(gpu, inventory, _links(gpu, islands.get(gpu.pci), peers.get(gpu.pci)))
+        forms = _forms(gpu, inventory, config, whole)
         withheld += [Withheld(gpu, reason, part) for part, reason in forms.withheld]
         partitions += forms.partitions
         if forms.counters is not None:
             counter_sets.append(forms.counters)
+        whole = _beside_others(whole, gpu, forms)
         if forms.whole:
-            links = _links(gpu, islands.get(gpu.pci), peers.get(gpu.pci))
-            whole = _whole_gpu(gpu, inventory, links, forms)
             (plain if forms.counters is None else counting).append(whole)
-    devices = (*partitions, *plain, *reversed(counting))
+        for one in forms.shared:
+            (plain if one.fractional else shared).append(shared_device(whole, one))
+    devices = (*partitions, *shared, *plain, *reversed(counting))
     return Offers(devices, tuple(withheld), tuple(counter_sets))
 
 
-def _forms(gpu: Gpu, inventory: Inventory, config: NodeConfig | None) -> GpuForms:
+def _forms(gpu: Gpu, inventory: Inventory, config: NodeConfig | None, whole: Device) -> GpuForms:
     try:
         offer = config.offer_of(gpu) if config else GpuOffer()
     except ConfigError as error:
         reason = f"the node configuration does not say what to offer: {error}"
         return GpuForms(withheld=(("gpu", reason),))
-    return gpu_forms(gpu, offer, inventory)
+    return with_shared(gpu, offer, gpu_forms(gpu, offer, inventory), whole)
 
 
-def _whole_gpu(
-    gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValue | None], forms: GpuForms
-) -> Device:
+def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValue | None]) -> Device:
+    """The GPU as a whole, when it has no other form."""
     attributes = known(
         {
             **physical_attributes(gpu, inventory),
@@ -103,23 +108,28 @@ def _whole_gpu(
             "sharing": "none",
             "memoryIsolation": "hardware",
             "migCapable": gpu.mig_capable,
-            "migWithheld": attribute_text(forms.mig_withheld),
             "virtualization": gpu.virtualization,
             "vgpuProfile": attribute_text(gpu.vgpu_profile),
         }
     )
     capacity = {} if gpu.memory_bytes is None else {"memory": gpu.memory_bytes}
-    largest = largest_profile(gpu.mig) if gpu.mig and forms.counters else None
-    if largest is not None:
-        capacity |= compute_capacity(largest.multiprocessors, largest.engines)
-    return Device(
-        gpu_device_name(gpu.pci),
-        gpu.pci,
-        attributes,
-        capacity,
-        taints(gpu.problems),
-        counter_set=forms.counters.name if forms.counters else "",
-        consumes=dict(forms.counters.counters) if forms.counters else {},
+    return Device(gpu_device_name(gpu.pci), gpu.pci, attributes, capacity, taints(gpu.problems))
+
+
+def _beside_others(whole: Device, gpu: Gpu, forms: GpuForms) -> Device:
+    """The GPU as a whole beside its other forms: with their counters, and measured as partitions are."""
+    attributes = known({**whole.attributes, "migWithheld": attribute_text(forms.mig_withheld)})
+    counters = forms.counters
+    if counters is None:
+        return replace(whole, attributes=attributes)
+    largest = largest_profile(gpu.mig) if gpu.mig and forms.partitions else None
+    compute = {} if largest is None else compute_capacity(largest.multiprocessors, largest.engines)
+    return replace(
+        whole,
+        attributes=attributes,
+        capacity={**whole.capacity, **compute},
+        counter_set=counters.name,
+        consumes=dict(counters.counters),
     )
 
 

@@ -25,7 +25,8 @@ MOST_MPS_CLIENTS, MOST_MPS_CLIENTS_BEFORE_VOLTA = 48, 16
 
 _WORDS: dict[Strategy, str] = {"TimeSlicing": "ts", "MPS": "mps"}
 _SUFFIX = re.compile(
-    r"-(?P<strategy>ts|mps)(?P<fractional>-frac)?(?:-(?P<shares>[1-9][0-9]{0,3}))?(?P<memory>-mem)?\Z", re.ASCII
+    r"-(?P<strategy>ts|mps)(?P<fractional>-frac)?(?:-(?P<shares>[1-9][0-9]{0,3}))?(?P<memory>-mem)?\Z",
+    re.ASCII,
 )
 
 

@@ -13,7 +13,7 @@ from driver.device_limits import consumption_faults, counter_set_faults, device_
 from driver.errors import ConfigError
 from driver.gpu_counters import MEMORY_SLICE
 from driver.mig import Placement
-from driver.model import CounterSet, Device, Taint, Version
+from driver.model import CounterSet, Device, RequestPolicy, Taint, Version
 from driver.names import DRIVER_NAME, parse_device_name, parse_gpu_device_name
 from driver.quantity import format_bytes, parse_quantity
 
@@ -126,12 +126,24 @@ def _device_json(device: Device) -> dict[str, Any]:
         }
     if device.capacity:
         result["capacity"] = _amounts_json(device.capacity)
+    if device.policies:
+        result["allowMultipleAllocations"] = True
+        for name, policy in device.policies.items():
+            result["capacity"][name]["requestPolicy"] = _policy_json(policy)
     if device.consumes:
         consumed = {"counterSet": device.counter_set, "counters": _amounts_json(device.consumes)}
         result["consumesCounters"] = [consumed]
     if device.taints:
         result["taints"] = [_taint_json(taint) for taint in device.taints]
     return result
+
+
+def _policy_json(policy: RequestPolicy) -> dict[str, Any]:
+    default = format_bytes(policy.default)
+    if policy.step is None:
+        return {"default": default, "validValues": [default]}
+    steps = {"min": format_bytes(policy.minimum), "step": format_bytes(policy.step)}
+    return {"default": default, "validRange": steps}
 
 
 def _attribute_json(value: AttributeValue) -> dict[str, Any]:
@@ -182,7 +194,28 @@ def _read_device(stored: Mapping[str, Any]) -> Device | None:
         None if name.profile is None else _read_span(name.start, consumes),
         consumed.get("counterSet", ""),
         consumes,
+        _read_policies(stored),
     )
+
+
+def _read_policies(stored: Mapping[str, Any]) -> dict[str, RequestPolicy]:
+    if not stored.get("allowMultipleAllocations"):
+        return {}
+    capacity = stored.get("capacity") or {}
+    return {
+        name: _read_policy(amount["requestPolicy"])
+        for name, amount in capacity.items()
+        if amount.get("requestPolicy")
+    }
+
+
+def _read_policy(stored: Mapping[str, Any]) -> RequestPolicy:
+    def amount(holder: Mapping[str, Any], field: str) -> int:
+        return int(parse_quantity(holder.get(field) or "0"))
+
+    steps = stored.get("validRange") or {}
+    step = amount(steps, "step") if steps.get("step") else None
+    return RequestPolicy(amount(stored, "default"), amount(steps, "min"), step)
 
 
 def _read_span(start: int, consumes: Mapping[str, int]) -> Placement:
@@ -247,10 +280,32 @@ def _canonical_amounts(holder: Mapping[str, Any], field: str) -> dict[str, Any]:
     if not holder.get(field):
         return dict(holder)
     amounts = {
-        name: {**amount, "value": _canonical_quantity(amount.get("value"))}
+        name: {one: _canonical_field(one, value) for one, value in amount.items() if value is not None}
         for name, amount in holder[field].items()
     }
     return {**holder, field: amounts}
+
+
+def _canonical_field(name: str, value: Any) -> Any:
+    """A field of an amount: its value, or the policy by which it is requested."""
+    if name == "value":
+        return _canonical_quantity(value)
+    if name != "requestPolicy" or not isinstance(value, dict):
+        return value
+    return {
+        one: _canonical_quantities(inner) for one, inner in value.items() if inner is not None and inner != []
+    }
+
+
+def _canonical_quantities(value: Any) -> Any:
+    """All quantities of a field of a policy as numbers: one, a list of them, or a range."""
+    match value:
+        case list():
+            return [_canonical_quantity(one) for one in value]
+        case dict():
+            return {name: _canonical_quantity(one) for name, one in value.items() if one is not None}
+        case _:
+            return _canonical_quantity(value)
 
 
 def _canonical_quantity(value: Any) -> Any:

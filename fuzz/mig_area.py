@@ -13,7 +13,7 @@ from driver.offers import Offers
 from fuzz import allocation_area, validation_area
 from fuzz.allocation_objects import Json, claim, device_class, exactly, node
 from fuzz.area import Answer, Area, Case
-from fuzz.mig_nodes import MIG_MACHINES, NODE, SAMPLES, State, inventory, offers, one_rule, sample, slices
+from fuzz.mig_nodes import MIG_MACHINES, MIG_SAMPLES, NODE, State, inventory, offers, one_rule, sample, slices
 
 _CLASSES = [device_class("gpu", [f"device.driver == '{DRIVER_NAME}'"])]
 _OWN = f"device.attributes['{DRIVER_NAME}']"
@@ -28,7 +28,7 @@ def written_cases(gpus: int | None) -> list[Case]:
     """The questions about every machine under every shipped configuration, with its first ``gpus`` GPUs."""
     found: list[Case] = []
     for machine in (*MIG_MACHINES, *_WITHOUT_MIG):
-        for path in SAMPLES:
+        for path in MIG_SAMPLES:
             for state in _STATES if machine in MIG_MACHINES else _STATES[:1]:
                 offered = offers(machine, sample(path), state, gpus)
                 found += questions(f"{machine} {state} {path.stem}", offered)
@@ -40,10 +40,10 @@ def questions(name: str, offered: Offers) -> list[Case]:
     published = slices(offered)
     cases: list[Case] = [{"op": "validate", "object": one} for one in published]
     kinds = dict.fromkeys(map(kind_of, offered.devices))
-    cases += [_ask(f"{name}: {kind}", published, claim(exactly("r", kind))) for kind in kinds]
+    cases += [ask(f"{name}: {kind}", published, claim(exactly("r", kind))) for kind in kinds]
     plain = [device for device in offered.devices if not device.consumes]
     if plain and len(plain) == len(offered.devices):
-        cases.append(_ask(f"{name}: all {len(plain)}", published, *_claims_for(len(plain))))
+        cases.append(ask(f"{name}: all {len(plain)}", published, *_claims_for(len(plain))))
     return cases
 
 
@@ -62,7 +62,8 @@ def kind_of(device: Device) -> str:
     return f"{_OWN}.type == 'mig' && {_OWN}.profile == '{device.attributes['profile']}'"
 
 
-def _ask(name: str, published: list[Json], *claims: Json, allocated: Sequence[Json] = ()) -> Case:
+def ask(name: str, published: list[Json], *claims: Json, allocated: Sequence[Json] = ()) -> Case:
+    """Whether the claims can be allocated together from what the node publishes, beside those that are."""
     return {
         "op": "allocate",
         "name": name,
@@ -88,11 +89,11 @@ def _random(chance: Random) -> Case:
     rule = chance.choice(
         ("dynamic", f"{{dynamic: {{profiles: {some}}}}}", f"{{layout: {chance.choice(_LAYOUTS)}}}", "static")
     )
-    offered = offers(machine, one_rule(rule), state, chance.randint(1, 2))
+    offered = offers(machine, one_rule(f"mig: {rule}"), state, chance.randint(1, 2))
     published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
     held = _held(chance, published, kinds)
     wanted = _claim(chance, "next", kinds)
-    return _ask(f"{machine} {state} {rule}", published, wanted, allocated=held)
+    return ask(f"{machine} {state} {rule}", published, wanted, allocated=held)
 
 
 def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:

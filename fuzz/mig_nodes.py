@@ -1,4 +1,4 @@
-"""What nodes with MIG publish: the slices of shipped machines under node configurations."""
+"""What nodes publish: the slices of shipped machines, in each state of MIG, under node configurations."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ SAMPLES = tuple(
     sorted((Path(__file__).resolve().parents[1] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 )
 """The node configurations that are shipped as examples."""
+
+MIG_SAMPLES = tuple(path for path in SAMPLES if "mig" in path.stem)
+"""Those that say what MIG makes of GPUs, and nothing of shares."""
 
 MIG_MACHINES = tuple(name for name in known_machines() if load_machine(name).product.mig is not None)
 
@@ -77,9 +80,9 @@ def sample(path: Path) -> NodeConfig:
     return load_config(path)
 
 
-def one_rule(mig: str) -> NodeConfig:
-    """A node configuration with one rule for all GPUs; ``mig`` is its field, in YAML."""
-    return parse_config(f"{{version: v1, rules: [{{mig: {mig}}}]}}", "one rule")
+def one_rule(fields: str) -> NodeConfig:
+    """A node configuration with one rule for all GPUs; ``fields`` are the rule's, in YAML's flow style."""
+    return parse_config(f"{{version: v1, rules: [{{{fields}}}]}}", "one rule")
 
 
 def offers(name: str, config: NodeConfig | None, state: State, gpus: int | None = None) -> Offers:

@@ -23,6 +23,8 @@ class TierCount:
     ``free`` counts those that a claim could have now, ``at_once`` how many of them together: partitions
     that overlap exclude each other. ``excluded`` are those whose GPU is taken, wholly or in part, in
     another form. ``unwell`` ones take no claims. ``claims`` counts those that share a device each by itself.
+    A shared device is free while a claim that asks for no amount still has room on it, also when it is
+    allocated; ``claims_left`` is how many such claims there is room for, None where nothing is shared.
     """
 
     devices: int = 0
@@ -32,6 +34,7 @@ class TierCount:
     at_once: int = 0
     excluded: int = 0
     claims: int = 0
+    claims_left: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,16 @@ def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]
 
 
 def tier_of(device: Object) -> str:
-    """The form in which a device is handed out: ``whole``, ``mig 1g.10gb``, ``shared`` and so on."""
-    form = attribute(device, "type") or "gpu"
-    if form == "mig":
-        name = f"mig {attribute(device, 'profile') or '?'}"
-    else:
-        name = "whole" if form == "gpu" else str(form)
-    if device.get("allowMultipleAllocations"):
-        return "shared" if name == "whole" else f"{name}, shared"
-    return name
+    """The form in which a device is handed out: ``whole``, ``mig 1g.10gb``, ``shared, mps`` and so on.
+
+    A device that is whole for who asks for no amount, and shared for others, is ``fractional``.
+    """
+    form, profile = attribute(device, "type") or "gpu", attribute(device, "profile")
+    if not device.get("allowMultipleAllocations"):
+        return f"mig {profile or '?'}" if form == "mig" else "whole" if form == "gpu" else str(form)
+    name = f"mig {profile}, shared" if profile else "fractional" if form == "gpu" else "shared"
+    strategy = attribute(device, "sharing")
+    return f"{name}, {strategy}" if strategy else name
 
 
 def attribute(device: Object, name: str) -> Any:
@@ -141,6 +145,10 @@ def _count(state: NodeState, tier_name: str, device: Object, holders: int, count
     blocked = bool(counters.problem) or any(taint["effect"] in BLOCKING_EFFECTS for taint in taints)
     excluded = not holders and not blocked and not counters.fits(str(device["name"]))
     free = not holders and not blocked and not excluded
+    left = counters.claims_left(str(device["name"]))
+    if left is not None:
+        free = not blocked and not excluded and left > 0
+        tier.claims_left = (tier.claims_left or 0) + (left if free else 0)
     tier.unwell += blocked
     tier.allocated += holders > 0
     tier.excluded += excluded

@@ -78,6 +78,7 @@ def _asked(found: Fit, slices: int, layout: str) -> str:
 
 def _offered(offer: Offered, slices: int) -> str:
     lines = ["offered as a whole"] if offer.whole else []
+    lines += [f"offered shared, {words}" for words in offer.shared]
     if offer.partitions:
         rule = "any of these that do not overlap" if offer.exclusive else "all of these, and nothing else"
         lines += [f"offered in partitions: {rule}", ruler(slices)]

@@ -12,6 +12,7 @@ from driver.layouts import memory_slices
 from driver.names import parse_device_name
 from driver.offers import node_offers
 from gpuctl.mig_fit import Fit, Layout, fit, named_layouts
+from gpuctl.share_words import share_words
 
 if TYPE_CHECKING:
     from driver.layouts import Placed
@@ -26,13 +27,15 @@ class Offered:
     """What a node configuration makes of a GPU.
 
     ``partitions`` are the places of each profile. ``exclusive``: they and the whole GPU exclude each other,
-    so that claims decide; else all of them are there together. ``withheld`` are reasons for what is not.
+    so that claims decide; else all of them are there together. ``shared`` says in words how the GPU, or its
+    partitions, are shared. ``withheld`` are reasons for what is not.
     """
 
     whole: bool
     exclusive: bool
     partitions: tuple[tuple[str, tuple[Placement, ...]], ...]
     withheld: tuple[str, ...]
+    shared: tuple[str, ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         """The offer for scripts."""
@@ -45,6 +48,7 @@ class Offered:
             "whole": self.whole,
             "exclusive": self.exclusive,
             "partitions": partitions,
+            "shared": list(self.shared),
             "withheld": list(self.withheld),
         }
 
@@ -139,10 +143,10 @@ def _offered(inventory: Inventory, config: NodeConfig) -> dict[Any, Offered]:
     for gpu in inventory.gpus:
         devices = [device for device in offers.devices if device.pci == gpu.pci]
         partitions = [device for device in devices if device.span is not None]
-        places: dict[str, list[Placement]] = {}
+        places: dict[str, dict[Placement, None]] = {}
         for device in partitions:
             if device.span is not None:
-                places.setdefault(str(device.attributes.get("profile")), []).append(device.span)
+                places.setdefault(str(device.attributes.get("profile")), {})[device.span] = None
         found[gpu.pci] = Offered(
             whole=any(_is_whole(device) for device in devices),
             exclusive=any(device.counter_set for device in devices),
@@ -154,13 +158,19 @@ def _offered(inventory: Inventory, config: NodeConfig) -> dict[Any, Offered]:
                 for held in offers.withheld
                 if held.gpu.pci == gpu.pci
             ),
+            shared=tuple(dict.fromkeys(words for device in devices if (words := _shared(device)))),
         )
     return found
 
 
 def _is_whole(device: Device) -> bool:
     name = parse_device_name(device.name)
-    return name is not None and name.profile is None
+    return name is not None and name.profile is None and name.shared is None
+
+
+def _shared(device: Device) -> str | None:
+    words = share_words(device)
+    return words if words is None or device.span is None else f"{device.attributes.get('profile')} by {words}"
 
 
 def counted(profiles: Iterable[str]) -> str:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from driver.names import gpu_device_name, parse_device_name
+from driver.names import gpu_device_name, parse_device_name, unshared_name
 from driver.quantity import parse_quantity
+from driver.slices import read_devices
+from gpuctl.share_words import STRATEGIES, share_words
 
 if TYPE_CHECKING:
     from driver.model import PciAddress
@@ -20,14 +22,18 @@ if TYPE_CHECKING:
 GIB = 2**30
 WHOLE = "whole"
 
+Holder = tuple[str, str]
+"""A pod, and what it was given of a shared device, empty for all of one."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
     """A physical GPU as it is published and the pods that hold it; what the slices do not say is None.
 
     ``device`` is the name of the GPU as a whole, whether it is offered so or not: ``forms`` are those in
-    which it is, with how many devices there are of each: ``(("whole", 1), ("1g.10gb", 7))``. ``held_by``
-    names a pod with the partition where it holds only one: ``train (1g.10gb at 6)``.
+    which it is, with how many devices there are of each: ``(("whole", 1), ("1g.10gb", 7))``; a shared GPU
+    has its form in words: ``MPS: 4 shares of 19.9 GiB``. ``held_by`` names a pod with what it holds where
+    that is not the GPU: ``train (1g.10gb at 6)``, ``notebook (shares 1)``.
     """
 
     device: str
@@ -49,9 +55,10 @@ class GpuFacts:
 
     @property
     def offered_as(self) -> str:
-        """The forms in words: ``whole | 7 x 1g.10gb, 3 x 2g.20gb``."""
-        parts = ", ".join(f"{count} x {name}" for name, count in self.forms if name != WHOLE)
-        return " | ".join(part for part in (WHOLE if dict(self.forms).get(WHOLE) else "", parts) if part)
+        """The forms in words: ``whole | MPS: 4 shares of 19.9 GiB | 7 x 1g.10gb, 3 x 2g.20gb``."""
+        alone = [name for name, _ in self.forms if _is_all_of_it(name)]
+        parts = ", ".join(f"{count} x {name}" for name, count in self.forms if not _is_all_of_it(name))
+        return " | ".join((*alone, parts) if parts else alone)
 
 
 def published_gpus(
@@ -62,12 +69,13 @@ def published_gpus(
     They are in the order of their PCI addresses; devices whose names this driver did not give come last, each
     by itself.
     """
-    holders: dict[str, tuple[str, ...]] = {}
+    holders: dict[str, tuple[Holder, ...]] = {}
     for claim in claims:
-        status = claim.get("status") or {}
-        pods = tuple(user["name"] for user in status.get("reservedFor", ()))
-        for device in allocated_devices(claim):
-            holders[device] = (*holders.get(device, ()), *pods)
+        pods = [user["name"] for user in (claim.get("status") or {}).get("reservedFor", ())]
+        for result in _results(claim):
+            taken = _taken(result)
+            device = str(result["device"])
+            holders[device] = (*holders.get(device, ()), *((pod, taken) for pod in pods))
     ours: dict[PciAddress, list[Mapping[str, Any]]] = {}
     foreign: list[list[Mapping[str, Any]]] = []
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
@@ -83,15 +91,30 @@ def published_gpus(
 
 def allocated_devices(claim: Mapping[str, Any]) -> list[str]:
     """The names of the devices that a claim was given; none when it is not allocated."""
+    return [str(result["device"]) for result in _results(claim)]
+
+
+def _results(claim: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     allocation = (claim.get("status") or {}).get("allocation") or {}
-    return [str(result["device"]) for result in allocation.get("devices", {}).get("results", ())]
+    results: Sequence[Mapping[str, Any]] = allocation.get("devices", {}).get("results") or ()
+    return results
+
+
+def _taken(result: Mapping[str, Any]) -> str:
+    """What of a shared device was given: ``shares 1, memory 5Gi``; empty for one that is not shared."""
+    consumed = {key: str(value) for key, value in (result.get("consumedCapacity") or {}).items()}
+    return ", ".join(
+        f"{key} {consumed[key]}" for key in sorted(consumed, reverse=True) if consumed[key] != "0"
+    )
 
 
 def _facts(
-    name: str, listed: Sequence[Mapping[str, Any]], holders: Mapping[str, tuple[str, ...]]
+    name: str, listed: Sequence[Mapping[str, Any]], holders: Mapping[str, tuple[Holder, ...]]
 ) -> GpuFacts:
-    """One GPU from all devices that are forms of it; the whole one says most of it."""
-    whole = next((one for one in listed if one["name"] == name), None)
+    """One GPU from all devices that are forms of it; the whole one says most of it, else a shared one."""
+    whole = next((one for one in listed if one["name"] == name), None) or next(
+        (one for one in listed if unshared_name(str(one["name"])) == name), None
+    )
     attributes = (whole or listed[0]).get("attributes") or {}
 
     def value(name: str) -> Any:
@@ -110,14 +133,30 @@ def _facts(
         nvlink_peers=tuple(map(int, peers.split(","))) if peers else (),
         pcie_root=value("resource.kubernetes.io/pcieRoot"),
         forms=_forms(name, listed),
-        held_by=tuple(_holder(one, pod) for one in listed for pod in holders.get(one["name"], ())),
+        held_by=tuple(_holder(one, *holder) for one in listed for holder in holders.get(one["name"], ())),
     )
 
 
 def _forms(name: str, listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
-    """The whole GPU first, then the partitions from small to large, by the first number of their names."""
-    counts = Counter(WHOLE if one["name"] == name else _partition(one) for one in listed)
-    return tuple(sorted(counts.items(), key=lambda item: (item[0] != WHOLE, _size(item[0]), item[0])))
+    """The whole GPU first, then shared, then partitions from small to large by the numbers in their names."""
+    counts = Counter(WHOLE if one["name"] == name else _form(one) for one in listed)
+    order = {form: (form != WHOLE, not _is_all_of_it(form), _size(form), form) for form in counts}
+    return tuple(sorted(counts.items(), key=lambda item: order[item[0]]))
+
+
+def _is_all_of_it(form: str) -> bool:
+    """Whether the form is the GPU and no partition of it."""
+    return form == WHOLE or form.startswith(tuple(f"{strategy}:" for strategy in STRATEGIES.values()))
+
+
+def _form(listed: Mapping[str, Any]) -> str:
+    """How a GPU is shared, or the profile of a partition and how that is shared."""
+    devices, _ = read_devices([{"devices": [listed]}])
+    words = share_words(devices[0]) if devices else None
+    name = parse_device_name(str(listed["name"]))
+    if words is None or name is None:
+        return _partition(listed)
+    return words if name.profile is None else f"{_partition(listed)} by {words}"
 
 
 def _size(form: str) -> tuple[int, ...]:
@@ -131,9 +170,11 @@ def _partition(listed: Mapping[str, Any]) -> str:
     return str(published or (name.profile if name else None) or listed["name"])
 
 
-def _holder(listed: Mapping[str, Any], pod: str) -> str:
+def _holder(listed: Mapping[str, Any], pod: str, taken: str) -> str:
     name = parse_device_name(str(listed["name"]))
-    return pod if name is None or name.profile is None else f"{pod} ({_partition(listed)} at {name.start})"
+    place = "" if name is None or name.profile is None else f"{_partition(listed)} at {name.start}"
+    what = ": ".join(part for part in (place, taken) if part)
+    return f"{pod} ({what})" if what else pod
 
 
 def gpu_table(node: str, gpus: Sequence[GpuFacts]) -> Table:

@@ -1,4 +1,4 @@
-"""What the allocated devices of a node's pool leave of its counters: which others still fit beside them."""
+"""What the allocated devices of a node's pool leave: which others fit beside them, and how many shares."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from driver.allocator.capacity import consumption
 from driver.allocator.counters import Available, available_counters, exhausted, take
 from driver.allocator.held import Held
 from driver.allocator.node_selection import read_node
@@ -20,12 +21,13 @@ class PoolCounters:
     """A pool as allocation sees it now.
 
     ``problem`` says why nothing is allocated from it, None if it is well. ``devices`` are by name, none
-    where there is a problem; ``left`` is what is left of its counters.
+    where there is a problem; ``left`` is what is left of its counters, ``held`` what claims have.
     """
 
     problem: str | None
     devices: Mapping[str, Device]
     left: Available
+    held: Held
 
     def fits(self, name: str) -> bool:
         """Whether the counters leave room for a device; in a pool with a problem nothing has room."""
@@ -35,10 +37,28 @@ class PoolCounters:
         """How many of these devices have room together, taken in their order."""
         left, count = dict(self.left), 0
         for name in names:
-            if self._has_room(left, name):
+            if name in self.devices and self.held.is_held(self.devices[name].id):
+                count += 1  # a shared one: its counters were taken with its first share
+            elif self._has_room(left, name):
                 take(left, self.devices[name], 1)
                 count += 1
         return count
+
+    def claims_left(self, name: str) -> int | None:
+        """For how many more claims that ask for no amount a shared device has capacity; None if not shared.
+
+        Raises AllocationFailed for a policy that cannot be computed with.
+        """
+        device = self.devices.get(name)
+        if device is None or not device.allow_multiple:
+            return None
+        taken = self.held.capacity_taken(device.id)
+        room = [
+            (device.capacities[one].value.nanos - taken.get(one, 0)) // amount.nanos
+            for one, amount in consumption(device, {}).items()
+            if amount.nanos > 0
+        ]
+        return max(0, min(room)) if room else None
 
     def _has_room(self, left: Available, name: str) -> bool:
         device = self.devices.get(name)
@@ -55,4 +75,4 @@ def counters_of(node: str, slices: Sequence[Object], held: Held) -> PoolCounters
     left: Available = {}
     for pool in pools:
         left |= available_counters(pool, held)
-    return PoolCounters("; ".join(problems) or None, devices, left)
+    return PoolCounters("; ".join(problems) or None, devices, left, held)

@@ -32,6 +32,7 @@ def status(kubeconfig: Path | None, output: str) -> None:
 
     Forms of one GPU exclude each other: "free now" are the devices that a claim could have at this moment,
     each by itself, and how many of them together; "excluded" are those whose GPU is taken in another form.
+    Of shared devices "free now" are those with room, and for how many claims that ask for no amount.
 
     Exit codes: 0 when all is well, 3 when a device is tainted or a pool cannot be used, 1 for a cluster that
     cannot be reached, 2 for a wrong command line.
@@ -54,7 +55,8 @@ def _picture(nodes: Sequence[NodeState]) -> RenderableType:
     for node in nodes:
         for tier, count in sorted(node.tiers.items()):
             together = "" if count.free == count.at_once else f", {count.at_once} at once"
-            numbers = (count.devices, count.allocated, f"{count.free}{together}")
+            shares = "" if count.claims_left is None else f", {count.claims_left} claims"
+            numbers = (count.devices, count.allocated, f"{count.free}{together}{shares}")
             rest = (count.excluded, count.unwell, count.claims)
             table.add_row(node.name, node.product or "-", tier, *map(str, (*numbers, *rest)))
         if not node.tiers:

@@ -15,8 +15,7 @@ from driver.names import (
     registration_socket,
     service_socket_name,
 )
-
-MPS_SOCKET = "supervisor.sock"
+from kubeletplugin.mps.spec import SOCKET
 
 _SHOWN_CHARACTERS = 64
 
@@ -81,4 +80,4 @@ class Settings:
     @property
     def mps_socket(self) -> Path:
         """Where the MPS supervisor of the node is reached."""
-        return self.mps_dir.absolute() / MPS_SOCKET
+        return self.mps_dir.absolute() / SOCKET

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -200,44 +201,18 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
             keeper.mps_is_used()
 
     get_claim = claim_reader(node.client)
-    driver_root = DriverRoot(settings.driver_root)
     locks = KeyedLocks(settings.data_dir / "locks")
-    mps = MpsClient(settings.mps_socket)
-    sharing = Sharing(
-        node.discovery,
-        TimeSlices(driver_root),
-        mps,
-        SharingRecords(settings.data_dir / "sharing", boot_id),
-        boot_id,
+    shares, keeper = _shares(node, journal, locks, published, watch, step)
+    ports = Ports(
+        get_claim,
+        published.uuid_of,
+        lambda claim, error: _tell_waiting(events, claim, error),
+        lambda claim, text: _tell_missing(events, claim, text),
         step,
+        watch.left_behind,
     )
-    shares = ClaimShares(sharing, node.discovery, journal, boot_id, published.memory_of)
-    keeper = SharingKeeper(sharing, shares, journal, locks, mps, watch.daemons)
-    if settings.mps_socket.exists():
-        keeper.mps_is_used()  # it may have daemons that nobody needs
-    preparer = Preparer(
-        node.identity,
-        journal,
-        locks,
-        GpuSpecs(
-            node.discovery,
-            settings.sysfs_root,
-            driver_root,
-            HostPaths(settings.driver_root, settings.host_driver_root),
-            MpsFolders(settings.mps_dir.absolute(), settings.mps_shm_dir.absolute()),
-        ),
-        ClaimPartitions(Partitions(node.discovery), journal, boot_id, step),
-        shares,
-        store,
-        Ports(
-            get_claim,
-            published.uuid_of,
-            lambda claim, error: _tell_waiting(events, claim, error),
-            lambda claim, text: _tell_missing(events, claim, text),
-            step,
-            watch.left_behind,
-        ),
-    )
+    partitions = ClaimPartitions(Partitions(node.discovery), journal, boot_id, step)
+    preparer = Preparer(node.identity, journal, locks, _specs(node), partitions, shares, store, ports)
     reconciler = Reconciler(
         node.identity,
         journal,
@@ -250,6 +225,37 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
     metrics.show_partitions(lambda: partition_uses(journal.entries(), boot_id))
     metrics.show_shares(lambda: share_uses(journal.entries(), boot_id))
     return _Parts(journal, preparer, reconciler, watch, statuses, keeper)
+
+
+def _specs(node: _Node) -> GpuSpecs:
+    settings = node.settings
+    return GpuSpecs(
+        node.discovery,
+        settings.sysfs_root,
+        DriverRoot(settings.driver_root),
+        HostPaths(settings.driver_root, settings.host_driver_root),
+        MpsFolders(settings.mps_dir.absolute(), settings.mps_shm_dir.absolute()),
+    )
+
+
+def _shares(
+    node: _Node,
+    journal: Journal,
+    locks: KeyedLocks,
+    published: PublishedDevices,
+    watch: NodeWatch,
+    step: Callable[[str], None],
+) -> tuple[ClaimShares, SharingKeeper]:
+    settings, boot_id = node.settings, node.identity.boot_id
+    mps = MpsClient(settings.mps_socket)
+    time_slices = TimeSlices(DriverRoot(settings.driver_root))
+    records = SharingRecords(settings.data_dir / "sharing", boot_id)
+    sharing = Sharing(node.discovery, time_slices, mps, records, boot_id, step)
+    shares = ClaimShares(sharing, node.discovery, journal, boot_id, published.memory_of)
+    keeper = SharingKeeper(sharing, shares, journal, locks, mps, watch.daemons)
+    if settings.mps_socket.exists():
+        keeper.mps_is_used()  # it may have daemons that nobody needs
+    return shares, keeper
 
 
 def _recover(journal: Journal, store: CdiStore, identity: Identity) -> None:

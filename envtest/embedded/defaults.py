@@ -93,6 +93,10 @@ def _drop_gate(gate: str, spec: Object, old: Object) -> None:
     _drop_fields(devices, unused)
     if gate == "DRAListTypeAttributes" and not any(map(_has_lists, old_devices)):
         _drop_fields([one for device in devices for one in (device.get("attributes") or {}).values()], _LISTS)
+    if gate == "DRAConsumableCapacity" and not any(
+        "requestPolicy" in one for one in _capacities(old_devices)
+    ):
+        _drop_fields(_capacities(devices), ("requestPolicy",))
     if gate == "DRADeviceCompatibilityGroups":
         consumed = [one for device in devices for one in device.get("consumesCounters") or []]
         _drop_fields(consumed, ("compatibilityGroups",))
@@ -102,6 +106,10 @@ def _drop_fields(items: Iterable[Object], names: Iterable[str]) -> None:
     for item in items:
         for name in names:
             item.pop(name, None)
+
+
+def _capacities(devices: Iterable[Object]) -> list[Object]:
+    return [one for device in devices for one in (device.get("capacity") or {}).values()]
 
 
 def _has_lists(device: Object) -> bool:

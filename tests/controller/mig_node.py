@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from driver.config import GpuOffer, MigOffer, NodeConfig, Rule
+from driver.config import GpuOffer, MigOffer, NodeConfig, Rule, SharedOffer
 from driver.inventory import Discovery
 from driver.model import Device, Inventory
 from driver.nvml.deadline import Guard
@@ -23,6 +23,10 @@ HIDDEN = GpuOffer("hidden")
 DYNAMIC = GpuOffer(mig=MigOffer("dynamic", ("1g", "3g")))
 BALANCED = GpuOffer("partitions", MigOffer("layout", layout="all-balanced"))
 SMALL = GpuOffer("partitions", MigOffer("layout", layout=("1g", "1g", "1g")))
+
+SLICED = SharedOffer("TimeSlicing", 4)
+SERVED = SharedOffer("MPS", 4)
+SHARED = GpuOffer("shared", shared=(SLICED,))
 
 
 @cache
@@ -43,8 +47,10 @@ def seen(machine: FakeMachine, gpus: int = 2) -> Inventory:
 
 def offers(*forms: GpuOffer, of: Inventory | None = None) -> Offers:
     """What the node offers when its n-th GPU is offered in the n-th form, the last for all that remain."""
-    rules = [Rule(f"gpu.index == {index}", one.form, one.mig) for index, one in enumerate(forms[:-1])]
-    rules.append(Rule(None, forms[-1].form, forms[-1].mig))
+    rules = [
+        Rule(f"gpu.index == {index}", one.form, one.mig, one.shared) for index, one in enumerate(forms[:-1])
+    ]
+    rules.append(Rule(None, forms[-1].form, forms[-1].mig, forms[-1].shared))
     return node_offers(of or inventory(), NodeConfig(tuple(rules)))
 
 

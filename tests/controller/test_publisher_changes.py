@@ -8,7 +8,7 @@ import pytest
 
 from controller.transition import TAINT_CHANGING
 from tests.controller.allocated import allocate, end_claim
-from tests.controller.mig_node import BALANCED, DYNAMIC, SMALL, WHOLE, names, offers
+from tests.controller.mig_node import BALANCED, DYNAMIC, SHARED, SMALL, WHOLE, names, offers
 from tests.controller.published import SLICES, Published
 
 if TYPE_CHECKING:
@@ -263,3 +263,18 @@ def test_an_api_server_that_stores_no_counters_gets_whole_gpus_only(
         for device in change.item["spec"].get("devices", [])
     ]
     assert "gpu-0000-1b-00-0-mig-1g-10gb-6" not in seen
+
+
+def test_an_api_server_that_stores_no_shares_gets_no_shared_devices(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    server.verbs.disabled_gates = frozenset({"DRAConsumableCapacity"})
+    published.publisher.offer(offers(WHOLE, SHARED))
+    published.start()
+
+    assert published.becomes(
+        lambda: published.device_names() == ["gpu-0000-1b-00-0"] and published.complete()
+    )
+    assert server.wait_until(lambda: len(server.objects("events")) == 1)
+    [event] = server.objects("events")
+    assert "DRAConsumableCapacity" in event["message"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.config import GpuOffer, MigOffer, NodeConfig, Rule, load_config, parse_config
+from driver.config import GpuOffer, MigOffer, NodeConfig, Rule, SharedOffer, load_config, parse_config
 from driver.errors import ConfigError
 from driver.model import Gpu, PciAddress
 
@@ -55,10 +55,10 @@ def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
         "colour: unknown field",
         "rules[0].when: the CEL expression '1 +' cannot be parsed",
         "rules[1].colour: unknown field",
-        "rules[1].offer: must be one of whole, partitions, hidden",
+        "rules[1].offer: must be one of whole, shared, partitions, hidden",
         "rules[2]: must be a mapping",
         "rules[3].when: must be a CEL expression in quotes",
-        "rules[3]: must say offer or mig",
+        "rules[3]: must say offer, mig or shared",
         "rules[4].mig.layout[1]: must be a profile",
         "rules[4].mig.layout[2]: must be a profile",
         "rules[4].offer: must not be whole beside a layout",
@@ -143,3 +143,53 @@ def test_what_is_unknown_can_be_asked_for() -> None:
 
     assert NodeConfig((rule,)).offer_of(T4).form == "whole"
     assert NodeConfig((rule,)).offer_of(A100).form == "hidden"
+
+
+SLICED = SharedOffer("TimeSlicing", 4)
+SHARED = "shared: {strategy: TimeSlicing, shares: 4}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "offer"),
+    [
+        (SHARED, GpuOffer("shared", shared=(SLICED,))),
+        (f"mig: off, {SHARED}", GpuOffer("shared", MigOffer("off"), (SLICED,))),
+        (f"offer: whole, {SHARED}", GpuOffer("whole", shared=(SLICED,))),
+        (f"mig: dynamic, {SHARED}", GpuOffer("whole", MigOffer("dynamic"), (SLICED,))),
+        (f"offer: partitions, {SHARED}", GpuOffer("partitions", shared=(SLICED,))),
+        (
+            f"mig: {{layout: all-1g}}, {SHARED}",
+            GpuOffer("partitions", MigOffer("layout", layout="all-1g"), (SLICED,)),
+        ),
+        (f"offer: hidden, {SHARED}", GpuOffer("hidden", shared=(SLICED,))),
+        (
+            "shared: {strategy: MPS, shares: 4, fractional: true}",
+            GpuOffer("shared", shared=(SharedOffer("MPS", 4, fractional=True),)),
+        ),
+    ],
+)
+def test_a_rule_says_how_gpus_are_shared_and_in_which_form(rule: str, offer: GpuOffer) -> None:
+    assert parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "test").offer_of(T4) == offer
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("offer: shared", "rules[0].offer: must not be shared without the field shared"),
+        (f"offer: shared, mig: dynamic, {SHARED}", "offer: must not be shared beside dynamic MIG: say whole"),
+        (f"offer: shared, mig: {{layout: all-1g}}, {SHARED}", "offer: must not be shared beside a layout"),
+        ("offer: whole, shared: {strategy: MPS, shares: 2, fractional: true}", "rules[0].shared: fractional"),
+        ("mig: dynamic, shared: {strategy: MPS, shares: 2, fractional: true}", "rules[0].shared: fractional"),
+        (
+            "offer: partitions, shared: [{strategy: MPS, shares: 2, fractional: true}]",
+            "rules[0].shared: fractional",
+        ),
+        ("shared: {strategy: MPS}", "rules[0].shared: must say shares, memory or both"),
+    ],
+)
+def test_forms_that_contradict_sharing_are_refused(rule: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "test")
+
+    assert message in str(refused.value)
+    assert "; " not in str(refused.value).split(" is wrong: ")[1]

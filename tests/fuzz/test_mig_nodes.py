@@ -11,7 +11,7 @@ from envtest.embedded.validation import errors_of
 from fuzz.allocation_area import our_answer
 from fuzz.area import Case
 from fuzz.mig_area import AREA, kind_of, written_cases
-from fuzz.mig_nodes import MIG_MACHINES, SAMPLES, State, inventory, offers, sample, slices
+from fuzz.mig_nodes import MIG_MACHINES, MIG_SAMPLES, State, inventory, offers, sample, slices
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def kinds(offered: Offers) -> set[str]:
 
 
 def of_sample(machine: str, name: str, state: State) -> set[str]:
-    [path] = [path for path in SAMPLES if path.stem == name]
+    [path] = [path for path in MIG_SAMPLES if path.stem == name]
     return kinds(offers(machine, sample(path), state))
 
 
@@ -84,7 +84,7 @@ def test_the_static_sample_offers_whole_gpus_until_they_are_cut() -> None:
 
 @pytest.mark.parametrize("machine", ["l40s-octo", "t4", "dgx2", "a100-vgpu-guest"])
 def test_every_sample_offers_a_gpu_without_mig_whole(machine: str) -> None:
-    for path in SAMPLES:
+    for path in MIG_SAMPLES:
         assert kinds(offers(machine, sample(path), "delivered")) == {"type == 'gpu'"}, path.stem
 
 

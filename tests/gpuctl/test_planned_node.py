@@ -15,8 +15,9 @@ from gpuctl.planned_node import plan_node
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 
 
-def test_there_is_a_sample_for_every_way_to_use_mig() -> None:
-    assert [path.stem for path in SAMPLES] == ["dynamic-mig", "mig-layouts", "static-mig"]
+def test_there_is_a_sample_for_every_way_to_use_mig_and_to_share_gpus() -> None:
+    mig = {"dynamic-mig", "mig-layouts", "static-mig"}
+    assert {path.stem for path in SAMPLES} == mig | {"all-tiers", "memory-shares", "mps", "time-slicing"}
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)

@@ -71,7 +71,14 @@ def test_forms_of_devices_are_tiers() -> None:
         return {"attributes": {"type": {"string": form}, **more.pop("attributes", {})}, **more}
 
     assert tier_of(device("gpu")) == "whole"
-    assert tier_of(device("gpu", allowMultipleAllocations=True)) == "shared"
+    assert tier_of(device("gpu", allowMultipleAllocations=True)) == "fractional"
+    sliced = {"sharing": {"string": "time-slicing"}}
+    assert (
+        tier_of(device("shared", allowMultipleAllocations=True, attributes=sliced)) == "shared, time-slicing"
+    )
+    served = {"sharing": {"string": "mps"}, "profile": {"string": "1g.10gb"}}
+    in_partition = device("shared", allowMultipleAllocations=True, attributes=served)
+    assert tier_of(in_partition) == "mig 1g.10gb, shared, mps"
     assert tier_of(device("mig", attributes={"profile": {"string": "1g.10gb"}})) == "mig 1g.10gb"
     assert tier_of(device("vfio")) == "vfio"
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
-from kubeletplugin.mps.service import SOCKET, handlers
+from kubeletplugin.mps.service import handlers
+from kubeletplugin.mps.spec import SOCKET
 from kubeletplugin.mps_client import MpsClient, MpsDaemon, MpsState
 from kubeletplugin.server import SocketServer
 from kubeletplugin.streams import MAX_STREAMS

@@ -1,0 +1,1 @@
+"""The MPS supervisor: a process of its own that runs MPS control daemons and outlives the kubelet plugin."""

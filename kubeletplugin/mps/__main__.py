@@ -1,0 +1,77 @@
+"""Wires the MPS supervisor: reads the flags, serves until it is told to stop, and leaves daemons running."""
+
+from __future__ import annotations
+
+import driver.lean  # noqa: F401 - before everything else, which it keeps small
+
+# isort: split
+
+from pathlib import Path
+
+import click
+
+from driver.errors import DriverError
+from driver.log import LEVELS, Level, configure
+from driver.service import Service
+from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.mps.keeper import Site
+from kubeletplugin.mps.service import handlers
+from kubeletplugin.mps.spec import SOCKET
+from kubeletplugin.mps.supervisor import Supervisor
+from kubeletplugin.server import WORKERS, SocketServer
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@click.option(
+    "--mps-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/run/gpu.nvidia.com/mps",
+    show_envvar=True,
+    help="The folder of the supervisor's socket and of all daemons; containers mount pipes from it.",
+)
+@click.option(
+    "--driver-root",
+    type=_FOLDER,
+    default="/",
+    show_envvar=True,
+    help="Where this process sees the installed NVIDIA driver: its libraries and binaries.",
+)
+@click.option(
+    "--proc-root",
+    type=_FOLDER,
+    default="/proc",
+    show_envvar=True,
+    help="Where the processes of the whole node are seen, to find MPS daemons of others.",
+)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
+)
+def main(mps_dir: Path, driver_root: Path, proc_root: Path, log_level: Level) -> None:
+    """Run the MPS control daemons of this node for the kubelet plugin."""
+    configure(log_level)
+    try:
+        serve(Site(DriverRoot(driver_root.absolute()), mps_dir.absolute(), proc_root.absolute()))
+    except DriverError as error:
+        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
+
+
+def serve(site: Site) -> None:
+    """Serve until a signal; raises ConfigError or StorageError when that cannot begin."""
+    service = Service()
+    service.catch_signals()
+    try:
+        pool = service.pool("mps-calls", WORKERS)
+        supervisor = Supervisor(site, service)
+        server = SocketServer(site.mps_dir / SOCKET, handlers(supervisor), pool)
+        server.start()
+        service.on_stop("MPS socket", server.stop)
+        service.on_stop("MPS streams", supervisor.close)
+        service.run()
+    finally:
+        service.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The folder of one MPS daemon: its record, the pipe directory for clients, its logs.
+
+    <mps-dir>/<name>/daemon.json   what shall run, written before it is started
+                     pipe/         CUDA_MPS_PIPE_DIRECTORY, mounted into containers
+                     log/          control.log and server.log, each with the previous one as *.1
+                     output        what the daemon printed
+
+Containers keep the pipe directory mounted while a daemon is restarted: it is emptied, never replaced.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from driver.durable import remove_durably, write_durably
+from driver.errors import ClaimRefused, StorageError
+from driver.log import get_logger
+from driver.names import checked_socket_path
+from kubeletplugin.mps.spec import checked_name, read_spec, write_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kubeletplugin.mps.spec import MpsDaemon
+
+FOLDER_MODE = 0o755
+"""Clients of any user have to reach the sockets; nobody but root may change the folder."""
+
+LONGEST_SOCKET = "control_privileged"
+"""The longest name of a socket that the daemon makes in its pipe directory."""
+
+_CONTROL_SOCKET = "control"
+_LOGS = ("control.log", "server.log")
+_TAIL_BYTES = 4096
+_TAIL_LINES = 5
+_log = get_logger(__name__)
+
+
+class DaemonFolder:
+    """The paths of one daemon below the supervisor's folder."""
+
+    def __init__(self, mps_dir: Path, name: str) -> None:
+        """Raises ClaimRefused for a name that is none, ConfigError when the path is too long for sockets."""
+        self.path = mps_dir.absolute() / checked_name(name)
+        self.pipes = self.path / "pipe"
+        self.logs = self.path / "log"
+        self.output = self.path / "output"
+        self.record = self.path / "daemon.json"
+        self.control_socket = self.pipes / _CONTROL_SOCKET
+        checked_socket_path(self.pipes / LONGEST_SOCKET)
+
+    def environment(self) -> dict[str, str]:
+        """What tells the daemon, its control program and its clients where they meet."""
+        return {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(self.logs)}
+
+    def write(self, daemon: MpsDaemon) -> None:
+        """Keep what shall run, durably; raises StorageError."""
+        with _storage_errors(self.path, "making"):
+            make_folder(self.path)
+        write_durably(self.record, write_spec(daemon))
+
+    def read(self) -> MpsDaemon | None:
+        """What shall run; None without a record, or with one that makes no sense: that is put aside.
+
+        Raises StorageError when it cannot be read now.
+        """
+        with _storage_errors(self.record, "reading"):
+            try:
+                data = self.record.read_bytes()
+            except FileNotFoundError:
+                return None
+        try:
+            daemon = read_spec(data)
+            if daemon.name != self.path.name:
+                raise ValueError(f"it is that of {daemon.name}")
+            return daemon
+        except (ValueError, ClaimRefused) as error:
+            aside = self.record.with_suffix(".unreadable")
+            _log.error("record of an MPS daemon is unreadable", put_aside_as=str(aside), error=str(error))
+            with _storage_errors(self.record, "putting aside"):
+                self.record.replace(aside)
+            return None
+
+    def make_ready(self) -> None:
+        """Empty the pipe directory and begin new logs, before a start; raises StorageError."""
+        with _storage_errors(self.path, "preparing"):
+            for folder in (self.path, self.pipes, self.logs):
+                make_folder(folder)
+            for left in self.pipes.iterdir():
+                if left.is_dir() and not left.is_symlink():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink()
+            for name in _LOGS:
+                log = self.logs / name
+                if log.exists():
+                    log.replace(log.with_name(f"{name}.1"))
+
+    def remove(self) -> None:
+        """Remove all of it, the record first; raises StorageError."""
+        if self.path.is_dir():
+            remove_durably(self.record)
+            with _storage_errors(self.path, "removing"):
+                shutil.rmtree(self.path)
+
+    def last_words(self) -> str:
+        """What the daemon printed and the last lines of its log, for people; empty without any."""
+        printed, logged = _tail(self.output), _tail(self.logs / _LOGS[0])
+        parts = [printed] if printed else []
+        if logged:
+            parts.append(f"{self.logs / _LOGS[0]} ends with: {logged}")
+        return "; ".join(parts)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that all may read and enter, whatever the umask; raises OSError."""
+    path.mkdir(parents=True, exist_ok=True)
+    if path.stat().st_mode & 0o777 != FOLDER_MODE:
+        path.chmod(FOLDER_MODE)
+
+
+def known_names(mps_dir: Path) -> list[str]:
+    """The daemons that have a record or a pipe directory, sorted; raises StorageError."""
+    names = []
+    with _storage_errors(mps_dir, "reading"):
+        for entry in sorted(mps_dir.iterdir()):
+            if (entry / "daemon.json").exists() or (entry / "pipe").is_dir():
+                try:
+                    names.append(checked_name(entry.name))
+                except ClaimRefused as error:
+                    _log.warning("folder is no MPS daemon's", folder=str(entry), error=str(error))
+    return names
+
+
+def _tail(path: Path) -> str:
+    """The last lines of a file on one line; empty when there are none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " / ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())
+
+
+@contextmanager
+def _storage_errors(path: Path, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{doing} {path} failed: {error.strerror}",
+            f"see that {path.parent} exists, can be written to and has space",
+        ) from error

@@ -1,0 +1,137 @@
+"""Finds the MPS processes of the node in /proc, and ends those that are left of a pipe directory."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.errors import ClaimBlocked
+from kubeletplugin.mps.control import CONTROL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PROC = Path("/proc")
+PIPE_DIRECTORY, VISIBLE_DEVICES = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_VISIBLE_DEVICES"
+DEFAULT_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
+
+_COMM = CONTROL[:15]  # what the kernel keeps of a name, the same for the daemon and its servers
+_DAEMON_OPTIONS = frozenset({"-d", "-f"})
+_GONE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class MpsProcess:
+    """A control daemon or a server of MPS; ``environment`` is None where it cannot be read."""
+
+    pid: int
+    parent: int
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] | None
+
+    @property
+    def is_daemon(self) -> bool:
+        """Whether it was started as a control daemon; a process that it forked looks the same."""
+        named = any(argument.rpartition("/")[2] == CONTROL for argument in self.arguments)
+        return named and not _DAEMON_OPTIONS.isdisjoint(self.arguments)
+
+    @property
+    def pipes(self) -> str:
+        """Its pipe directory."""
+        return (self.environment or {}).get(PIPE_DIRECTORY, DEFAULT_PIPES)
+
+    @property
+    def multi_user(self) -> bool:
+        """Whether it was started to let all users in."""
+        return "-M" in self.arguments
+
+    @property
+    def devices(self) -> tuple[str, ...] | None:
+        """The devices that it was told to serve; None where it was not, or its environment is unreadable."""
+        text = (self.environment or {}).get(VISIBLE_DEVICES)
+        return None if text is None else tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def mps_processes(proc: Path = PROC) -> list[MpsProcess]:
+    """All MPS processes that a /proc shows, by their process ids; raises ClaimBlocked when it shows none."""
+    try:
+        pids = sorted(int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit())  # noqa: PTH208
+    except OSError as error:
+        raise ClaimBlocked(f"{proc} cannot be read: {error.strerror}", "mount it") from error
+    found = (read_process(proc, pid) for pid in pids)
+    return [process for process in found if process is not None]
+
+
+def read_process(proc: Path, pid: int) -> MpsProcess | None:
+    """The MPS process of that id; None when it is another program, or has ended."""
+    folder = proc / str(pid)
+    try:
+        if (folder / "comm").read_text(errors="replace").strip() != _COMM:
+            return None
+        arguments = tuple((folder / "cmdline").read_text(errors="replace").rstrip("\0").split("\0"))
+        # The name in parentheses may itself hold any character; the state and the parent follow it.
+        parent = int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    try:
+        pairs = (folder / "environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return MpsProcess(pid, parent, arguments, None)
+    environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return MpsProcess(pid, parent, arguments, environment)
+
+
+def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:
+    """The control daemons among them, without what these forked."""
+    pids = {process.pid for process in processes if process.is_daemon}
+    return (process for process in processes if process.is_daemon and process.parent not in pids)
+
+
+def own_daemon(pipes: Path) -> MpsProcess | None:
+    """The control daemon of this pipe directory, whoever started it; None when none lives."""
+    return next((found for found in daemons(mps_processes()) if found.pipes == str(pipes)), None)
+
+
+def end_left_over(pipes: Path) -> None:
+    """Kill every MPS process of this pipe directory: servers outlive a daemon that was killed.
+
+    One of them would keep a GPU in compute mode EXCLUSIVE_PROCESS from the next. Raises ClaimBlocked when
+    one does not go.
+    """
+    for process in mps_processes():
+        if process.environment is None or process.environment.get(PIPE_DIRECTORY) != str(pipes):
+            continue
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            # Its id may belong to another process by now; what the descriptor holds is read once more.
+            if read_process(PROC, process.pid) == process:
+                kill(pidfd, f"MPS process {process.pid} of {pipes}")
+        finally:
+            os.close(pidfd)
+
+
+def kill(pidfd: int, name: str) -> None:
+    """Kill a process and wait until it has gone; raises ClaimBlocked when it stays."""
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    if not ended_within(pidfd, _GONE_SECONDS):
+        raise ClaimBlocked(
+            f"{name} does not end, although it was killed",
+            "it is tried again; a process that the NVIDIA driver holds needs the GPU to be reset",
+        )
+
+
+def ended_within(pidfd: int, seconds: float) -> bool:
+    """Whether a process has ended, or does so within that time."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

@@ -1,0 +1,91 @@
+"""What an MPS control daemon shall be, as a value: checked, written down and read again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from driver.errors import ClaimRefused
+
+SOCKET = "supervisor.sock"
+"""The supervisor's socket in its folder."""
+
+MOST_DEVICES = 64
+MOST_PINNED_MIB = 2**31
+MOST_PERCENT = 100
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_DEVICE = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]{0,95}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class MpsDaemon:
+    """A control daemon and its limits.
+
+    ``name`` is a DNS label, the name of the shared device. ``devices`` are the UUIDs of GPUs, or of the one
+    MIG device, in the order of their ordinals. ``multi_user`` lets clients of any user in at once. Every
+    client gets ``active_thread_percentage`` (1 to 100), and of each device by ordinal no more than
+    ``pinned_memory_mib`` MiB; 0, or nothing for a device, is no limit.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    multi_user: bool = False
+    active_thread_percentage: int = MOST_PERCENT
+    pinned_memory_mib: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MpsState:
+    """Whether a daemon serves with its limits set, and what there is to say about it if not."""
+
+    name: str
+    running: bool
+    message: str = ""
+
+
+def checked_name(name: str) -> str:
+    """The name itself when it may become a folder; raises ClaimRefused."""
+    if not _NAME.fullmatch(name):
+        raise ClaimRefused(f"{name[:64]!r} is no name of an MPS daemon", "give the name of a device")
+    return name
+
+
+def checked_daemon(daemon: MpsDaemon) -> MpsDaemon:
+    """The daemon itself when it can be run; raises ClaimRefused."""
+    checked_name(daemon.name)
+    devices, pinned = daemon.devices, daemon.pinned_memory_mib
+    if not 0 < len(devices) <= MOST_DEVICES or len(set(devices)) != len(devices):
+        raise _refused(daemon, f"serves 1 to {MOST_DEVICES} devices, each once, not {len(devices)}")
+    for device in devices:
+        if not _DEVICE.fullmatch(device):
+            raise _refused(daemon, f"cannot serve {device[:64]!r}, which is no UUID of a GPU or a MIG device")
+    if len(devices) > 1 and any(device.startswith("MIG-") for device in devices):
+        raise _refused(daemon, "serves a single MIG device: CUDA sees no more than one")
+    if not 1 <= daemon.active_thread_percentage <= MOST_PERCENT:
+        raise _refused(daemon, f"gives clients 1 to 100 percent, not {daemon.active_thread_percentage}")
+    if len(pinned) > len(devices) or not all(0 <= mib <= MOST_PINNED_MIB for mib in pinned):
+        raise _refused(daemon, f"has {len(devices)} devices, whose limits cannot be {list(pinned)} MiB")
+    return daemon
+
+
+def _refused(daemon: MpsDaemon, why: str) -> ClaimRefused:
+    return ClaimRefused(f"the MPS daemon {daemon.name} {why}", "change the configuration of the share")
+
+
+def write_spec(daemon: MpsDaemon) -> bytes:
+    """The daemon as it is kept in a file."""
+    return json.dumps(asdict(daemon), indent=1).encode() + b"\n"
+
+
+def read_spec(data: bytes) -> MpsDaemon:
+    """The daemon in a file; raises ValueError or ClaimRefused when it is none."""
+    document: Any = json.loads(data)
+    try:
+        devices, pinned = document.pop("devices"), document.pop("pinned_memory_mib")
+        daemon = MpsDaemon(devices=tuple(devices), pinned_memory_mib=tuple(pinned), **document)
+        return checked_daemon(daemon)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"not a daemon: {error}") from error

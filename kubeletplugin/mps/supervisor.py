@@ -1,0 +1,137 @@
+"""All MPS control daemons of a node: who keeps which, and what is told of them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from driver.errors import ConfigError
+from driver.log import operation
+from kubeletplugin.mps.alarms import Alarms
+from kubeletplugin.mps.folders import known_names, make_folder
+from kubeletplugin.mps.keeper import Keeper, Retired, Ties
+from kubeletplugin.mps.spec import checked_daemon, checked_name
+from kubeletplugin.streams import Published
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from driver.service import Service
+    from kubeletplugin.mps.keeper import Site
+    from kubeletplugin.mps.spec import MpsDaemon, MpsState
+    from kubeletplugin.streams import StreamCall
+
+RESTART_WORKERS = 16
+"""Daemons that are started again at the same time, one for each GPU of the largest machine."""
+
+RESEND_SECONDS = 10.0
+_LOCK = ".lock"
+
+
+class Supervisor:
+    """Runs daemons as they were asked for, each behind a lock of its own.
+
+    Its end leaves them running, for the next one to adopt.
+    """
+
+    def __init__(self, site: Site, service: Service) -> None:
+        """Take the folder and what earlier supervisors left there.
+
+        Raises ConfigError when another supervisor has it or it cannot be used, StorageError when a record
+        cannot be read.
+        """
+        self._site = site
+        self._guard = threading.Lock()
+        self._keepers: dict[str, Keeper] = {}
+        self._states: Published[tuple[MpsState, ...] | None] = Published(None)
+        self._lock = _take(site.mps_dir)
+        service.on_stop("folder of MPS", lambda: os.close(self._lock))
+        alarms = Alarms()
+        restarts = service.pool("mps-restart", RESTART_WORKERS)
+        service.spawn("mps-alarms", alarms.run, alarms.close)
+        self._ties = Ties(alarms, lambda work: _soon(restarts, work), self._publish, self._retired)
+        for name in known_names(site.mps_dir):
+            self._keepers[name] = Keeper(name, site, self._ties)
+        for keeper in list(self._keepers.values()):
+            keeper.recover()
+        self._publish()
+
+    def ensure(self, daemon: MpsDaemon, timeout_seconds: float) -> None:
+        """Have the daemon run just so; see Keeper.ensure. Also raises ClaimRefused and ConfigError."""
+        checked_daemon(daemon)
+        self._with_keeper(daemon.name, timeout_seconds, lambda keeper, left: keeper.ensure(daemon, left))
+
+    def stop(self, name: str, timeout_seconds: float) -> None:
+        """End the daemon; see Keeper.stop. Also raises ClaimRefused."""
+        self._with_keeper(checked_name(name), timeout_seconds, lambda keeper, left: keeper.stop(left))
+
+    def follow(
+        self, call: StreamCall, resend_seconds: float = RESEND_SECONDS
+    ) -> Iterator[tuple[MpsState, ...]]:
+        """The states of all daemons, at once, at each change and at intervals; raises TooManyStreams."""
+        return (states for states in self._states.follow(call, resend_seconds) if states is not None)
+
+    def states(self) -> tuple[MpsState, ...]:
+        """The states of all daemons now."""
+        return self._states.value or ()
+
+    def close(self) -> None:
+        """End all streams, when the supervisor stops."""
+        self._states.close()
+
+    def _with_keeper(self, name: str, timeout_seconds: float, do: Callable[[Keeper, float], None]) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            with self._guard:
+                keeper = self._keepers.get(name)
+                if keeper is None:
+                    keeper = self._keepers[name] = Keeper(name, self._site, self._ties)
+            with suppress(Retired):
+                do(keeper, deadline - time.monotonic())
+                return
+
+    def _retired(self, keeper: Keeper) -> None:
+        with self._guard:
+            if self._keepers.get(keeper.name) is keeper:
+                del self._keepers[keeper.name]
+        self._publish()
+
+    def _publish(self) -> None:
+        with self._guard:  # so that no older look is told after a newer one
+            states = (keeper.state for keeper in self._keepers.values())
+            known = (state for state in states if state is not None)
+            self._states.publish(tuple(sorted(known, key=lambda state: state.name)))
+
+
+def _soon(executor: Executor, work: Callable[[], None]) -> None:
+    def logged() -> None:
+        with operation("mps-restart"):
+            work()
+
+    with suppress(RuntimeError):  # the supervisor is stopping, and the next one does it
+        executor.submit(logged)
+
+
+def _take(mps_dir: Path) -> int:
+    """Make the folder and lock it for as long as this process lives; raises ConfigError."""
+    try:
+        make_folder(mps_dir)
+        descriptor = os.open(mps_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {mps_dir} cannot be used: {error.strerror}", "give --mps-dir a folder to write to"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ConfigError(
+            f"another MPS supervisor has the folder {mps_dir}", "end it, or give this one another --mps-dir"
+        ) from error
+    return descriptor
