@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.processes.node import Node
 
 GPU_CONFIG = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+NOTHING_RUNS = {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}}
 
 
 def refused_beside_a_good_one(node: Node, bad: v1.Claim, *words: str) -> str:
@@ -89,9 +90,9 @@ def test_a_device_of_another_node_is_named_with_both_pools(node: Node) -> None:
         ({**GPU_CONFIG, "apiVersion": "v9"}, ["apiVersion: must be one of resource.nvidia.com/v1beta1"]),
         ({"sharing": []}, ["apiVersion: is required", "kind: is required", "sharing: must be an object"]),
         ("text", ["parameters: must be an object"]),
-        ({**GPU_CONFIG, "sharing": {"strategy": "MPS"}}, ["sharing by MPS", "remove `sharing`"]),
+        ({**GPU_CONFIG, "sharing": NOTHING_RUNS}, ["0 percent of the threads", "set defaultActiveThread"]),
     ],
-    ids=["unknown field", "unknown version", "many errors", "no object", "unfit for a whole GPU"],
+    ids=["unknown field", "unknown version", "many errors", "no object", "a limit that lets nothing run"],
 )
 def test_a_malformed_opaque_configuration_is_told_field_by_field(
     node: Node, config: Any, words: list[str]
