@@ -10,9 +10,11 @@ from typing import Any, Literal
 from driver.errors import ConfigError, DriverError
 from driver.mig import Placement
 from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name
+from driver.nvml.api import ComputeMode
+from driver.nvml.fake_mps_client import ClientLimits, CudaProcess
 from envtest import cluster as envtest_cluster
 from envtest.real import paths
-from envtest.real.driver_node import DriverNode
+from envtest.real.driver_node import MPS, DriverNode
 from envtest.real.processes import PACKAGE_ROOT
 from envtest.real.readiness import wait_until
 from envtest.real.watching import wait_for, wait_gone
@@ -22,8 +24,11 @@ from gpuctl.journal_files import holding
 Object = dict[str, Any]
 Kind = Literal["embedded", "real"]
 
-NODE_CONFIG = "deploy/examples/node-config/dynamic-mig.yaml"
-"""Every GPU whole, and in partitions where MIG can make them, as pods ask."""
+NODE_CONFIG = "deploy/examples/node-config/all-tiers.yaml"
+"""Every GPU whole, in partitions where MIG can make them, and in shares, as pods ask."""
+
+
+_PACKAGES = ("kubeletplugin", "controller", MPS)
 
 
 class ProcessEnded(DriverError):
@@ -49,10 +54,12 @@ class DemoCluster:
         """Start everything, and tell each step; returns when the GPUs are published."""
         cluster = self._start_cluster(say)
         self._driver = driver = DriverNode.install(cluster, machine=self.machine)
+        self._cleanup.callback(driver.end_mps)
         self.node_name = driver.node.name
         driver.start_plugin()
         driver.start_controller("--config", str(PACKAGE_ROOT / NODE_CONFIG))
-        say("started the driver: python -m kubeletplugin, python -m controller")
+        driver.start_mps()
+        say("started the driver: python -m kubeletplugin, python -m controller,\npython -m kubeletplugin.mps")
         self._wait(lambda: bool(self.slices()))
         say(f"the kubelet has registered {DRIVER_NAME}, and ResourceSlices are published")
 
@@ -70,8 +77,8 @@ class DemoCluster:
         if self._driver is None:
             return {}
         processes = self._driver.cluster.processes
-        ours = [name for name in processes.names() if name.startswith(("kubeletplugin-", "controller-"))]
-        return {name: processes.log_tail(name) for name in ours}
+        ours = tuple(f"{package}-" for package in _PACKAGES)
+        return {name: processes.log_tail(name) for name in processes.names() if name.startswith(ours)}
 
     def slices(self) -> list[Object]:
         """The ResourceSlices of the node's newest pool, in their order; none while it is not complete."""
@@ -131,6 +138,25 @@ class DemoCluster:
             if gpu.mig.enabled or gpu.mig.instances
         }
 
+    def compute_modes(self) -> dict[str, ComputeMode]:
+        """The GPUs that are in another compute mode than the default now."""
+        return {
+            gpu_device_name(pci): gpu.compute_mode
+            for pci, gpu in sorted(self._running.machine.state.gpus.items())
+            if gpu.compute_mode != "default"
+        }
+
+    def mps_limits(self, pod: DemoPod) -> ClientLimits:
+        """What MPS holds a process to that has the environment of the running pod's container.
+
+        Raises KeyError when the container has no pipe directory, and what MPS raises.
+        """
+        facts = self._running.cluster.container(pod.name, NAMESPACE)
+        mounted = Path(facts.mounts[facts.env["CUDA_MPS_PIPE_DIRECTORY"]].source)
+        pipes = self._running.mps_dir.joinpath(*mounted.parts[-2:])
+        with CudaProcess(pipes, facts.env) as process:
+            return process.limits
+
     def is_driver_mount(self, mounted: envtest_cluster.Mounted) -> bool:
         """Whether a mount of a container is a file of the NVIDIA driver."""
         return f"/{self._running.folder.name}/driver/" in mounted.source
@@ -159,7 +185,7 @@ class DemoCluster:
         """Wait until it holds, as long as the driver's processes run."""
 
         def look() -> bool | None:
-            for package in ("kubeletplugin", "controller"):
+            for package in _PACKAGES:
                 code = self._running.process(package).returncode
                 if code is not None:
                     raise ProcessEnded(f"python -m {package} ended with status {code}", "look at its log")

@@ -12,6 +12,8 @@ Object = dict[str, Any]
 NAMESPACE = "default"
 SMALL_CLASS = "mig-small"
 """The class of partitions of one slice, of whichever GPU (deviceclasses/mig.yaml)."""
+SHARE_CLASS = "shared-mps"
+"""The class of shares that MPS holds to limits (deviceclasses/tiers.yaml)."""
 IMAGE = "localhost/busybox:1"
 """The image that the real test cluster has in its nodes; the embedded one starts no container."""
 
@@ -78,3 +80,8 @@ def story_pods(gpu_count: int) -> tuple[list[DemoPod], DemoPod]:
 def small_pods(count: int) -> list[DemoPod]:
     """So many pods that ask for a small partition each."""
     return [DemoPod(f"small-{index}", device_class=SMALL_CLASS) for index in range(count)]
+
+
+def share_pods(count: int) -> list[DemoPod]:
+    """So many pods that ask for a share of a GPU each."""
+    return [DemoPod(f"share-{index}", device_class=SHARE_CLASS) for index in range(count)]

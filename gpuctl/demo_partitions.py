@@ -49,12 +49,12 @@ def partition_act(
 
     ``gpus`` are those of the node, all offered whole. Raises DemoFailed, and what the cluster raises.
     """
-    first = next((gpu for gpu in gpus if len(gpu.forms) > 1), None)
+    first = next((gpu for gpu in gpus if _profiles(gpu)), None)
     if first is None:
         narrator.say("no act about MIG: these GPUs cannot be cut, or only after a reset")
         return None
-    (_, (profile, count), *_) = first.forms
-    forms = ", ".join(f"{most} x {name}" for name, most in first.forms[1:])
+    ((profile, count), *_) = _profiles(first)
+    forms = ", ".join(f"{most} x {name}" for name, most in _profiles(first))
     narrator.say(f"each of them is offered cut as well, and the scheduler decides:\n{forms}")
     wanted = small_pods(count)
     small = run(cluster, *wanted)
@@ -75,6 +75,11 @@ def partition_act(
     _check_whole(cluster)
     narrator.say("all pods ended, nothing is left on the node")
     return PartitionFacts(first.device, profile, small, big, huge, made, cluster.cut())
+
+
+def _profiles(gpu: GpuFacts) -> list[tuple[str, int]]:
+    """The partitions that the GPU is offered in, and how many of each: profiles begin with a number."""
+    return [form for form in gpu.forms if form[0][0].isdecimal()]
 
 
 def check_shared(gpu: GpuFacts, small: Sequence[PodFacts], made: Mapping[str, tuple[Placement, ...]]) -> str:

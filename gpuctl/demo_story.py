@@ -1,4 +1,4 @@
-"""Tells the story of the demo on a cluster: GPUs fill up, run short, change hands, and are cut."""
+"""Tells the story of the demo on a cluster: GPUs fill up, run short, change hands, are cut and shared."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.table import Table
 from gpuctl.demo_objects import DemoPod, story_pods
 from gpuctl.demo_partitions import PartitionFacts, partition_act
 from gpuctl.demo_pods import DemoFailed, PodFacts, check_nothing_left, is_gpu_node, labels, run, running
+from gpuctl.demo_shares import ShareFacts, share_act
 from gpuctl.node_picture import WHOLE, GpuFacts, gpu_table, published_gpus
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class HandOver:
 class StoryFacts:
     """All that the demo showed; ``left`` are files of claims that are still there at the end: none.
 
-    ``partitions`` is None on a machine that offers no GPU both whole and in partitions.
+    ``partitions`` and ``shares`` are None on a machine that offers no GPU so beside whole.
     """
 
     machine: str
@@ -45,6 +46,7 @@ class StoryFacts:
     pods: tuple[PodFacts, ...]
     hand_over: HandOver
     partitions: PartitionFacts | None
+    shares: ShareFacts | None
     left: tuple[str, ...]
     seconds: float
 
@@ -61,10 +63,18 @@ def tell(cluster: DemoCluster, narrator: Narrator) -> StoryFacts:
     narrator.say(f"[bold]{cluster.node_name}[/bold] offers {len(gpus)} GPU{'s' * (len(gpus) > 1)}")
     full, ran, hand_over = _whole_act(cluster, narrator, gpus)
     partitions = partition_act(cluster, narrator, gpus)
-    left = cluster.left()
-    seconds = round(narrator.seconds, 3)
+    shares = share_act(cluster, narrator, gpus)
     return StoryFacts(
-        cluster.machine, cluster.kind, cluster.node_name, full, ran, hand_over, partitions, left, seconds
+        machine=cluster.machine,
+        cluster=cluster.kind,
+        node=cluster.node_name,
+        gpus=full,
+        pods=ran,
+        hand_over=hand_over,
+        partitions=partitions,
+        shares=shares,
+        left=cluster.left(),
+        seconds=round(narrator.seconds, 3),
     )
 
 

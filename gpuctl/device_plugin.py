@@ -161,8 +161,8 @@ def _sharing(
     if used.get("failRequestsGreaterThanOne", strategy == "MPS"):
         unset = "" if "failRequestsGreaterThanOne" in used else " (the default of mps)"
         lost.append(
-            f"{path}.failRequestsGreaterThanOne{unset}: nothing refuses a request for several shares, which "
-            "may be of one GPU; docs/sharing.md says how to get several GPUs, and how to refuse it"
+            f"{path}.failRequestsGreaterThanOne{unset}: a request for several shares is not refused: it gets "
+            "shares of as many GPUs, or waits"
         )
     rename = used.get("renameByDefault", False)
     found = []

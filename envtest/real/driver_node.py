@@ -1,4 +1,4 @@
-"""Runs the driver on a node of a cluster of either kind: its two processes, over a fake machine.
+"""Runs the driver on a node of a cluster of either kind: its processes, over a fake machine.
 
 The NVIDIA driver's files and device nodes are fakes that containers can really be started with.
 """
@@ -6,7 +6,9 @@ The NVIDIA driver's files and device nodes are fakes that containers can really 
 from __future__ import annotations
 
 import os
+import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import grpc
 from driver.names import DRIVER_NAME, service_socket_name
 from driver.nvml.driver_root import build_driver_root, build_sysfs
 from driver.nvml.fake_machine import FakeMachine
+from driver.nvml.fake_mps_client import DaemonGone, Line
 from driver.nvml.fake_spec import known_machines
 from envtest.cluster import Cluster, Process
 from envtest.real.layout import NodeLayout
@@ -23,7 +26,9 @@ from envtest.real.readiness import wait_until
 from proto import grpc_health_v1_pb2 as health
 
 RIGHTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml")
-CLASSES = ("deviceclasses/gpu.yaml", "deviceclasses/mig.yaml")
+CLASSES = ("deviceclasses/gpu.yaml", "deviceclasses/mig.yaml", "deviceclasses/tiers.yaml")
+MPS = "kubeletplugin.mps"
+END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class DriverNode:
             cluster.api.apply(PACKAGE_ROOT / manifest)
         node = cluster.nodes[index]
         folder = node.folder / "gpus"
-        folder.mkdir()
+        (folder / "proc").mkdir(parents=True)
         named = machine if machine in known_machines() else Path(machine).resolve()
         nvml = f"fake:{named}@{folder / 'state.json'}"
         fake = FakeMachine.open(nvml)
@@ -72,13 +77,18 @@ class DriverNode:
         """Where the kubelet calls the plugin."""
         return self.data_dir / service_socket_name()
 
-    def wait_serving(self, socket: Path | None = None) -> None:
+    @property
+    def mps_dir(self) -> Path:
+        """The folder of the MPS supervisor and its daemons; short, for the sockets below it."""
+        return self.node.folder / "mps"
+
+    def wait_serving(self, plugin_socket: Path | None = None) -> None:
         """Wait until the plugin serves and the kubelet has it registered.
 
         A pod with a claim that the kubelet starts earlier fails, and is tried again after a minute.
         """
         name = self.process("kubeletplugin").name
-        with grpc.insecure_channel(f"unix:{socket or self.plugin_socket}") as channel:
+        with grpc.insecure_channel(f"unix:{plugin_socket or self.plugin_socket}") as channel:
             check = channel.unary_unary(
                 "/grpc.health.v1.Health/Check",
                 request_serializer=health.HealthCheckRequest.SerializeToString,
@@ -94,17 +104,17 @@ class DriverNode:
                     return None
                 return True if answer.status == health.HealthCheckResponse.SERVING else None
 
-            wait_until([name] if socket is None else [], self.cluster.processes, serves)
+            wait_until([name] if plugin_socket is None else [], self.cluster.processes, serves)
 
     def process(self, package: str) -> Process:
-        """The process of ``kubeletplugin`` or ``controller``, started before."""
+        """The process of ``kubeletplugin``, ``controller`` or ``kubeletplugin.mps``, started before."""
         return self.cluster.processes.named(f"{package}-{self.node.name}")
 
     def start_plugin(self, *flags: str, suffix: str = "") -> Process:
         """Start the kubelet plugin; a second start follows the end of the first."""
         folders = (
             *("--plugins-dir", str(self.node.plugins_dir), "--registry-dir", str(self.node.registry_dir)),
-            *("--cdi-dir", str(self.node.cdi_dir)),
+            *("--cdi-dir", str(self.node.cdi_dir), "--mps-dir", str(self.mps_dir)),
         )
         return self._start("kubeletplugin", "gpu-dra-kubeletplugin", *folders, *flags, suffix=suffix)
 
@@ -118,6 +128,35 @@ class DriverNode:
             "controller", "gpu-dra-controller", "--plugin-data-dir", str(self.data_dir), *flags
         )
 
+    def start_mps(self) -> Process:
+        """Start the MPS supervisor and wait until it answers; a second start follows the end of the first.
+
+        It sees no other processes, since those of the machine below are none of this node's.
+        """
+        flags = ("--mps-dir", str(self.mps_dir), "--proc-root", str(self.folder / "proc"))
+        process = self._launch(MPS, "", "--driver-root", str(self.folder / "driver"), *flags)
+        supervisor = str(self.mps_dir / "supervisor.sock")
+
+        def answers() -> bool | None:
+            with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+                probe.connect(supervisor)
+                return True
+            return None
+
+        wait_until([process.name], self.cluster.processes, answers)
+        return process
+
+    def end_mps(self) -> None:
+        """End the MPS supervisor, if it was started, and the daemons, which would outlive it."""
+        if f"{MPS}-{self.node.name}" in self.cluster.processes.names():
+            self.process(MPS).kill()
+        for pipes in self.mps_dir.glob("*/pipe"):
+            with suppress(DaemonGone):
+                line = Line(pipes)
+                line.say({"command": "quit -t 0"})
+                line.wait_for_end(END_SECONDS)
+                line.close()
+
     def _start(self, package: str, account: str, *flags: str, suffix: str = "") -> Process:
         name = self.node.name
         common = (
@@ -126,7 +165,11 @@ class DriverNode:
             *("--nvml", self.nvml),
             *("--driver-root", str(self.folder / "driver"), "--sysfs-root", str(self.folder / "sys")),
         )
+        return self._launch(package, suffix, *common, *flags)
+
+    def _launch(self, package: str, suffix: str, *flags: str) -> Process:
         # -P: our packages, whatever lies in the working folder.
-        command = (sys.executable, "-P", "-m", package, *common, *flags)
+        command = (sys.executable, "-P", "-m", package, *flags)
         python_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
-        return self.cluster.processes.start(f"{package}-{name}{suffix}", command, {"PYTHONPATH": python_path})
+        name = f"{package}-{self.node.name}{suffix}"
+        return self.cluster.processes.start(name, command, {"PYTHONPATH": python_path})

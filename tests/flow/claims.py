@@ -7,7 +7,7 @@ from typing import Any
 
 from envtest.cluster import Cluster
 from envtest.real import paths
-from envtest.real.driver_node import DriverNode
+from envtest.real.driver_node import MPS, DriverNode
 from envtest.real.readiness import wait_until
 from envtest.real.watching import wait_for, wait_for_list
 
@@ -151,7 +151,9 @@ def wait_released(driver: DriverNode, uid: str) -> None:
 def restored(driver: DriverNode) -> None:
     """Undo what a test did to the driver: all processes run and all GPUs are healthy and published."""
     driver.machine.heal()
+    driver.machine.heal_mps()
     for name, start_again in (
+        (MPS, driver.start_mps),
         ("kubeletplugin", driver.start_plugin),
         ("controller", driver.start_controller),
     ):

@@ -42,7 +42,8 @@ def test_the_node_publishes_its_gpus_as_the_api_server_stores_them(driver: Drive
     (stored,) = wait_published(driver)
 
     spec, devices = stored["spec"], stored["spec"]["devices"]
-    assert spec["pool"] == {"name": "node-0/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
+    assert spec["pool"].pop("generation") >= 1  # a new one for each change of all slices at once
+    assert spec["pool"] == {"name": "node-0/gpu.nvidia.com", "resourceSliceCount": 1}
     assert len(devices) == 8
     first = devices[0]
     assert first["name"] == "gpu-0000-1b-00-0"

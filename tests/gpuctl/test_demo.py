@@ -119,9 +119,9 @@ def test_the_text_fits_into_80_columns_and_tells_who_holds_what(folder: Path) ->
     assert (code, errors) == (0, "")
     assert max(map(len, output.splitlines())) <= 80
     assert "\x1b" not in output
-    assert "0000:34:00.0 │ 0    │ A: 1-15       │ 32 GiB │ notebook" in output
+    assert "0000:e7:00.0 │ 1    │ A: 0-14       │ 32 GiB │ notebook" in output
     assert "NVIDIA_VISIBLE_DEVICES=void" in output
-    assert "pod batch-12 runs with GPU 0" in output
+    assert "pod batch-12 runs with GPU 15" in output
     assert "no act about MIG" in output
 
 

@@ -69,6 +69,7 @@ class Node:
             "plugins_dir": str(self.plugins),
             "registry_dir": str(self.registry),
             "cdi_dir": str(self.cdi),
+            "mps_dir": str(self.folder / "mps"),
             "sysfs_root": str(self.sysfs),
             "log_level": "debug",
         }

@@ -141,7 +141,12 @@ def test_a_node_that_does_not_exist_ends_the_controller_with_its_name(node: Node
 
 @pytest.mark.parametrize(
     ("module", "flag"),
-    [("controller", "plugin_data_dir"), ("kubeletplugin", "plugins_dir"), ("kubeletplugin", "registry_dir")],
+    [
+        ("controller", "plugin_data_dir"),
+        ("kubeletplugin", "plugins_dir"),
+        ("kubeletplugin", "registry_dir"),
+        ("kubeletplugin", "mps_dir"),
+    ],
 )
 def test_a_socket_path_over_107_bytes_is_named_with_its_length(node: Node, module: str, flag: str) -> None:
     long = node.folder / ("x" * 90)

@@ -1,0 +1,225 @@
+"""Time-sliced shares, and shares beside whole GPUs and partitions: who gets them, and what is left."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from driver.model import PciAddress
+from driver.names import DRIVER_NAME, gpu_device_name
+from envtest.fresh_namespace import fresh_namespace
+from envtest.real import paths
+from envtest.real.driver_node import DriverNode
+from envtest.real.readiness import wait_until
+from envtest.real.watching import wait_for
+from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
+from tests.flow.mig_scene import end, pod_of, template, wait_cut
+from tests.flow.share_scene import (
+    NODE_CONFIGS,
+    SAMPLES,
+    create,
+    given,
+    gpu_of,
+    share_of,
+    shared,
+    start_all,
+    uuids_seen,
+    wait_first_gpu,
+)
+from tests.flow.test_pods_and_claims import wait_refused
+
+TWO_GPUS = """version: v1
+rules:
+  - when: gpu.index < 2
+    shared: {strategy: TimeSlicing, shares: 4}
+  - offer: hidden
+"""
+SHARED = "shared-timesliced"
+
+Object = dict[str, Any]
+
+
+def test_shares_of_two_namespaces_are_on_one_gpu_and_the_fifth_is_on_the_next(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, TWO_GPUS), fresh_namespace(cluster.api) as other:
+        uuids = []
+        for where, count in ((namespace, 2), (other, 3)):
+            make_template(cluster, where, request(device_class=SHARED))
+            for number in range(count):
+                start(cluster, where, gpu_pod(f"pod-{number}"))
+                uuids += uuids_seen(driver, where, f"pod-{number}")
+        gpus = sorted(driver.machine.state.gpus)
+        assert uuids == [driver.machine.uuid(gpus[0])] * 4 + [driver.machine.uuid(gpus[1])]
+
+
+def test_two_shares_of_one_claim_are_of_two_gpus(driver: DriverNode, namespace: str) -> None:
+    if driver.cluster.kubernetes == "1.36":
+        pytest.skip("1.36 compares a distinctAttribute among the devices of one request alone")
+    with shared(driver, namespace, (NODE_CONFIGS / "time-slicing.yaml").read_text()):
+        (pod,) = start_all(driver.cluster, namespace, SAMPLES / "two-gpus.yaml")
+        assert len({gpu_of(one) for one in given(driver, namespace, pod)}) == 2
+        seen = [uuids_seen(driver, namespace, pod, container) for container in ("first", "second")]
+        assert [len(uuids) for uuids in seen] == [1, 1]
+        assert seen[0] != seen[1]
+
+
+def test_two_requests_of_a_claim_may_be_shares_of_one_gpu_and_a_count_of_two_is_not(
+    driver: DriverNode, namespace: str
+) -> None:
+    requests = [request(name, device_class=SHARED) for name in ("left", "right")]
+    with shared(driver, namespace, TWO_GPUS):
+        make_template(driver.cluster, namespace, *requests)
+        start(driver.cluster, namespace, gpu_pod("pair"))
+        shares = given(driver, namespace, "pair")
+        assert len({one.device for one in shares}) == 1
+        assert len({one.share_id for one in shares}) == 2
+        assert len({one.held["cdi_device"] for one in shares}) == 2
+        assert len(uuids_seen(driver, namespace, "pair")) == 1
+
+        template(driver.cluster, namespace, "two", request(device_class=SHARED, count=2))
+        start(driver.cluster, namespace, pod_of("two", "two"))
+        assert len(uuids_seen(driver, namespace, "two")) == 2
+
+
+def test_a_share_has_one_id_from_the_scheduler_to_the_container(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, TWO_GPUS):
+        make_claim(cluster, namespace, "share", request(device_class=SHARED))
+        start(cluster, namespace, gpu_pod("one", "share"))
+        (share,) = given(driver, namespace, "one")
+        assert share.share_id is not None
+        assert share.held["share_id"] == share.share_id
+        cdi = share.held["cdi_device"]
+        assert share.share_id in cdi
+        assert share.uid in cdi
+        kubelet = (driver.node.kubelet_dir / "dra_manager_state").read_text().replace("\\", "")
+        assert re.search(rf'"k8s\.{re.escape(DRIVER_NAME)}/claim={cdi}"', kubelet)
+        assert re.search(rf'"share_?id":"{share.share_id}"', kubelet.replace(" ", ""), re.IGNORECASE)
+        (spec,) = driver.node.cdi_dir.glob(f"*{share.uid}*")
+        assert f'"{cdi}"' in spec.read_text()
+        told = wait_for(
+            cluster.api,
+            paths.resource_claim("share", namespace),
+            lambda claim: "devices" in claim["status"],
+        )
+        (status,) = told["status"]["devices"]
+        assert (status["device"], status["shareID"]) == (share.device, share.share_id)
+
+
+def with_interval(interval: str) -> Object:
+    """The configuration of a claim that asks for a time-slice."""
+    parameters = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "GpuConfig",
+        "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}},
+    }
+    return {"opaque": {"driver": DRIVER_NAME, "parameters": parameters}}
+
+
+def interval_claim(name: str, interval: str) -> Object:
+    """A claim for a share with that time-slice."""
+    devices = {"requests": [request(device_class=SHARED)], "config": [with_interval(interval)]}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": devices},
+    }
+
+
+def test_the_time_slice_is_set_with_the_first_share_and_put_back_after_the_last(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, TWO_GPUS):
+        for name in ("first", "second"):
+            cluster.api.create(interval_claim(name, "Long"), namespace)
+            start(cluster, namespace, gpu_pod(name, name))
+            wait_first_gpu(driver, ("default", 3))
+        end(cluster, namespace, "first")
+        wait_released(driver, cluster.api.get(paths.resource_claim("first", namespace))["metadata"]["uid"])
+        wait_first_gpu(driver, ("default", 3))
+        end(cluster, namespace, "second")
+        wait_first_gpu(driver, ("default", 0))
+
+
+def test_pods_of_one_claim_take_turns_on_a_whole_gpu(driver: DriverNode, namespace: str) -> None:
+    pods = start_all(driver.cluster, namespace, SAMPLES / "one-claim-time-slicing.yaml")
+    (held,) = given(driver, namespace, pods[0])
+    pci = PciAddress.parse(held.held["pci"])
+    assert [uuids_seen(driver, namespace, pod) for pod in pods] == [[driver.machine.uuid(pci)]] * 2
+    assert driver.machine.state.gpus[pci].time_slice == 3
+    end(driver.cluster, namespace, *pods)
+    wait_until([], driver.cluster.processes, lambda: driver.machine.state.gpus[pci].time_slice == 0 or None)
+
+
+def test_an_admin_looks_at_a_gpu_whose_shares_are_in_use(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    label = {"resource.kubernetes.io/admin-access": "true"}
+    cluster.api.patch(paths.namespace(namespace), {"metadata": {"labels": label}})
+    with shared(driver, namespace, TWO_GPUS):
+        make_template(cluster, namespace, request(device_class=SHARED))
+        start(cluster, namespace, gpu_pod("worker"))
+        template(
+            cluster,
+            namespace,
+            "look",
+            request(device_class="monitoring", allocationMode="All", adminAccess=True),
+        )
+        start(cluster, namespace, pod_of("admin", "look"))
+        seen = uuids_seen(driver, namespace, "admin")
+        assert len(seen) == 2
+        assert uuids_seen(driver, namespace, "worker")[0] in seen
+        assert share_of(driver, namespace, "worker").held["share"]["shares"] == 1
+
+
+def on_first(driver: DriverNode, device_class: str, more: str = "true") -> Object:
+    """A request for a device of the first GPU on the bus."""
+    pci = min(driver.machine.state.gpus)
+    bus = f'device.attributes["resource.kubernetes.io"].pciBusID == "{pci}"'
+    return request(device_class=device_class, selectors=[{"cel": {"expression": f"{bus} && {more}"}}])
+
+
+def test_whole_partitions_and_shares_of_one_gpu_exclude_each_other_and_come_back(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    forms = {"sliced": SHARED, "cut": "mig-small", "whole": "gpu.nvidia.com", "mps": "shared-mps"}
+    with shared(driver, namespace, (NODE_CONFIGS / "all-tiers.yaml").read_text()):
+        first = gpu_device_name(min(driver.machine.state.gpus))
+        for name, device_class in forms.items():
+            template(cluster, namespace, name, on_first(driver, device_class))
+        before = ""
+        for name in (*forms, "sliced-again"):
+            cluster.api.create(pod_of(name, name.removesuffix("-again")), namespace)
+            if before:
+                assert "cannot allocate all claims" in wait_refused(cluster, namespace, name)
+                end(cluster, namespace, before)
+            wait_running(cluster, namespace, name)
+            (held,) = given(driver, namespace, name)
+            assert held.device.startswith(first)
+            wait_cut(driver, {0: [(6, 1)]} if name == "cut" else {})
+            wait_first_gpu(driver, ("exclusive-process" if name == "mps" else "default", 0))
+            before = name
+        end(cluster, namespace, before)
+
+
+def test_who_asks_for_no_memory_gets_all_of_a_fractional_gpu(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    fractional = (NODE_CONFIGS / "memory-shares.yaml").read_text()
+    with shared(driver, namespace, fractional):
+        template(cluster, namespace, "all", request())
+        start(cluster, namespace, pod_of("all", "all"))
+        (whole,) = given(driver, namespace, "all")
+        assert whole.held["share"] is None
+        assert not list(driver.mps_dir.glob("*/pipe")), "nobody shares it, so no daemon"
+        (pod,) = create(cluster, namespace, SAMPLES / "fraction.yaml")
+        wait_running(cluster, namespace, pod)
+        (part,) = given(driver, namespace, pod)
+        assert part.consumed == {"memory": "12Gi"}, "in steps of 4 GiB"
+        assert part.held["share"]["pinned_memory_mib"] == 12 * 1024
+        assert gpu_of(part) != gpu_of(whole)

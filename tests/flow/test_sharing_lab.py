@@ -1,0 +1,122 @@
+"""The sharing lab of deploy/scenarios, with its very files: by turns, by MPS, and by memory."""
+
+from __future__ import annotations
+
+from envtest.real.driver_node import DriverNode
+from tests.flow.claims import is_refusal, wait_running
+from tests.flow.mig_scene import end
+from tests.flow.share_scene import (
+    LAB,
+    LIMITS,
+    clients,
+    create,
+    daemon_pid,
+    defaults,
+    first_gpu,
+    mps_environment,
+    pipes_of,
+    share_of,
+    shared,
+    start_all,
+    uuids_seen,
+    wait_first_gpu,
+    wait_no_daemon,
+)
+from tests.flow.test_explain import explained
+from tests.flow.test_pods_and_claims import wait_refused, wait_told
+
+H100_MIB = 81559
+
+
+def test_four_pods_take_turns_on_one_gpu_and_the_fifth_waits_for_one_to_end(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, (LAB / "nodes/time-slicing.yaml").read_text()) as devices:
+        assert [one["name"] for one in devices] == ["gpu-0000-1b-00-0-ts-4"]
+        workers = start_all(cluster, namespace, LAB / "time-slicing-workers.yaml")
+        uuid = driver.machine.uuid(min(driver.machine.state.gpus))
+        assert [uuids_seen(driver, namespace, pod) for pod in workers] == [[uuid]] * 3
+        workers += start_all(cluster, namespace, LAB / "time-slicing-fourth.yaml")
+        shares = [share_of(driver, namespace, pod) for pod in workers]
+        assert {one.device for one in shares} == {"gpu-0000-1b-00-0-ts-4"}
+        assert len({one.share_id for one in shares}) == 4
+        assert [one.consumed for one in shares] == [{"memory": "0", "shares": "1"}] * 4
+        assert uuids_seen(driver, namespace, workers[3]) == [uuid]
+        assert mps_environment(driver, namespace, workers[3]) == {}
+
+        late = waiting(driver, namespace, "time-slicing-fifth", "gpu.shared")
+        end(cluster, namespace, workers[0])
+        wait_running(cluster, namespace, late)
+        assert uuids_seen(driver, namespace, late) == [uuid]
+
+
+def waiting(driver: DriverNode, namespace: str, file: str, device_class: str) -> str:
+    """Create the pod of a file, for which there is no share; it has to be told so."""
+    (late,) = create(driver.cluster, namespace, LAB / f"{file}.yaml")
+    reason = wait_refused(driver.cluster, namespace, late)
+    assert is_refusal(reason, "1 cannot allocate all claims")
+    assert wait_told(driver.cluster, namespace, "FailedScheduling") == ("Pod", reason)
+    code, text = explained(driver.cluster, namespace, "pod", late)
+    assert code == 3
+    assert f"class {device_class}" in text, text
+    return late
+
+
+def test_four_pods_compute_side_by_side_each_with_a_quarter_of_the_gpu(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, (LAB / "nodes/mps.yaml").read_text()) as devices:
+        assert [one["name"] for one in devices] == ["gpu-0000-1b-00-0-mps-4"]
+        assert first_gpu(driver) == ("default", 0)
+        workers = start_all(cluster, namespace, LAB / "mps-workers.yaml")
+        uuid = driver.machine.uuid(min(driver.machine.state.gpus))
+        assert [uuids_seen(driver, namespace, pod) for pod in workers] == [[uuid]] * 4
+        assert len({share_of(driver, namespace, pod).share_id for pod in workers}) == 4
+        assert first_gpu(driver) == ("exclusive-process", 0)
+        quarter_mib = H100_MIB // 4
+        environment = dict(zip(LIMITS, ("25", f"0={quarter_mib}M"), strict=True))
+        assert [mps_environment(driver, namespace, pod) for pod in workers] == [environment] * 4
+        with clients(driver, namespace, *workers) as limits:
+            assert [one.percentage for one in limits] == [25.0] * 4
+            assert [one.pinned_mib for one in limits] == [{"0": quarter_mib}] * 4
+        pipes = pipes_of(driver, namespace, workers[0])
+        assert defaults(driver, pipes) == (["25.0"], [f"{quarter_mib // 1024}G"])
+
+        late = waiting(driver, namespace, "mps-fifth", "shared-mps")
+        pid = daemon_pid(pipes)
+        end(cluster, namespace, workers[0])
+        wait_running(cluster, namespace, late)
+        assert daemon_pid(pipes) == pid, "a share that leaves or comes ends nobody's work"
+        end(cluster, namespace, *workers[1:], late)
+        wait_no_daemon(driver)
+        wait_first_gpu(driver, ("default", 0))
+
+
+def test_pods_say_how_much_memory_they_need_and_one_waits_for_it(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, (LAB / "nodes/memory.yaml").read_text()) as devices:
+        assert [one["name"] for one in devices] == ["gpu-0000-1b-00-0-mps-mem"]
+        workers = start_all(cluster, namespace, LAB / "memory-workers.yaml")
+        shares = [share_of(driver, namespace, pod) for pod in workers]
+        assert [one.consumed for one in shares] == [{"memory": f"{gib}Gi"} for gib in (10, 20, 30)]
+        with clients(driver, namespace, *workers) as limits:
+            assert [one.pinned_mib for one in limits] == [{"0": gib * 1024} for gib in (10, 20, 30)]
+            percentages = [100 * gib * 1024 // H100_MIB for gib in (10, 20, 30)]
+            assert [one.percentage for one in limits] == percentages
+        assert defaults(driver, pipes_of(driver, namespace, workers[0])) == ([f"{percentages[2]}.0"], ["30G"])
+
+        late = waiting(driver, namespace, "memory-fourth", "shared-mps")
+        end(cluster, namespace, workers[1])
+        wait_running(cluster, namespace, late)
+        end(cluster, namespace, workers[0], workers[2], late)
+        wait_first_gpu(driver, ("default", 0))
+        wait_no_daemon(driver)
+
+
+def test_the_readme_names_every_file() -> None:
+    text = (LAB / "README.md").read_text()
+    files = {str(file.relative_to(LAB)) for file in LAB.rglob("*.yaml")}
+    assert {file for file in files if f"[{file}]({file})" not in text} == set()
+    assert len(files) == 10
