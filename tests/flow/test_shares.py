@@ -84,6 +84,12 @@ def test_two_requests_of_a_claim_may_be_shares_of_one_gpu_and_a_count_of_two_is_
         start(driver.cluster, namespace, pod_of("two", "two"))
         assert len(uuids_seen(driver, namespace, "two")) == 2
 
+        limited = gpu_pod("limit")
+        del limited["spec"]["resourceClaims"]
+        limited["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu.shared": "2"}}
+        start(driver.cluster, namespace, limited)
+        assert len(uuids_seen(driver, namespace, "limit")) == 2
+
 
 def test_a_share_has_one_id_from_the_scheduler_to_the_container(driver: DriverNode, namespace: str) -> None:
     cluster = driver.cluster

@@ -273,7 +273,7 @@ def test_what_has_no_equivalent_is_told_on_stderr_and_by_the_exit_code(tmp_path:
 
     assert result.exit_code == 3
     assert result.stderr.startswith(
-        "sharing.mps.failRequestsGreaterThanOne (the default of mps): nothing refuses"
+        "sharing.mps.failRequestsGreaterThanOne (the default of mps): a request for several"
     )
     assert "shares: 2" in result.stdout
 
