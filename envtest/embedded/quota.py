@@ -1,8 +1,8 @@
 """Counts what ResourceQuotas limit, and refuses what would exceed them.
 
 Counted are objects (``count/RESOURCE.GROUP`` and the older ``pods``...), the devices of claims by class
-and by extended resource, and the extended resources of pods. Compute quantities (``requests.cpu``...) and
-scopes are not: a quota with those counts nothing of them.
+and by extended resource, and the extended resources of pods. Compute quantities (``requests.cpu``...) are
+not, and a quota with scopes limits nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Quotas:
                 self._store.put(_QUOTAS, key, {**quota, "status": status})
 
     def _of(self, namespace: str) -> list[Object]:
-        return self._store.in_namespace(_QUOTAS, namespace) if namespace else []
+        quotas = self._store.in_namespace(_QUOTAS, namespace) if namespace else []
+        return [
+            quota for quota in quotas if not {"scopes", "scopeSelector"} & (quota.get("spec") or {}).keys()
+        ]
 
     def _used(self, namespace: str) -> Mapping[str, int]:
         total: dict[str, int] = defaultdict(int)

@@ -68,11 +68,7 @@ def server() -> Iterator[EmbeddedApiServer]:
         for one in DEFAULT.values():
             running.create("/apis/resource.k8s.io/v1/deviceclasses", one)
         for one in OBJECTS:
-            # The embedded server knows no scopes, and would hold pods of all priorities to the quota of one.
-            if (
-                one["kind"] in RESOURCES
-                and "scopeSelector" not in one["spec" if "spec" in one else "metadata"]
-            ):
+            if one["kind"] in RESOURCES:
                 running.create(RESOURCES[one["kind"]].format(one["metadata"].get("namespace")), one)
         yield running
 

@@ -131,3 +131,16 @@ def test_admin_access_needs_the_label_of_the_namespace(server: EmbeddedApiServer
     assert caught.value.code == 422
     assert "requires the `resource.kubernetes.io/admin-access: true` label" in str(caught.value)
     server.create(CLAIMS, claim("a", adminAccess=True))
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        {"scopes": ["BestEffort"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}},
+    ],
+)
+def test_a_quota_with_scopes_limits_nothing(server: EmbeddedApiServer, scope: dict[str, Any]) -> None:
+    server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}, **scope}})
+
+    server.create(PODS, pod("a"))
