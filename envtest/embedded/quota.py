@@ -28,6 +28,7 @@ _DEVICES_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 _REQUESTS = "requests."
 _IMPLICIT = f"{_REQUESTS}deviceclass.resource.kubernetes.io/"
 _DEVICES_OF_ALL = 32
+_SCOPES = {"scopes", "scopeSelector"}
 _PLAIN_COUNTS = frozenset({"pods", "configmaps", "resourcequotas"})
 _EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
