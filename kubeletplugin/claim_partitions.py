@@ -120,7 +120,10 @@ class ClaimPartitions:
         if device.allocated.admin_access and not name.static:
             return self._made_for_another(device)
         wanted = device.allocated.device
-        return known.get(wanted) or self._made_already(device) or self._partitions.locate(name)
+        own = known.get(wanted)
+        if own is not None and own.attempted:
+            return own
+        return self._made_already(device) or own or self._partitions.locate(name)
 
     def _made_already(self, device: PlannedDevice) -> PartitionRecord | None:
         """The partition as another claim, which shares it, has made it or has begun to."""
@@ -128,9 +131,8 @@ class ClaimPartitions:
             return None
         for entry in self._sharers(str(device.pci)):
             for held in entry.devices:
-                ours = held.device == device.allocated.device and not held.admin_access
-                if ours and held.partition is not None and held.partition.attempted:
-                    return held.partition
+                if held.device == device.allocated.device and _may_be_made(held):
+                    return self._record(held)
         return None
 
     def _is_made_by_another(self, uid: str, device: HeldDevice, record: PartitionRecord) -> bool:
@@ -139,12 +141,12 @@ class ClaimPartitions:
         )
 
     def _has_another(self, uid: str, device: HeldDevice) -> bool:
-        """Whether another claim shares the partition, and so keeps it."""
+        """Whether another claim shares the partition as it is made, and so keeps it."""
         name = parse_device_name(device.device)
         if name is None or name.shared is None:
             return False
         return any(
-            held.device == device.device and not held.admin_access
+            held.device == device.device and _may_be_made(held)
             for entry in self._sharers(device.pci)
             if entry.uid != uid
             for held in entry.devices
@@ -242,6 +244,11 @@ def _is_ours(device: HeldDevice) -> bool:
     """Whether the device is a partition that is made for its claim and destroyed with it."""
     name = parse_device_name(device.device)
     return name is not None and name.profile is not None and not name.static and not device.admin_access
+
+
+def _may_be_made(device: HeldDevice) -> bool:
+    """Whether the claim, which may have been rebuilt, has made its partition or has begun to."""
+    return not device.admin_access and (device.partition is None or device.partition.attempted)
 
 
 def _with_record(entry: Entry, index: int, record: PartitionRecord | None) -> Entry:

@@ -12,8 +12,8 @@ from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
 from kubeletplugin.journal import Journal
 from kubeletplugin.plan import PlannedDevice
 from kubeletplugin.share_conflicts import refuse_conflicts
-from kubeletplugin.share_plan import Shareable, share_records
-from kubeletplugin.sharing import Member, Sharing, members_of
+from kubeletplugin.share_plan import Shareable, all_is_unknown, share_records
+from kubeletplugin.sharing import Member, NotReady, Sharing, members_of
 
 _log = get_logger("sharing")
 
@@ -48,7 +48,8 @@ class ClaimShares:
     ) -> tuple[HeldDevice, ...]:
         """What the claim is about to hold, with its shares.
 
-        Raises ClaimRefused for limits above a share, DeviceHeld where other claims leave no room, NvmlError.
+        Raises ClaimRefused for limits above a share, DeviceHeld where other claims leave no room, NotReady
+        while it is not known whether the claim has all of a device, NvmlError.
         """
         both = list(zip(planned, places, strict=True))
         memory = [self._memory_bytes(device, place) for device, place in both]
@@ -60,9 +61,16 @@ class ClaimShares:
                 identities[str(device.pci)].uuid if place is None else place.uuid,
                 memory_bytes,
                 self._published_memory(device.allocated.device),
+                whole=place is None,
             )
             for (device, place), memory_bytes in zip(both, memory, strict=True)
         ]
+        unknown = next((one.device for one in shareables if all_is_unknown(one)), None)
+        if unknown is not None:
+            raise NotReady(
+                f"whether the claim has all of {unknown} is not known, since its ResourceSlice was not seen",
+                "wait for the controller to publish it",
+            )
         held = tuple(
             device.held(identities[str(device.pci)].uuid, place, share)
             for (device, place), share in zip(both, share_records(shareables), strict=True)
@@ -71,11 +79,25 @@ class ClaimShares:
             refuse_conflicts(uid, held, memory, self._holders(device.pci for device in held))
         return held
 
+    def reach(self, gpus: Iterable[str]) -> set[str]:
+        """The GPUs with those that have to be locked to clear them: some were shared together with others.
+
+        For any caller. Raises StorageError.
+        """
+        wanted = set(gpus)
+        return wanted.union(*(record.gpus for record in self._sharing.records_on(wanted)))
+
     def clear(self, gpus: Iterable[str], uid: str) -> None:
         """Put back what shares that are gone have left on GPUs; raises DriverError."""
-        for group in self._sharing.leftovers(gpus):
-            if not self._members(group, gpus, without=uid) and not self._rebuilt(gpus):
-                self._sharing.settle(group, ())
+        locked = set(gpus)
+        for record in self._sharing.records_on(locked):
+            if self._members(record.group, record.gpus, without=uid) or self._rebuilt(record.gpus):
+                continue
+            if not locked.issuperset(record.gpus):
+                raise NotReady(
+                    f"GPUs {', '.join(record.gpus)} were shared together just now", "it is retried"
+                )
+            self._sharing.settle(record.group, ())
 
     def join(self, entry: Entry) -> tuple[str, ...]:
         """Have the claim's GPUs as its shares need them; what the GPUs cannot do, in words.
@@ -106,6 +128,11 @@ class ClaimShares:
         members = self._members(group, gpus)
         if members or not self._rebuilt(gpus):
             self._sharing.settle(group, members)
+
+    def end_unrecorded(self, daemon: str, gpus: Iterable[str]) -> None:
+        """End a daemon that no record accounts for, unless a claim on its GPUs may have it."""
+        if not self._rebuilt(gpus):
+            self._sharing.end_unrecorded(daemon)
 
     def _members(self, group: str, gpus: Iterable[str], without: str = "") -> tuple[Member, ...]:
         return members_of(group, self._holders(gpus), self._boot_id, without)

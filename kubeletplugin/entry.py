@@ -68,6 +68,11 @@ class ShareRecord:
     pinned_memory_mib: int = 0
     multi_user: bool = False
 
+    @property
+    def is_part(self) -> bool:
+        """Whether other claims can have shares beside it; else the claim has the device for itself."""
+        return bool(self.shares or self.memory_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:

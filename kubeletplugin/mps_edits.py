@@ -45,7 +45,7 @@ def mps_edits(
         CdiMount(str(folders.shm), SHM_IN_CONTAINER),
     )
     variables = [f"CUDA_MPS_PIPE_DIRECTORY={PIPES_IN_CONTAINER}"]
-    if held.share_id is not None:
+    if share.is_part:
         together = [
             one.share
             for one in devices

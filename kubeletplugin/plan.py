@@ -12,9 +12,7 @@ from driver.names import DeviceName, cdi_device_name, parse_device_name, unshare
 from driver.opaque import GpuConfig, MigDeviceConfig, decode_gpu_config, decode_mig_config
 from kubeletplugin.claim_call import PreparedDevice
 from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord, ShareRecord
-from kubeletplugin.share_plan import Wish, refuse_two_daemons, wish_of
-
-_KINDS = ("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig")
+from kubeletplugin.share_plan import Wish, wish_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,7 @@ def plan(claim: Claim, pool: str) -> tuple[PlannedDevice, ...]:
     Raises ClaimRefused for a device or a pool that this node does not have, a configuration that is
     malformed, or one that asks for what the device cannot do.
     """
-    planned = tuple(_planned(claim, device, pool) for device in claim.devices)
-    refuse_two_daemons([(one.allocated.request, one.allocated.device, one.wish) for one in planned])
-    return planned
+    return tuple(_planned(claim, device, pool) for device in claim.devices)
 
 
 def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:

@@ -225,7 +225,7 @@ class Preparer:
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool)
         held = {device.pci for device in known.devices} if known is not None else set()
-        gpus = sorted(held.union(str(pci) for pci in gpus_of(planned)))
+        gpus = sorted(self._shares.reach(held.union(str(pci) for pci in gpus_of(planned))))
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
             entry = self._journal.get(ref.uid)
             if entry is not None and self._is_intact(entry):
@@ -317,6 +317,8 @@ class Preparer:
         if before is None or not before.holds:
             self._store.remove(uid)
         if taken is not None and taken.holds:
+            if before is not None and before.rebuilt:
+                self._journal.put(before)  # its pods may run: their GPUs stay as they are
             try:
                 self._take_back(taken)
             except DriverError as error:

@@ -70,7 +70,7 @@ def _board(attributes: Mapping[str, Any]) -> Any:
 def _memory(capacity: Any) -> int | None:
     try:
         return int(parse_quantity(str(capacity[MEMORY]["value"])))
-    except (KeyError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 

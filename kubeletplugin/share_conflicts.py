@@ -45,8 +45,8 @@ def _of_others(held: HeldDevice, others: Sequence[Entry]) -> list[tuple[Entry | 
 def _refuse_overcommit(
     held: HeldDevice, shares: int | None, memory_bytes: int, taken: Sequence[tuple[Entry | None, HeldDevice]]
 ) -> None:
-    alone = next((entry for entry, one in taken if one.share is None), None)
-    if taken and (alone is not None or held.share is None):
+    alone = next((entry for entry, one in taken if not _is_part(one)), None)
+    if taken and (alone is not None or not _is_part(held)):
         raise DeviceHeld(
             f"all of {held.device} is for one claim alone, and {_whose(alone or taken[0][0])} has it, too",
             _LET_GO,
@@ -66,6 +66,10 @@ def _refuse_overcommit(
             "be used",
             _LET_GO,
         )
+
+
+def _is_part(held: HeldDevice) -> bool:
+    return held.share is not None and held.share.is_part
 
 
 def _refuse_other_interval(

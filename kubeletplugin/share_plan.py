@@ -29,6 +29,7 @@ class Wish:
 
     ``form`` is how it is offered and ``share`` what the claim took of it, both None where the claim has
     the device for itself. ``interval`` is the time-slice that was asked for, empty where nothing was.
+    ``asked`` is whether a configuration asks for the strategy of a device that is offered so.
     """
 
     strategy: Strategy
@@ -36,6 +37,7 @@ class Wish:
     share: Share = _NOTHING
     interval: str = ""
     mps: MpsSettings = _NO_LIMITS
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Shareable:
     """One device with what its limits depend on.
 
     ``memory_bytes`` is its memory, ``published_bytes`` as its slice has it, None where that was never seen.
-    ``uuid`` is what limits by device can name it by, empty for a partition that is not made yet.
+    ``uuid`` is what limits by device can name it by, empty for a partition that is not made yet. ``whole``
+    is whether it is a GPU.
     """
 
     device: str
@@ -52,6 +55,7 @@ class Shareable:
     uuid: str
     memory_bytes: int
     published_bytes: int | None
+    whole: bool = True
 
 
 def wish_of(
@@ -88,43 +92,56 @@ def wish_of(
         raise ClaimRefused(f"the allocation of {allocated.device}, which is shared, has no shareID", _ANEW)
     consumed = dict(allocated.consumed_capacity)
     share = read_share(form, consumed, allocated.device, DRIVER_NAME)
-    return Wish(form.strategy, form, share, interval, mps)
-
-
-def refuse_two_daemons(devices: Sequence[tuple[str, str, Wish | None]]) -> None:
-    """Raise ClaimRefused where one request was given MPS shares of two devices.
-
-    ``devices`` are request, device and wish. All devices of a request reach the same container, and a
-    process is a client of one control daemon only: the other device would be closed to it.
-    """
-    first: dict[str, str] = {}
-    for request, device, wish in devices:
-        if wish is not None and wish.form is not None and wish.strategy == "MPS":
-            other = first.setdefault(request, device)
-            if other != device:
-                raise ClaimRefused(
-                    f"request {request} was given MPS shares of {other} and {device}, and a process can use "
-                    "MPS on one of them only",
-                    "use a request for each, and give each container one of them",
-                )
+    if share.memory_bytes is not None and share.memory_bytes % MIB:
+        raise ClaimRefused(
+            f"the claim was given {share.memory_bytes} bytes of {allocated.device}, whose memory is given in "
+            "whole MiB",
+            _ANEW,
+        )
+    return Wish(form.strategy, form, share, interval, mps, asked=strategy is not None)
 
 
 def share_records(devices: Sequence[Shareable]) -> tuple[ShareRecord | None, ...]:
     """What the journal has to remember of each device's sharing; None where it is not shared.
 
-    A fractional device of which the claim took everything is not. Raises ClaimRefused for limits above
-    the share, and for limits of devices that the claim has not.
+    A fractional device of which the claim took everything is not, unless its configuration asks for that.
+    Raises ClaimRefused for limits above the share, for limits of devices that the claim has not, and where
+    one request needs two MPS daemons.
     """
     groups = _groups(devices)
-    return tuple(_record(one, groups) for one in devices)
+    records = tuple(_record(one, groups, devices) for one in devices)
+    _refuse_two_daemons(devices, records)
+    return records
+
+
+def _refuse_two_daemons(devices: Sequence[Shareable], records: Sequence[ShareRecord | None]) -> None:
+    """Raise ClaimRefused where the devices of one request have more than one MPS daemon.
+
+    All devices of a request reach the same container, and a process is a client of one control daemon
+    only: the other device would be closed to it.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    for one, record in zip(devices, records, strict=True):
+        if record is not None and record.strategy == "MPS":
+            group, device = first.setdefault(one.request, (record.group, one.device))
+            if group != record.group:
+                raise ClaimRefused(
+                    f"request {one.request} was given {device} and {one.device} to be used by MPS, and a "
+                    "process can use MPS on one of them only",
+                    "use a request for each, and give each container one of them",
+                )
 
 
 def _groups(devices: Sequence[Shareable]) -> Mapping[str, tuple[Shareable, ...]]:
-    """By device, those that its claim shares as one by MPS, in the order of their UUIDs."""
+    """By device, the whole GPUs that their claim shares as one by MPS, in the order of their UUIDs.
+
+    CUDA sees one partition at a time, so that each has a daemon of its own.
+    """
     alike: dict[MpsSettings, list[Shareable]] = {}
     for one in devices:
-        if one.wish is not None and one.wish.form is None and one.wish.strategy == "MPS" and one.uuid:
-            alike.setdefault(one.wish.mps, []).append(one)
+        wish = one.wish
+        if wish is not None and _is_own(one, wish) and wish.strategy == "MPS" and one.whole:
+            alike.setdefault(wish.mps, []).append(one)
     groups: dict[str, tuple[Shareable, ...]] = {}
     for members in alike.values():
         in_order = tuple(sorted(members, key=lambda one: one.uuid))
@@ -132,13 +149,26 @@ def _groups(devices: Sequence[Shareable]) -> Mapping[str, tuple[Shareable, ...]]
     return groups
 
 
-def _record(one: Shareable, groups: Mapping[str, tuple[Shareable, ...]]) -> ShareRecord | None:
+def _record(
+    one: Shareable, groups: Mapping[str, tuple[Shareable, ...]], devices: Sequence[Shareable]
+) -> ShareRecord | None:
     wish = one.wish
-    if wish is None or _is_all(one, wish):
+    if wish is None:
         return None
-    if wish.form is None:
-        return _own_record(one, wish, groups.get(one.device, (one,)))
+    if _has_all(one, wish) and not _is_own(one, wish):
+        return None
+    group = groups.get(one.device, (one,))
+    asked_mib = _mib(_asked_bytes(one, wish.mps, group, devices))
     share = wish.share
+    if wish.form is None or _is_own(one, wish):
+        return ShareRecord(
+            min(unshared_name(member.device) for member in group),
+            wish.strategy,
+            interval=wish.interval,
+            active_thread_percentage=wish.mps.active_thread_percentage or 100,
+            pinned_memory_mib=asked_mib or 0,
+            multi_user=wish.mps.multi_user,
+        )
     percentage, pinned_mib = _limits(one, wish.form, share) if wish.strategy == "MPS" else (100, 0)
     return ShareRecord(
         unshared_name(one.device),
@@ -147,27 +177,21 @@ def _record(one: Shareable, groups: Mapping[str, tuple[Shareable, ...]]) -> Shar
         share.memory_bytes or 0,
         wish.interval,
         _tightened(one, wish.mps.active_thread_percentage, percentage, "percent of the threads"),
-        _tightened(one, _mib(wish.mps.pinned_memory_bytes), pinned_mib, "MiB of memory"),
+        _tightened(one, asked_mib, pinned_mib, "MiB of memory"),
         multi_user=wish.strategy == "MPS",  # the pods of other claims run as other users
     )
 
 
-def _own_record(one: Shareable, wish: Wish, group: tuple[Shareable, ...]) -> ShareRecord:
-    """The record of a device that is shared within its claim."""
-    return ShareRecord(
-        min(member.device for member in group),
-        wish.strategy,
-        interval=wish.interval,
-        active_thread_percentage=wish.mps.active_thread_percentage or 100,
-        pinned_memory_mib=_own_limit(one, wish.mps, group),
-        multi_user=wish.mps.multi_user,
-    )
+def _asked_bytes(
+    one: Shareable, mps: MpsSettings, group: Sequence[Shareable], devices: Sequence[Shareable]
+) -> int | None:
+    """The memory limit that the configuration has for a device: its own, or that for all; None for none.
 
-
-def _own_limit(one: Shareable, mps: MpsSettings, group: tuple[Shareable, ...]) -> int:
-    """The memory limit that the configuration has for a device: its own, or that for all; 0 for none."""
-    names: dict[str, str] = {str(ordinal): member.device for ordinal, member in enumerate(group)}
-    names |= {member.uuid: member.device for member in group if member.uuid}
+    A limit of its own names the device by its place among those of its daemon, or by a UUID; others of
+    the claim that have the same configuration may be named, too.
+    """
+    names = {member.uuid: member.device for member in devices if _has(member, mps) and member.uuid}
+    names |= {str(ordinal): member.device for ordinal, member in enumerate(group)}
     limit = mps.pinned_memory_bytes
     for key, limit_bytes in mps.pinned_memory_bytes_per_device:
         if key not in names:
@@ -178,13 +202,37 @@ def _own_limit(one: Shareable, mps: MpsSettings, group: tuple[Shareable, ...]) -
             )
         if names[key] == one.device:
             limit = limit_bytes
-    return _mib(limit) or 0
+    return limit
 
 
-def _is_all(one: Shareable, wish: Wish) -> bool:
-    """Whether the claim took all of a fractional device, so that nobody can join it."""
+def _has(member: Shareable, mps: MpsSettings) -> bool:
+    return member.wish is not None and member.wish.mps == mps
+
+
+def all_is_unknown(one: Shareable) -> bool:
+    """Whether only the published memory, which was not seen yet, tells if the claim took all of a device.
+
+    Of a device of which as much again is left, or a share, it certainly did not.
+    """
+    form = one.wish.form if one.wish else None
+    if form is None or one.wish is None or not (form.fractional and form.memory):
+        return False
+    share, memory_bytes = one.wish.share, one.wish.share.memory_bytes or 0
+    rest = one.memory_bytes - memory_bytes
+    return share.shares == form.shares and one.published_bytes is None and 0 <= rest < memory_bytes
+
+
+def _is_own(one: Shareable, wish: Wish) -> bool:
+    """Whether the claim shares a device that it has for itself among its own pods."""
+    return wish.form is None or (wish.asked and _has_all(one, wish))
+
+
+def _has_all(one: Shareable, wish: Wish) -> bool:
+    """Whether the claim has the device for itself: not a shared one, or all of a fractional one."""
     form, share = wish.form, wish.share
-    if form is None or not form.fractional:
+    if form is None:
+        return True
+    if not form.fractional:
         return False
     return share.shares == form.shares and (not form.memory or share.memory_bytes == one.published_bytes)
 

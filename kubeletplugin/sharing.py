@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from driver.errors import ClaimBlocked, ClaimRefused
+from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
 from driver.inventory import Discovery
 from driver.log import get_logger
 from driver.model import PciAddress
@@ -75,6 +75,8 @@ class Sharing:
             return None
         shares = [member.held.share for member in members if member.held.share is not None]
         gpus = tuple(sorted({member.held.pci for member in members}))
+        if record is not None and record.interval == UNKNOWN and shares[0].strategy == "MPS":
+            record = _widened(record, members)
         if record is not None and (record.strategy, record.gpus) != (shares[0].strategy, gpus):
             self._undo(record)  # left over from shares that are gone
             record = None
@@ -88,24 +90,26 @@ class Sharing:
         except ClaimBlocked as error:
             raise NotReady(error.what, error.way_out) from error
 
-    def leftovers(self, gpus: Iterable[str]) -> tuple[str, ...]:
-        """The groups with a record that concern any of the GPUs; raises StorageError."""
+    def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
+        """The records of this boot that concern any of the GPUs; for any caller. Raises StorageError."""
         wanted = set(gpus)
         return tuple(
-            group
-            for group in self._records.groups()
-            if (record := self._records.get(group)) is not None and wanted & set(record.gpus)
+            record
+            for record in self._records.look()
+            if record.boot_id == self._boot_id and wanted & set(record.gpus)
         )
 
     def recorded(self) -> tuple[SharingRecord, ...]:
-        """All records of this boot; raises StorageError."""
-        found = (self._records.get(group) for group in self._records.groups())
-        return tuple(record for record in found if record is not None)
+        """All records, also of earlier boots; for any caller. Raises StorageError."""
+        return self._records.look()
 
-    def stop_unrecorded(self, daemon: str) -> None:
-        """End a daemon that the supervisor runs and no record accounts for."""
-        if self._records.get(daemon) is None:
+    def end_unrecorded(self, daemon: str) -> None:
+        """End a daemon that the supervisor runs and no record accounts for; raises DriverError."""
+        record = self._records.get(daemon)
+        if record is not None and not record.daemon:
             self._mps.stop(daemon)
+        elif record is None and (lost := self._records.assume(daemon)) is not None:
+            self._undo(lost)
 
     def _run_daemon(self, wanted: SharingRecord, whole: Sequence[HeldDevice], daemon: MpsDaemon) -> None:
         if not wanted.applied:
@@ -117,10 +121,12 @@ class Sharing:
     def _slice_time(self, wanted: SharingRecord, whole: Sequence[HeldDevice], interval: str) -> str | None:
         if not whole or (wanted.applied and wanted.interval == interval):
             return None
-        wanted = self._take_modes(replace(wanted, interval=interval, applied=False), whole)
+        # Until Default is set again, what is to be put back stays written down.
+        noted = wanted.interval if interval == "Default" else interval
+        wanted = self._take_modes(replace(wanted, interval=noted, applied=False), whole)
         cannot = self._time_slices.set(whole[0].uuid, cast("Interval", interval))
         self._step("time-slice")
-        self._applied(wanted)
+        self._applied(replace(wanted, interval=interval))
         if cannot is None or interval == "Default":
             return None
         return f"time-slice {interval} has no effect on GPU {whole[0].pci}: {cannot}"
@@ -183,21 +189,47 @@ class Sharing:
             )
 
     def _undo(self, record: SharingRecord) -> None:
-        """Put back what the record says was changed, then forget it; a GPU that is gone needs nothing."""
+        """Put back what the record says was changed, then forget it; a GPU that is gone needs nothing.
+
+        One GPU that cannot be put back does not keep the others: the first error is raised at the end.
+        """
+        self._begin_undo(record)
         if record.daemon:
             self._stop_daemon(record)
-        try:
-            for pci, mode in record.compute_modes.items():
-                self._set_mode(pci, mode)
-                self._step("compute mode restored")
-            if record.interval != "Default":
-                for pci in record.gpus:
-                    self._time_slices.set(self._uuid(pci), "Default")
-                    self._step("time-slice restored")
-        except _GONE as error:
-            _log.warning("sharing of a GPU that is gone is forgotten", group=record.group, error=str(error))
+        failure: DriverError | None = None
+        for pci in record.gpus:
+            try:
+                self._put_back(record, pci)
+            except _GONE as error:
+                _log.warning(
+                    "sharing of a GPU that is gone is forgotten", group=record.group, error=str(error)
+                )
+            except DriverError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
         self._records.forget(record.group)
         self._step("sharing forgotten")
+
+    def _begin_undo(self, record: SharingRecord) -> None:
+        """Write down that not all is as a share needs it any more: after a crash one may come back."""
+        if not record.applied:
+            return
+        try:
+            self._records.put(replace(record, applied=False))
+        except StorageError as error:  # a full disk must not keep a GPU from being put back
+            _log.warning("sharing is put back unnoted", group=record.group, error=str(error))
+
+    def _put_back(self, record: SharingRecord, pci: str) -> None:
+        if pci in record.compute_modes:
+            try:
+                self._set_mode(pci, record.compute_modes[pci])
+            except ClaimRefused as error:  # then it could not be changed before, either
+                _log.warning("compute mode is left as it is", gpu=pci, error=str(error))
+            self._step("compute mode restored")
+        if record.interval != "Default":
+            self._time_slices.set(self._uuid(pci), "Default")
+            self._step("time-slice restored")
 
     def _stop_daemon(self, record: SharingRecord) -> None:
         try:
@@ -211,6 +243,12 @@ class Sharing:
 
     def _uuid(self, pci: str) -> str:
         return self._discovery.identity(PciAddress.parse(pci)).uuid
+
+
+def _widened(record: SharingRecord, members: Sequence[Member]) -> SharingRecord:
+    """A record that was lost and assumed, with all GPUs that the members share: it knew the first alone."""
+    modes: dict[str, ComputeMode] = {one.held.pci: "default" for one in members if one.held.partition is None}
+    return replace(record, gpus=tuple(sorted({one.held.pci for one in members})), compute_modes=modes)
 
 
 def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:

@@ -52,17 +52,19 @@ class SharingKeeper:
     def run_once(self) -> None:
         """Have every group as the journal says, and end the daemons that belong to none."""
         records = self._sharing.recorded()
-        groups = {record.group: record.gpus for record in records}
         if any(record.daemon for record in records):
             self.mps_is_used()
+        groups = {record.group: set(record.gpus) for record in records}
         for entry in self._journal.entries():
-            groups |= groups_of(entry) if entry.state == "prepared" else {}
-        for group, gpus in sorted(groups.items()):
-            self._under_lock(group, gpus, partial(self._shares.settle, group, gpus))
-        for daemon in sorted(set(self._daemons) - groups.keys()):
+            for group, gpus in groups_of(entry).items() if entry.state == "prepared" else ():
+                groups.setdefault(group, set()).update(gpus)
+        for group, concerned in sorted(groups.items()):
+            self._under_lock(group, concerned, partial(self._shares.settle, group, concerned))
+        for daemon in sorted(set(self._daemons) - {record.group for record in records if record.daemon}):
             name = parse_device_name(daemon)
             if name is not None:
-                self._under_lock(daemon, (str(name.pci),), partial(self._sharing.stop_unrecorded, daemon))
+                gpu = {str(name.pci)}
+                self._under_lock(daemon, gpu, partial(self._shares.end_unrecorded, daemon, gpu))
 
     def mps_is_used(self) -> None:
         """Begin to listen to the supervisor; costs next to nothing when called again."""

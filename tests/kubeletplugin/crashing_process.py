@@ -47,10 +47,12 @@ def main(folder: Path, operation: str, uid: str, end_before: int, named: str, de
     driver = folder / "driver"
     discovery = Discovery(machine.nvml(), folder / "sys", Guard(5.0))
     journal = Journal(folder / "journal", Peers(folder / "peers").may_have_written)
+    mps = FakeMps(folder / "mps.json")
+    mps.reload()
     sharing = Sharing(
         discovery,
         FakeTimeSlices(machine, driver),
-        FakeMps(),
+        mps,
         SharingRecords(folder / "sharing", "boot-1"),
         "boot-1",
         lambda _: None,

@@ -6,6 +6,7 @@ handler of the product catches, raised after a step that the test names.
 
 from __future__ import annotations
 
+import queue
 import shutil
 import uuid
 from collections.abc import Callable
@@ -47,6 +48,8 @@ STEPS_OF_UNPREPARE = ("spec removed", "released")
 STEPS_OF_MAKING = ("mode", "gpu instance", "compute instance", "made", "spec written", "committed")
 STEPS_OF_DESTROYING = ("spec removed", "releasing", "destroyed", "released")
 """The same of a claim for a partition, the first on its GPU."""
+STEPS_OF_SHARED_MAKING = ("begun", *STEPS_OF_MAKING[:4], "sharing noted", "daemon")
+"""The steps before the spec of a claim for a share of a partition, the first on its GPU."""
 
 
 class Crash(BaseException):
@@ -76,9 +79,9 @@ class FakeNode:
         self.notes: list[str] = []
         self.left_behind: list[str] = []
         self.published_memory: dict[str, int] = {}
-        self.mps = FakeMps()
+        self.mps = FakeMps(folder / "mps.json" if on_disk else None)
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
-        self.daemon_states: list[tuple[MpsState, ...] | None] = []
+        self.daemon_states: queue.SimpleQueue[tuple[MpsState, ...] | None] = queue.SimpleQueue()
         self.boot_id = "boot-1"
         self.crash_after: str | None = None
         self.steps: list[str] = []
@@ -92,6 +95,7 @@ class FakeNode:
     def restart(self) -> Recovered:
         """End the plugin, if one runs, and start it anew on the same disk."""
         self.stop()
+        self.mps.reload()
         self._guard = Guard(self.guard_seconds)
         self._peers = Peers(self.folder / "peers")
         identity = Identity(DRIVER_NAME, POOL, self.boot_id)
@@ -118,7 +122,7 @@ class FakeNode:
             self.sharing, self.discovery, self.journal, self.boot_id, self.published_memory.get
         )
         self.keeper = SharingKeeper(
-            self.sharing, shares, self.journal, locks, self.mps, self.daemon_states.append
+            self.sharing, shares, self.journal, locks, self.mps, self.daemon_states.put
         )
         self.preparer = Preparer(
             identity,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from driver.errors import DriverError
+from driver.errors import ClaimBlocked, DriverError
 from driver.model import PciAddress
 from driver.nvml.api import Code, NvmlCallFailed
 from driver.nvml.fake_machine import FakeMachine
 from kubeletplugin.driver_files import DriverRoot
-from kubeletplugin.mps_client import MpsClient, MpsDaemon
+from kubeletplugin.mps.spec import read_spec, write_spec
+from kubeletplugin.mps_client import MpsClient, MpsDaemon, MpsState
 from kubeletplugin.time_slices import Interval, TimeSlices
 
 INTERVALS: tuple[Interval, ...] = ("Default", "Short", "Medium", "Long")
@@ -19,23 +20,25 @@ INTERVALS: tuple[Interval, ...] = ("Default", "Short", "Medium", "Long")
 class FakeMps(MpsClient):
     """A supervisor whose daemons are values; it outlives the plugin, and a reboot ends its daemons.
 
-    ``failures`` are raised by the next calls instead of anything being done; ``on_ensure`` is called once a
-    daemon serves, before that is answered.
+    ``failures`` are raised by the next calls instead of anything being done, and while it is ``silent`` no
+    call is answered; ``on_ensure`` is called once a daemon serves, before that is answered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path | None = None) -> None:
+        """With a file the daemons are those of every process that has it."""
         super().__init__(Path("/nowhere"))
+        self._file = file
         self.running: dict[str, MpsDaemon] = {}
         self.started = 0
         self.ensured = 0
         self.failures: list[DriverError] = []
+        self.silent = False
         self.on_ensure: Callable[[MpsDaemon], None] = lambda _: None
 
     def ensure(self, daemon: MpsDaemon) -> None:
         """Have it run."""
         self.ensured += 1
-        if self.failures:
-            raise self.failures.pop(0)
+        self._fail()
         before = self.running.get(daemon.name)
         kept = before is not None and (before.devices, before.multi_user) == (
             daemon.devices,
@@ -43,13 +46,34 @@ class FakeMps(MpsClient):
         )
         self.started += not kept
         self.running[daemon.name] = daemon
+        self._save()
         self.on_ensure(daemon)
 
     def stop(self, name: str) -> None:
         """Have it end."""
+        self._fail()
+        self.running.pop(name, None)
+        self._save()
+
+    def follow(self, update: Callable[[tuple[MpsState, ...] | None], object]) -> None:
+        """Tell how the daemons are now, and no more."""
+        update(None if self.silent else tuple(MpsState(name, running=True) for name in self.running))
+
+    def reload(self) -> None:
+        """See the daemons that another process has started and ended."""
+        if self._file is not None and self._file.exists():
+            self.running = {one.name: one for one in map(read_spec, self._file.read_bytes().splitlines())}
+
+    def _save(self) -> None:
+        if self._file is not None:
+            lines = [write_spec(one).replace(b"\n", b"") for one in self.running.values()]
+            self._file.write_bytes(b"\n".join(lines))
+
+    def _fail(self) -> None:
+        if self.silent:
+            raise ClaimBlocked("no MPS supervisor answers at /nowhere", "start it (gpu-dra-mps)")
         if self.failures:
             raise self.failures.pop(0)
-        self.running.pop(name, None)
 
 
 class FakeTimeSlices(TimeSlices):

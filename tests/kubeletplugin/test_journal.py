@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.errors import StorageError
-from kubeletplugin.entry import Entry, HeldDevice, MalformedEntry, decode, encode
+from kubeletplugin.entry import (
+    Entry,
+    HeldDevice,
+    MalformedEntry,
+    PartitionRecord,
+    ShareRecord,
+    decode,
+    encode,
+)
 from kubeletplugin.journal import Journal
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
@@ -123,7 +133,24 @@ def test_who_waits_for_a_device_wakes_when_a_claim_lets_go(tmp_path: Path) -> No
 
 
 texts = st.text(max_size=20)
-devices = st.builds(HeldDevice, texts, texts, texts, texts, texts, texts, st.none() | texts, st.booleans())
+partitions = st.builds(PartitionRecord, texts, st.integers(), st.integers(), st.integers(), st.booleans())
+shares = st.builds(
+    ShareRecord,
+    texts,
+    st.sampled_from(["TimeSlicing", "MPS"]),
+    *[st.integers(0, 2**63)] * 2,
+    texts,
+    *[st.integers(0, 100)] * 2,
+    st.booleans(),
+)
+devices = st.builds(
+    HeldDevice,
+    *[texts] * 6,
+    st.none() | texts,
+    st.booleans(),
+    st.none() | partitions,
+    st.none() | shares,
+)
 entries = st.builds(
     Entry,
     texts,
@@ -153,15 +180,28 @@ def test_no_damaged_byte_goes_unnoticed(written: Entry, data: st.DataObject) -> 
         assert decode(damaged) == written, "only what the checksum does not cover may differ"
 
 
+def test_an_entry_from_before_there_were_shares_is_read(tmp_path: Path) -> None:
+    older = replace(entry(), devices=(replace(held(), partition=PartitionRecord("1g.10gb", 19, 6, 1)),))
+    document = json.loads(encode(older))
+    (device,) = document["entry"]["devices"]
+    del device["share"], device["partition"]["memory_bytes"]
+    (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
+
+    assert alone(tmp_path).get("u-1") == older
+    assert not older.shares
+
+
+def signed(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the checksum that its entry has now."""
+    body = json.dumps(document["entry"], sort_keys=True, separators=(",", ":"))
+    return {**document, "sha256": hashlib.sha256(body.encode()).hexdigest()}
+
+
 def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
     document = json.loads(encode(entry()))
     document["entry"]["colour"] = "red"
     document["entry"]["devices"][0]["shape"] = {"start": 4}
     document["schema"] = 2
-    newer = json.dumps(document["entry"], sort_keys=True, separators=(",", ":"))
-    import hashlib
-
-    document["sha256"] = hashlib.sha256(newer.encode()).hexdigest()
-    (tmp_path / "u-1.json").write_text(json.dumps(document))
+    (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
 
     assert alone(tmp_path).get("u-1") == entry()

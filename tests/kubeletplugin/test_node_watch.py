@@ -16,6 +16,7 @@ from kubeletplugin.entry import Entry
 from kubeletplugin.gpu_instances import InstanceInUse
 from kubeletplugin.health_check import HealthCheck
 from kubeletplugin.health_stream import DeviceHealth, HealthBoard
+from kubeletplugin.mps_client import MpsState
 from kubeletplugin.node_watch import NodeWatch, foreign_instances
 from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
 from tests.kubeletplugin.fake_node import POOL, FakeNode
@@ -168,6 +169,23 @@ def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNo
         assert node.reconciler.finish_releases() == (ref.uid,)
         watch.claims_changed()
         told.wait(NodeState())
+
+
+def test_a_daemon_that_does_not_serve_blocks_its_device_until_it_does(node: FakeNode) -> None:
+    with watching(node) as (watch, told):
+        device = f"{gpu_device_name(node.gpus[0])}-mps-4"
+        node.prepare(node.claim_shares("share", device))
+        watch.claims_changed()
+        told.wait(NodeState((device,)))  # nothing was heard of any daemon yet
+        for states, message in (
+            (None, "the MPS supervisor of the node does not answer"),
+            ((), "its MPS control daemon is not there"),
+        ):
+            watch.daemons(states)
+            place = BlockedPlacement(node.gpus[0], None, "mps-daemon", f"{device}: {message}")
+            told.wait(NodeState((device,), (place,)))
+        watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
+        told.wait(NodeState((device,)))
 
 
 class _Open:

@@ -145,8 +145,8 @@ def test_a_profile_or_a_place_that_the_gpu_does_not_have_is_refused_for_good(nod
     assert not mig_enabled(node)
 
 
-@pytest.mark.parametrize(("strategy", "fine"), [("TimeSlicing", True), ("MPS", False)])
-def test_the_config_of_nvidias_driver_for_partitions(node: FakeNode, strategy: str, *, fine: bool) -> None:
+@pytest.mark.parametrize(("strategy", "daemons"), [("TimeSlicing", 0), ("MPS", 1)])
+def test_the_config_of_nvidias_driver_for_partitions(node: FakeNode, strategy: str, daemons: int) -> None:
     parameters = {
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "MigDeviceConfig",
@@ -154,12 +154,11 @@ def test_the_config_of_nvidias_driver_for_partitions(node: FakeNode, strategy: s
     }
     config = [{"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}]
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), config=config)
-    if fine:
-        assert len(node.prepare(ref)) == 1
-    else:
-        with pytest.raises(ClaimRefused, match="is a partition"):
-            node.prepare(ref)
-        assert not mig_enabled(node)
+    assert len(node.prepare(ref)) == 1
+    assert len(node.mps.running) == daemons
+    node.unprepare(ref)
+    assert not node.mps.running
+    assert not mig_enabled(node)
 
 
 def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode) -> None:

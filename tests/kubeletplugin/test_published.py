@@ -51,3 +51,29 @@ def test_a_partition_is_known_by_its_gpu() -> None:
     published.take("ADDED", {"spec": {"devices": [{"name": "part", "attributes": attributes}]}})
 
     assert published.uuid_of("part") == "GPU-1"
+
+
+def capacity(**amounts: Any) -> dict[str, Any]:
+    devices = [{"name": name, "capacity": {"memory": amount}} for name, amount in amounts.items()]
+    return {"spec": {"devices": devices}}
+
+
+def test_the_last_published_memory_counts() -> None:
+    published = PublishedDevices()
+    assert published.memory_of("a") is None
+
+    published.take("ADDED", capacity(a={"value": "80Gi"}, b={"value": "81559Mi"}))
+    published.take("MODIFIED", capacity(a={"value": "79Gi"}))
+    published.take("DELETED", capacity(a={"value": "79Gi"}))
+
+    assert (published.memory_of("a"), published.memory_of("b")) == (79 << 30, 81559 << 20)
+
+
+def test_memory_of_another_form_is_passed_over() -> None:
+    published = PublishedDevices()
+    odd_ones: tuple[Any, ...] = ({}, {"value": None}, {"value": "much"}, {"value": []}, None, [], "80Gi")
+    for odd in odd_ones:
+        published.take("ADDED", capacity(a=odd))
+    published.take("ADDED", {"spec": {"devices": [{"name": "a", "capacity": None}]}})
+
+    assert published.memory_of("a") is None
