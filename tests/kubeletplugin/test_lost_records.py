@@ -9,7 +9,7 @@ from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.mps_client import MpsDaemon
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.shared_node import (
+from tests.kubeletplugin.share_node import (
     H100_MIB,
     assert_as_before,
     entry_of,

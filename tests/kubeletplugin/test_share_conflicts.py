@@ -13,7 +13,7 @@ from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.share_conflicts import interval_of, refuse_conflicts
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.shared_node import GIB, assert_as_before, shared, slicing, whole
+from tests.kubeletplugin.share_node import GIB, assert_as_before, shared, slicing, whole
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 

@@ -13,7 +13,7 @@ from driver.errors import ClaimRefused
 from kubeletplugin.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import handle, starts
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.shared_node import (
+from tests.kubeletplugin.share_node import (
     assert_as_before,
     entry_of,
     interval,

@@ -13,7 +13,7 @@ from kubeletplugin.sharing import NotReady
 from tests.kubeletplugin.cut_node import mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.full_disk import full_after
-from tests.kubeletplugin.shared_node import (
+from tests.kubeletplugin.share_node import (
     GIB,
     H100_MIB,
     assert_as_before,

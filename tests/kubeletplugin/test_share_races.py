@@ -11,7 +11,7 @@ from driver.errors import DeviceHeld
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.mps_client import MpsDaemon
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.shared_node import (
+from tests.kubeletplugin.share_node import (
     H100_MIB,
     assert_as_before,
     limits,

@@ -11,7 +11,7 @@ import pytest
 from driver.names import static_device_name
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.shared_node import (
+from tests.kubeletplugin.share_node import (
     GIB,
     H100_MIB,
     MIB,

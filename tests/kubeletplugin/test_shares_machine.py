@@ -25,7 +25,7 @@ from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.sharing import limits_together
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
-from tests.kubeletplugin.shared_node import (
+from tests.kubeletplugin.share_node import (
     H100_MIB,
     MIB,
     assert_as_before,

@@ -18,7 +18,7 @@ from kubeletplugin.entry import HeldDevice, ShareRecord
 from kubeletplugin.sharing import Member, NotReady, Sharing, daemon_of, limits_together
 from kubeletplugin.sharing_records import SharingRecords
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.shared_node import mode, recorded, uuid, whole
+from tests.kubeletplugin.share_node import mode, recorded, uuid, whole
 
 T = TypeVar("T")
 GROUP = "gpu-0000-01-00-0"

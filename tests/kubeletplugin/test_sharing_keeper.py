@@ -12,7 +12,7 @@ from kubeletplugin.mps_client import MpsDaemon, MpsState
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps
-from tests.kubeletplugin.shared_node import (
+from tests.kubeletplugin.share_node import (
     assert_as_before,
     interval,
     limits,

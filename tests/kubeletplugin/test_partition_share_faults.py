@@ -9,7 +9,7 @@ from kubeletplugin.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import instances, mig_enabled, starts, uuid_of
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING as STEPS_OF_SHARING
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.shared_node import (
+from tests.kubeletplugin.share_node import (
     assert_as_before,
     assert_holds_nothing,
 )
