@@ -124,8 +124,10 @@ class ClaimShares:
                 _log.warning("sharing is not put back yet", group=group, uid=entry.uid, error=str(error))
 
     def settle(self, group: str, gpus: Iterable[str]) -> None:
-        """Have a group as the journal says that it has to be; raises DriverError."""
+        """Have a group as the journal says that it has to be, looking at the GPU anew; raises DriverError."""
         members = self._members(group, gpus)
+        if members:
+            self._sharing.look_again(group)
         if members or not self._rebuilt(gpus):
             self._sharing.settle(group, members)
 

@@ -14,6 +14,7 @@ from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
 from driver.inventory import Discovery
 from driver.log import get_logger
 from driver.model import PciAddress
+from driver.names import parse_device_name
 from driver.nvml.api import ComputeMode, DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
 from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
@@ -89,6 +90,20 @@ class Sharing:
             return self._slice_time(wanted, whole, interval_of(shares))
         except ClaimBlocked as error:
             raise NotReady(error.what, error.way_out) from error
+
+    def look_again(self, group: str) -> None:
+        """Have the next ``settle`` set the compute mode again where it is not what MPS needs any more.
+
+        A reset of the GPU, or somebody else, may have changed it. Raises NvmlError, StorageError.
+        """
+        record, name = self._records.get(group), parse_device_name(group)
+        if record is None or name is None or name.profile is not None:
+            return
+        if record.strategy == "MPS" and record.applied:
+            changed = [pci for pci in record.gpus if self._mode(pci) != _MODES["MPS"]]
+            if changed:
+                _log.warning("compute mode was changed by somebody else", group=group, gpus=changed)
+                self._records.put(replace(record, applied=False))
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
         """The records of this boot that concern any of the GPUs; for any caller. Raises StorageError."""

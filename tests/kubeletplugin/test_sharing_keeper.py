@@ -70,6 +70,21 @@ def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
     assert node.daemon_states.get(timeout=30) == states
 
 
+def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "mps-4"))
+    node.prepare(ref)
+    handle(node).set_compute_mode("default")  # as a reset of the GPU does
+
+    node.keeper.run_once()
+
+    assert mode(node) == "exclusive-process"
+    steps = len(node.steps)
+    node.keeper.run_once()
+    assert node.steps[steps:] == ["daemon"], "what is as it has to be is left alone"
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
 def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:
     with following(node) as telling:
         node.keeper.run_once()
