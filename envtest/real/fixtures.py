@@ -49,6 +49,7 @@ def real_driver(real_cluster: RealCluster) -> DriverNode:
     driver = DriverNode.install(real_cluster)
     driver.start_plugin()
     driver.start_controller()
+    driver.start_mps()
     driver.wait_serving()
     return driver
 

@@ -21,7 +21,6 @@ from envtest.real.errors import ApiRefused
 from envtest.real.processes import PACKAGE_ROOT, Process
 from envtest.real.readiness import wait_until
 from tests.controller.reviewed import (
-    MPS,
     Object,
     claim,
     config,
@@ -38,7 +37,7 @@ NAME = "gpu-dra-webhook"
 VERSIONS = ["v1", "v1beta2", "v1beta1"]
 WRONG = config(parameters(sharing={"strategy": "Fair"}))
 RIGHT = config(parameters())
-WARNED = config(parameters(sharing=MPS))
+WARNED = config(parameters(sharing={"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}}))
 
 
 class Webhook:
@@ -131,7 +130,7 @@ def test_what_prepare_would_refuse_is_stored_with_a_warning(
 
     (warning,) = dry_run(webhook.cluster, make(WARNED, version=version), namespace)
 
-    assert "prepare refuses MPS: a whole GPU is handed to one claim at a time" in warning
+    assert "defaultActiveThreadPercentage: prepare refuses 0, with which nothing runs" in warning
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -33,7 +33,6 @@ def installed_driver(request: pytest.FixtureRequest) -> Iterator[DriverNode]:
     """The driver on the node of the cluster of this run, over eight fake H100."""
     if request.config.getoption("--cluster", default="embedded") == "real":
         driver: DriverNode = request.getfixturevalue("real_driver")
-        driver.start_mps()
         yield driver
         return
     with EmbeddedCluster(times=TIMES) as cluster:
