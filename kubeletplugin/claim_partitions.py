@@ -52,7 +52,8 @@ class ClaimPartitions:
     def make(self, entry: Entry) -> Entry:
         """Make those partitions of a claim that are made on request; the entry with their ids and UUIDs.
 
-        One that another claim has made, and shares, is there already. The caller has written the entry down.
+        One that another claim has made, and shares, is there already; the caller has written the entry of a
+        claim with shares down.
         Raises DriverError; the journal then says how far it came, and ``take_back`` undoes it.
         """
         for index, device in enumerate(entry.devices):

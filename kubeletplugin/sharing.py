@@ -290,10 +290,9 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
 
 def limits_together(shares: Sequence[ShareRecord]) -> tuple[int, int]:
     """Percent of the threads and MiB of memory, 0 for no limit, of a client that has all these shares."""
+    percentage = min(100, sum(share.active_thread_percentage for share in shares))
     pinned = [share.pinned_memory_mib for share in shares]
-    return min(100, sum(share.active_thread_percentage for share in shares)), 0 if 0 in pinned else sum(
-        pinned
-    )
+    return percentage, 0 if 0 in pinned else sum(pinned)
 
 
 def members_of(group: str, entries: Iterable[Entry], boot_id: str, without: str = "") -> tuple[Member, ...]:
