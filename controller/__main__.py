@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
+from controller.intervals import Intervals
 from driver.errors import DriverError
 from driver.log import Level, configure, get_logger
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.node_events import NodeEvents
+    from controller.node_offers import NodeOffers
+    from controller.plugin_watch import PluginWatch
+    from controller.publisher import Publisher
     from driver.config import NodeConfig
     from driver.service import Service
 
@@ -41,17 +45,14 @@ class Options:
     metrics_addr: str
 
 
-def start(service: Service, options: Options) -> None:
+def start(service: Service, options: Options, intervals: Intervals) -> None:
     """Start all parts below ``service``; returns once the node is known to be there.
 
     Raises ConfigError for a flag that cannot be used, and ApiError when the API server refuses.
     """
     # Imported here, so that --help and a usage error need none of it.
     from controller.node_events import NodeEvents
-    from controller.node_offers import CHECK_SECONDS, NodeOffers
-    from controller.plugin_serving import PluginServing
-    from controller.plugin_state import PluginState
-    from controller.plugin_watch import MOST_PLUGINS, PluginWatch
+    from controller.node_offers import NodeOffers
     from controller.publisher import Publisher
     from controller.slice_writer import SliceWriter
     from driver.inventory import Discovery
@@ -70,24 +71,17 @@ def start(service: Service, options: Options) -> None:
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
     writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME)
-    publisher = Publisher(client, writer, metrics, service.stop_event, node=node, driver=DRIVER_NAME)
+    publisher = Publisher(
+        client, writer, metrics, service.stop_event, node=node, driver=DRIVER_NAME, intervals=intervals
+    )
     offers = NodeOffers(discovery, _rules(options.config, events), metrics, events, publisher.offer)
-    streams = (
-        PluginServing(lambda serving: publisher.plugin_serves(serving > 0)).stream(),
-        PluginState(offers.plugin_tells).stream(),
-    )
-    plugin = PluginWatch(
-        options.plugin_data_dir,
-        service.pool("plugin-listen", MOST_PLUGINS * len(streams)),
-        service.stop_event,
-        streams,
-    )
+    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
     endpoint = serve(options.metrics_addr, metrics)
 
     if endpoint is not None:
         service.spawn("metrics", endpoint.run, endpoint.stop)
     service.on_stop("nvml", discovery.close)
-    service.repeat("offers", CHECK_SECONDS, offers.check)
+    service.repeat("offers", intervals.check_seconds, offers.check)
     service.spawn("plugin-watch", plugin.run)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     retry_until(
@@ -101,6 +95,22 @@ def start(service: Service, options: Options) -> None:
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("publisher", publisher.run, publisher.stop)
+
+
+def _plugin_watch(
+    service: Service, folder: Path, publisher: Publisher, offers: NodeOffers, intervals: Intervals
+) -> PluginWatch:
+    """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
+    from controller.plugin_serving import PluginServing
+    from controller.plugin_state import PluginState
+    from controller.plugin_watch import MOST_PLUGINS, PluginWatch
+
+    streams = (
+        PluginServing(lambda serving: publisher.plugin_serves(serving > 0)).stream(),
+        PluginState(offers.plugin_tells).stream(),
+    )
+    pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
+    return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 
 
 def _rules(path: Path | None, events: NodeEvents) -> Callable[[], NodeConfig | None]:
@@ -163,7 +173,8 @@ def _rules(path: Path | None, events: NodeEvents) -> Callable[[], NodeConfig | N
     show_envvar=True,
     help="What is logged.",
 )
-def main(log_level: Level, **flags: object) -> None:
+@click.pass_obj
+def main(intervals: Intervals | None, /, log_level: Level, **flags: object) -> None:
     """Publish the GPUs of one node as ResourceSlices while its kubelet plugin serves.
 
     Every flag can be given as the environment variable that is shown with it.
@@ -173,7 +184,8 @@ def main(log_level: Level, **flags: object) -> None:
     configure(log_level)
     service = Service()
     try:
-        start(service, Options(**flags))  # type: ignore[arg-type] # click's names and types are those of Options
+        options = Options(**flags)  # type: ignore[arg-type] # click's names and types are those of Options
+        start(service, options, intervals or Intervals())
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from controller.transition import next_step
 from driver.errors import ApiError
-from driver.kube.backoff import Backoff
 from driver.log import get_logger
 from driver.slices import read_devices
 
@@ -19,36 +18,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from controller.transition import Change, Step
+    from driver.kube.backoff import Backoff
     from driver.model import CounterSet, Device, PciAddress
     from driver.offers import Offers
 
 _log = get_logger(__name__)
-
-SETTLE_SECONDS = 2.0
-"""From the taint to the look at the claims: a scheduler that had not seen the taint has written by then."""
-
-_FIRST_AGAIN_SECONDS = 2.0
-_MOST_AGAIN_SECONDS = 60.0
 
 
 class Changeover:
     """Takes GPUs from the devices that are stored to those that are wanted. Used by one thread.
 
     ``allocated`` lists the devices of the pool that claims were given; it may raise ApiError, and is
-    then asked again later.
+    then asked again later. It is first asked ``settle_seconds`` after the taint, again as ``backoff`` says.
     """
 
     def __init__(
         self,
         pool: str,
         allocated: Callable[[], frozenset[str]],
-        settle_seconds: float = SETTLE_SECONDS,
-        backoff: Backoff | None = None,
+        settle_seconds: float,
+        backoff: Backoff,
     ) -> None:
         self._pool = pool
         self._allocated = allocated
         self._settle_seconds = settle_seconds
-        self._backoff = backoff or Backoff(_FIRST_AGAIN_SECONDS, _MOST_AGAIN_SECONDS)
+        self._backoff = backoff
         self._waiting: frozenset[PciAddress] = frozenset()
         self._look_at = 0.0
         self._told: dict[str, tuple[str, ...]] = {}

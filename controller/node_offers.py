@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-CHECK_SECONDS = 15.0
-
 
 class NodeOffers:
     """The offers of this node, taken afresh with each ``check`` by the rules that ``rules`` gives then.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
     from pathlib import Path
 
+    from controller.intervals import Intervals
+
 Answer = TypeVar("Answer")
 
 _log = get_logger(__name__)
@@ -29,11 +31,6 @@ MOST_PLUGINS = 4
 """The running plugin, in a rolling update the next, and two to spare."""
 
 UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED.name
-
-_LOOK_SECONDS = 0.2
-"""How often the folder is looked at for a new socket."""
-
-_AGAIN_SECONDS = 0.5
 _OPTIONS = (
     # Each try makes a connection of its own, without the waiting times that gRPC would share.
     ("grpc.use_local_subchannel_pool", 1),
@@ -75,11 +72,13 @@ class PluginWatch:
         pool: ThreadPoolExecutor,
         stop_event: threading.Event,
         streams: Sequence[Stream[Any]],
+        intervals: Intervals,
     ) -> None:
         self._folder = folder.absolute()
         checked_socket_path(self._folder / service_socket_name())
         self._pool = pool
         self._stop_event = stop_event
+        self._intervals = intervals
         self._streams = {stream.method: stream for stream in streams}
         self._lock = threading.Lock()
         self._calls: dict[_Key, grpc.Call] = {}
@@ -93,7 +92,7 @@ class PluginWatch:
         asked: dict[_Key, object] = {}
         while not self._stop_event.is_set():
             for key in [key for key, future in listening.items() if future.done()]:
-                again_at[key] = listening.pop(key).result() + _AGAIN_SECONDS
+                again_at[key] = listening.pop(key).result() + self._intervals.listen_again_seconds
                 if self._codes.get(key) == UNIMPLEMENTED:
                     unknown[key] = asked[key]
             sockets = self._sockets()
@@ -105,7 +104,7 @@ class PluginWatch:
                 if key not in listening and key not in unknown and due:
                     asked[key] = sockets[key[0]]
                     listening[key] = self._pool.submit(self._listen, *key)
-            self._stop_event.wait(_LOOK_SECONDS)
+            self._stop_event.wait(self._intervals.socket_seconds)
         with self._lock:
             calls = list(self._calls.values())
         for call in calls:

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from controller.allocations import allocated_devices
-from controller.changeover import SETTLE_SECONDS, Changeover
+from controller.changeover import Changeover
 from controller.counterless import COUNTER_FIELDS, SHARING_FIELDS, storable
 from controller.overlay import Overlay
 from controller.plan import plan_sync
@@ -27,6 +27,7 @@ from driver.slices import lay_out
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from controller.intervals import Intervals
     from controller.plan import Object, SyncPlan
     from controller.slice_writer import SliceWriter
     from driver.errors import ApiError
@@ -36,16 +37,6 @@ if TYPE_CHECKING:
     from driver.slices import Layout
 
 _log = get_logger(__name__)
-
-DEBOUNCE_SECONDS = 0.1
-"""A kubelet that wipes the slices deletes them one after the other: wait for the last."""
-
-_LONGEST_DEBOUNCE_SECONDS = 5.0
-_QUIET_SECONDS = 10.0
-"""After so long without a write a change is answered as quickly as the first."""
-
-_RESYNC_SECONDS = 60.0
-"""Everything is compared again this often, should a change have gone unseen."""
 
 
 class Publisher:
@@ -65,16 +56,18 @@ class Publisher:
         *,
         node: str,
         driver: str,
-        settle_seconds: float = SETTLE_SECONDS,
+        intervals: Intervals,
     ) -> None:
         self._writer = writer
+        self._intervals = intervals
         self._metrics = metrics
         self._node, self._driver = node, driver
         self._pool = pool_name(node, driver)
         self._changeover = Changeover(
             self._pool,
             lambda: allocated_devices(client, driver=driver, pool=self._pool),
-            settle_seconds,
+            intervals.settle_seconds,
+            Backoff(*intervals.look_again_seconds),
         )
         self.reflector = Reflector(
             client,
@@ -86,8 +79,8 @@ class Publisher:
         )
         self._overlay = Overlay(self.reflector.snapshot)
         self._backoff = Backoff(0.2, 10.0)
-        self._debounce = Backoff(DEBOUNCE_SECONDS, _LONGEST_DEBOUNCE_SECONDS, jitter=lambda: 0.0)
-        self._debounce_seconds = DEBOUNCE_SECONDS
+        self._debounce = Backoff(*intervals.debounce_seconds, jitter=lambda: 0.0)
+        self._debounce_seconds = intervals.debounce_seconds[0]
         self._wrote_at = float("-inf")
         self._changed = threading.Condition()
         self._wanted: tuple[Offers, frozenset[str]] | None = None
@@ -136,9 +129,9 @@ class Publisher:
 
     def _slices_changed(self, *_: object) -> None:
         with self._changed:
-            if time.monotonic() - self._wrote_at > _QUIET_SECONDS:
+            if time.monotonic() - self._wrote_at > self._intervals.quiet_seconds:
                 self._debounce.reset()
-                self._debounce_seconds = DEBOUNCE_SECONDS
+                self._debounce_seconds = self._intervals.debounce_seconds[0]
             self._wake(self._debounce_seconds)
 
     def _slices_listed(self, _objects: int) -> None:
@@ -164,7 +157,7 @@ class Publisher:
                 now = time.monotonic()
                 wait_seconds = max(self._due, self._not_before) - now
                 if wait_seconds <= 0:
-                    self._due = now + _RESYNC_SECONDS
+                    self._due = now + self._intervals.resync_seconds
                     return self._wanted
                 self._changed.wait(wait_seconds)
         return None

@@ -14,6 +14,7 @@ import click
 from driver.errors import DriverError
 from driver.log import LEVELS, Level, configure
 from kubeletplugin.front import open_front
+from kubeletplugin.intervals import Intervals
 from kubeletplugin.settings import Settings
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -98,7 +99,8 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
 )
-def main(log_level: Level, **flags: Any) -> None:
+@click.pass_obj
+def main(intervals: Intervals | None, /, log_level: Level, **flags: Any) -> None:
     """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
     configure(log_level)
     try:
@@ -107,7 +109,7 @@ def main(log_level: Level, **flags: Any) -> None:
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets
 
-            serve(settings, front)
+            serve(settings, intervals or Intervals(), front)
         finally:
             front.service.stop()
     except DriverError as error:

@@ -17,9 +17,6 @@ from kubeletplugin.health_stream import DeviceHealth, HealthBoard
 from kubeletplugin.journal import Journal
 from kubeletplugin.node_watch import NodeWatch
 
-CHECK_SECONDS = 15.0
-"""Twice within the time after which the kubelet takes a device that it does not hear of for unknown."""
-
 _WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
     "Healthy": "healthy",
     "Unhealthy": "unhealthy",

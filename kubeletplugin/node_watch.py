@@ -20,18 +20,19 @@ from kubeletplugin.entry import Entry, HeldDevice
 from kubeletplugin.journal import Journal
 from kubeletplugin.mps_client import MpsState
 
-_AGAIN_SECONDS = 5.0
-
 _log = get_logger("node state")
 
 
 class NodeWatch:
     """Keeps the node's state up to date; ``update`` gets each new one, from the thread in ``run``."""
 
-    def __init__(self, journal: Journal, boot_id: str, update: Callable[[NodeState], None]) -> None:
+    def __init__(
+        self, journal: Journal, boot_id: str, update: Callable[[NodeState], None], again_seconds: float
+    ) -> None:
         self._journal = journal
         self._boot_id = boot_id
         self._update = update
+        self._again_seconds = again_seconds
         self._changed = threading.Condition()
         self._due = True
         self._stopped = False
@@ -78,7 +79,7 @@ class NodeWatch:
                 self._update(self._state())
                 wait_seconds = None
             except StorageError as error:
-                wait_seconds = _AGAIN_SECONDS
+                wait_seconds = self._again_seconds
                 _log.warning("the node's state is not known", error=str(error), again_in_seconds=wait_seconds)
 
     def _wait(self, again_seconds: float | None) -> bool:

@@ -29,7 +29,8 @@ from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.face import READY_PART
 from kubeletplugin.front import Front
 from kubeletplugin.gpu_spec import GpuSpecs
-from kubeletplugin.health_check import CHECK_SECONDS, HealthCheck
+from kubeletplugin.health_check import HealthCheck
+from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, Peers
 from kubeletplugin.mps_client import MpsClient
@@ -50,7 +51,6 @@ from kubeletplugin.sharing_keeper import SharingKeeper
 from kubeletplugin.sharing_records import SharingRecords
 from kubeletplugin.time_slices import TimeSlices
 
-RECONCILE_SECONDS = 300.0
 _CLAIM_SECONDS = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -116,6 +116,7 @@ class _Node:
     """What the parts of the plugin share: who it is, and its edges."""
 
     settings: Settings
+    intervals: Intervals
     metrics: Metrics
     identity: Identity
     client: KubeClient
@@ -123,9 +124,9 @@ class _Node:
     events: EventRecorder
 
 
-def serve(settings: Settings, front: Front) -> None:
+def serve(settings: Settings, intervals: Intervals, front: Front) -> None:
     """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start."""
-    node = _connect(settings, front)
+    node = _connect(settings, intervals, front)
     service, metrics = front.service, front.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
@@ -139,17 +140,17 @@ def serve(settings: Settings, front: Front) -> None:
     front.face.serving.up(READY_PART)
     service.spawn("claim status", parts.statuses.run, stop=parts.statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
-    service.repeat("reconciler", RECONCILE_SECONDS, parts.reconciler.run_once)
+    service.repeat("reconciler", intervals.reconcile_seconds, parts.reconciler.run_once)
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
-    service.repeat("sharing", CHECK_SECONDS, parts.keeper.run_once)
-    service.repeat("releases", CHECK_SECONDS, parts.reconciler.finish_releases)
+    service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
+    service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     check = HealthCheck(node.discovery, front.board, node.identity.pool, parts.journal, parts.watch)
-    service.repeat("health", CHECK_SECONDS, check.run_once)
+    service.repeat("health", intervals.check_seconds, check.run_once)
     service.on_stop("calls", front.face.close)  # they need everything above until they have finished
     service.run()
 
 
-def _connect(settings: Settings, front: Front) -> _Node:
+def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
     service = front.service
     client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
     service.on_stop("API client", client.close)
@@ -158,6 +159,7 @@ def _connect(settings: Settings, front: Front) -> _Node:
     service.on_stop("NVML", guard.close)
     return _Node(
         settings,
+        intervals,
         front.metrics,
         Identity(DRIVER_NAME, pool_name(settings.node_name), _BOOT_ID.read_text().strip()),
         client,
@@ -189,7 +191,7 @@ def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> 
     journal = Journal(settings.data_dir / "journal", Peers(settings.data_dir / "instances").may_have_written)
     store = CdiStore(settings.cdi_dir)
     boot_id = node.identity.boot_id
-    watch = NodeWatch(journal, boot_id, state.update)
+    watch = NodeWatch(journal, boot_id, state.update, node.intervals.state_again_seconds)
     statuses = ClaimStatuses(node.client, journal, boot_id)
 
     def step(name: str) -> None:

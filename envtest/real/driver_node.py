@@ -35,7 +35,8 @@ END_SECONDS = 10.0
 class DriverNode:
     """One node with a fake machine in it; ``machine`` changes the hardware while the driver runs.
 
-    ``nvml`` is what the driver's processes find the same machine by.
+    ``nvml`` is what the driver's processes find the same machine by. ``launcher`` is a module that starts
+    the package which its first argument names; without one, the package is started itself.
     """
 
     cluster: Cluster
@@ -43,9 +44,12 @@ class DriverNode:
     machine: FakeMachine
     nvml: str
     folder: Path
+    launcher: str = ""
 
     @classmethod
-    def install(cls, cluster: Cluster, index: int = 0, machine: str = "hgx-h100") -> DriverNode:
+    def install(
+        cls, cluster: Cluster, index: int = 0, machine: str = "hgx-h100", launcher: str = ""
+    ) -> DriverNode:
         """Put a machine into a node, and the driver's rights, policy and class into the cluster.
 
         Nothing is started yet. ``machine`` is a known one or the path of a machine file.
@@ -60,7 +64,7 @@ class DriverNode:
         fake = FakeMachine.open(nvml)
         build_driver_root(folder / "driver", fake)
         build_sysfs(folder, fake)
-        return cls(cluster, node, fake, nvml, folder)
+        return cls(cluster, node, fake, nvml, folder, launcher)
 
     @property
     def data_dir(self) -> Path:
@@ -169,7 +173,8 @@ class DriverNode:
 
     def _launch(self, package: str, suffix: str, *flags: str) -> Process:
         # -P: our packages, whatever lies in the working folder.
-        command = (sys.executable, "-P", "-m", package, *flags)
+        modules = filter(None, (self.launcher, package))
+        command = (sys.executable, "-P", "-m", *modules, *flags)
         python_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
         name = f"{package}-{self.node.name}{suffix}"
         return self.cluster.processes.start(name, command, {"PYTHONPATH": python_path})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from controller.intervals import Intervals
 from controller.node_events import NodeEvents
 from controller.publisher import Publisher
 from controller.slice_writer import SliceWriter
@@ -96,7 +97,7 @@ class Published:
             self._stop,
             node="node-a",
             driver=DRIVER_NAME,
-            settle_seconds=SETTLE_SECONDS,
+            intervals=Intervals(settle_seconds=SETTLE_SECONDS),
         )
         loops = (self.publisher.reflector.run, self._events.run, self.publisher.run)
         self._threads = [threading.Thread(target=loop) for loop in loops]

@@ -16,6 +16,11 @@ NOBODY: frozenset[str] = frozenset()
 CLAIMED = frozenset({"gpu-0000-1b-00-0-mig-1g-10gb-6"})
 
 
+def later() -> Backoff:
+    """Waits between looks that no test reaches the end of."""
+    return Backoff(2.0, 60.0)
+
+
 class Claims:
     """The claims of a cluster, and how often they were listed."""
 
@@ -43,7 +48,7 @@ class Pool:
         backoff: Backoff | None = None,
     ) -> None:
         self.claims = claims
-        self.changeover = Changeover(POOL, claims.allocated, settle_seconds, backoff)
+        self.changeover = Changeover(POOL, claims.allocated, settle_seconds, backoff or later())
         self.stored = slices(stored)
 
     def step(self, wanted: Offers, held: frozenset[str] = NOBODY, **how: Any) -> float | None:
@@ -145,7 +150,7 @@ def test_a_new_controller_goes_on_where_the_old_one_stood() -> None:
     pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
     pool.step(offers(BALANCED))
 
-    pool.changeover = Changeover(POOL, pool.claims.allocated, 0.0)
+    pool.changeover = Changeover(POOL, pool.claims.allocated, 0.0, later())
 
     assert pool.step(offers(BALANCED)) is None
     assert pool.claims.looks == 1

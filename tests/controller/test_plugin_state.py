@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.intervals import Intervals
 from controller.plugin_serving import PluginServing
 from controller.plugin_state import PluginState, read_state, union
 from controller.plugin_watch import MOST_PLUGINS, PluginWatch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
 GPU = PciAddress(0, 0x8A, 0, 0)
 
 
@@ -59,7 +61,7 @@ def watching(folder: Path) -> Iterator[Told]:
     stop_event = threading.Event()
     streams = (PluginServing(told.serves).stream(), PluginState(told.state).stream())
     with ThreadPoolExecutor(MOST_PLUGINS * 2) as pool:
-        watch = PluginWatch(folder, pool, stop_event, streams)
+        watch = PluginWatch(folder, pool, stop_event, streams, BRISK)
         thread = threading.Thread(target=watch.run)
         thread.start()
         try:

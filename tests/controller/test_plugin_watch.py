@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.intervals import Intervals
 from controller.plugin_serving import PluginServing
 from controller.plugin_watch import MOST_PLUGINS, PluginWatch
 from driver.errors import ConfigError
@@ -17,6 +18,8 @@ from tests.controller.fake_plugin import FakePlugin
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
 
 
 class Told:
@@ -42,7 +45,7 @@ def watching(folder: Path) -> Iterator[Told]:
     told = Told()
     stop_event = threading.Event()
     with ThreadPoolExecutor(MOST_PLUGINS) as pool:
-        watch = PluginWatch(folder, pool, stop_event, [PluginServing(told).stream()])
+        watch = PluginWatch(folder, pool, stop_event, [PluginServing(told).stream()], BRISK)
         thread = threading.Thread(target=watch.run)
         thread.start()
         try:
@@ -113,4 +116,4 @@ def test_a_stale_socket_and_other_files_are_no_plugin(tmp_path: Path) -> None:
 
 def test_a_folder_whose_sockets_nobody_could_bind_is_an_error(tmp_path: Path) -> None:
     with ThreadPoolExecutor(MOST_PLUGINS) as pool, pytest.raises(ConfigError, match="107"):
-        PluginWatch(tmp_path / ("x" * 100), pool, threading.Event(), [])
+        PluginWatch(tmp_path / ("x" * 100), pool, threading.Event(), [], BRISK)

@@ -11,10 +11,11 @@ from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.kubelet import KubeletTimes
 from envtest.fresh_namespace import fresh_namespace
 from envtest.real.driver_node import DriverNode
+from tests.brisk import BRISK
 from tests.flow.claims import restored
 
 # The real kubelet tries a failed unprepare again after ten seconds, a failed prepare after a minute.
-TIMES = KubeletTimes(unprepare_again=0.5, prepare_again=(1.0, 2.0))
+TIMES = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -36,7 +37,7 @@ def installed_driver(request: pytest.FixtureRequest) -> Iterator[DriverNode]:
         yield driver
         return
     with EmbeddedCluster(times=TIMES) as cluster:
-        driver = DriverNode.install(cluster)
+        driver = DriverNode.install(cluster, launcher=BRISK)
         driver.start_plugin()
         driver.start_controller()
         driver.start_mps()

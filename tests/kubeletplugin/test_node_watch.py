@@ -103,7 +103,7 @@ class Told:
 def watching(node: FakeNode) -> Iterator[tuple[NodeWatch, Told]]:
     """A watch that runs, and what it passes on; it ends when it is told to."""
     told = Told()
-    watch = NodeWatch(node.journal, node.boot_id, told)
+    watch = NodeWatch(node.journal, node.boot_id, told, again_seconds=0.05)
     thread = threading.Thread(target=watch.run)
     thread.start()
     try:
@@ -141,7 +141,7 @@ def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> 
 def checked(node: FakeNode) -> dict[str, DeviceHealth]:
     """What the kubelet hears after one look, by device."""
     board = HealthBoard()
-    watch = NodeWatch(node.journal, node.boot_id, lambda _: None)
+    watch = NodeWatch(node.journal, node.boot_id, lambda _: None, again_seconds=0.05)
     check = HealthCheck(node.discovery, board, POOL, node.journal, watch)
     check.run_once()
     sent = next(iter(board.follow(_Open(), 10.0)))
