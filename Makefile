@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test check cluster-test bench bench-scheduler fuzz proto go lock format clean
+.PHONY: help demo test test-long check cluster-test bench bench-scheduler fuzz proto go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -26,8 +26,15 @@ $(STAMP): pyproject.toml requirements.lock
 demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
 	@$(BIN)/gpuctl demo
 
+# Most of the tests wait for processes, so that more of them than there are cores run side by side; those of a
+# file stay together, since they build the same things.
+PARALLEL := -n 4 --dist loadfile
+
 test: $(STAMP) ## Run the tests that need nothing but Python
-	$(BIN)/pytest --ignore=tests/cluster -q
+	$(BIN)/pytest --ignore=tests/cluster -q $(PARALLEL)
+
+test-long: $(STAMP) ## The same with four times the examples of property tests
+	$(BIN)/pytest --ignore=tests/cluster -q $(PARALLEL) --hypothesis-profile long --timeout 300
 
 check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/ruff format --check .
@@ -37,7 +44,7 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py
 
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
-	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES)
+	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800
 
 bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)

@@ -8,11 +8,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from driver.log import configure
+from tests.examples import LONG
 
-settings.register_profile(
-    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-settings.load_profile("house")
+# "ci" is what make test runs with, "long" what make test-long does.
+for _name, _examples in (("ci", LONG // 4), ("long", LONG)):
+    settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
+settings.load_profile("ci")
 
 
 @pytest.fixture(autouse=True)

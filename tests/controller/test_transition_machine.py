@@ -18,6 +18,7 @@ from driver.model import Device
 from driver.node_state import NodeState
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, POOL, SMALL, WHOLE, offers, slices
+from tests.examples import examples
 
 FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
 TRUE_SPANS = {device.name: device.span for form in FORMS for device in offers(form).devices}
@@ -131,7 +132,7 @@ def _consume(left: dict[str, dict[str, int]], device: Device) -> None:
 
 # Without shrinking: it takes minutes, and the steps that are printed can be followed as they are.
 Node.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, phases=(Phase.reuse, Phase.generate)
+    max_examples=examples(150), stateful_step_count=40, deadline=None, phases=(Phase.reuse, Phase.generate)
 )
 TestNode = Node.TestCase
 

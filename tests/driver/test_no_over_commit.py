@@ -20,6 +20,7 @@ from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Offers, node_offers
 from driver.slices import lay_out
 from tests.driver.mig_machines import MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
+from tests.examples import examples
 
 NODE = "node-a"
 POOL = f"{NODE}/{DRIVER_NAME}"
@@ -129,7 +130,7 @@ def _without_reset(machine: str) -> bool:
 
 @pytest.mark.parametrize("profiles", ["default", "all"])
 @pytest.mark.parametrize("machine", MIG_MACHINES)
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(data=st.data())
 def test_no_sequence_of_allocations_and_releases_over_commits_a_gpu(
     machine: str, profiles: str, data: st.DataObject

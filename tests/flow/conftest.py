@@ -14,7 +14,8 @@ from envtest.real.driver_node import DriverNode
 from tests.brisk import BRISK
 from tests.flow.claims import restored
 
-# The real kubelet tries a failed unprepare again after ten seconds, a failed prepare after a minute.
+# The real kubelet looks for sockets every second, tries a failed unprepare again after ten seconds, a failed
+# prepare after a minute.
 TIMES = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
 
 

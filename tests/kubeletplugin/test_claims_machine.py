@@ -17,6 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from driver.errors import ClaimRefused, DeviceHeld
 from kubeletplugin.claim_call import ClaimRef
+from tests.examples import examples
 from tests.kubeletplugin.fake_node import STEPS_OF_PREPARE, STEPS_OF_UNPREPARE, Crash, FakeNode
 
 GPUS = 4
@@ -153,5 +154,5 @@ class ClaimsOfANode(RuleBasedStateMachine):
         assert set(self.node.store.uids()) == self.holding - self.lost_specs
 
 
-ClaimsOfANode.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+ClaimsOfANode.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 test_claims_of_a_node = ClaimsOfANode.TestCase

@@ -19,6 +19,7 @@ from driver.nvml.api import Code
 from driver.nvml.fake_mig import CHANGES
 from driver.nvml.fake_mig_profiles import load_catalogue
 from kubeletplugin.entry import PartitionRecord
+from tests.examples import examples
 from tests.kubeletplugin.partition_scene import Crash, Scene
 
 CATALOGUES = {
@@ -155,4 +156,4 @@ class OneGpu(RuleBasedStateMachine):
 
 
 TestOneGpu = pytest.mark.filterwarnings("error")(OneGpu.TestCase)
-TestOneGpu.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestOneGpu.settings = settings(max_examples=examples(40), stateful_step_count=25, deadline=None)

@@ -21,6 +21,7 @@ from driver.names import gpu_device_name
 from driver.nvml.fake_mig import CHANGES
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import HeldDevice
+from tests.examples import examples
 from tests.kubeletplugin.fake_node import STEPS_OF_DESTROYING, STEPS_OF_MAKING, Crash, FakeNode
 
 PLACES = (("1g.10gb", 6), ("1g.10gb", 5), ("1g.10gb", 0), ("2g.20gb", 4), ("3g.40gb", 0), ("3g.40gb", 4))
@@ -213,5 +214,7 @@ class PartitionsOfANode(RuleBasedStateMachine):
         return held.pci == str(self.node.gpus[number])
 
 
-PartitionsOfANode.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+PartitionsOfANode.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=30, deadline=None
+)
 test_partitions_of_a_node = PartitionsOfANode.TestCase

@@ -19,6 +19,7 @@ from kubeletplugin.entry import HeldDevice
 from kubeletplugin.journal import Journal
 from kubeletplugin.preparer import Identity
 from kubeletplugin.recovery import Recovered, recover
+from tests.examples import examples
 
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
 SHARE = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
@@ -48,7 +49,7 @@ def write(store: CdiStore, uid: str, *names: str) -> None:
     store.write(uid, build_spec([CdiDevice(name, (node,)) for name in names], [node], files, host))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.uuids(), st.sampled_from(DEVICES), st.none() | st.uuids())
 def test_the_device_and_the_share_are_read_from_the_name(
     claim: uuid.UUID, device: str, share: uuid.UUID | None

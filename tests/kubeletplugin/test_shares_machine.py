@@ -23,6 +23,7 @@ from driver.names import parse_device_name
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.sharing import limits_together
+from tests.examples import examples
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
 from tests.kubeletplugin.share_node import (
@@ -296,5 +297,5 @@ class SharesOfANode(RuleBasedStateMachine):
             assert sum(share.memory_bytes for share in shares) <= H100_MIB * MIB
 
 
-SharesOfANode.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+SharesOfANode.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 test_shares_of_a_node = SharesOfANode.TestCase

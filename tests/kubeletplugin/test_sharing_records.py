@@ -17,6 +17,7 @@ from driver.errors import StorageError
 from driver.nvml.api import ComputeMode
 from driver.sharing import Strategy
 from kubeletplugin.sharing_records import UNKNOWN, SharingRecord, SharingRecords
+from tests.examples import examples
 
 GROUP, PCI, OTHER = "gpu-0000-01-00-0", "0000:01:00.0", "0000:02:00.0"
 PART = f"{GROUP}-mig-1g-10gb-6"
@@ -59,7 +60,7 @@ written = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(written)
 def test_every_record_reads_back(record: SharingRecord) -> None:
     with TemporaryDirectory() as folder:

@@ -25,6 +25,7 @@ from fuzz.allocation_objects import (
     published,
     wanted,
 )
+from tests.examples import examples
 
 Json = dict[str, Any]
 
@@ -166,7 +167,7 @@ def test_a_search_that_cannot_end_is_given_up_with_an_error() -> None:
         Allocator(slices, [device_class()], []).allocate(node(), [asked])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.integers(min_value=0, max_value=2**32))
 def test_assuming_and_releasing_leaves_every_answer_as_it_was(seed: int) -> None:
     case = random_case(Random(seed))  # noqa: S311 - no secret
