@@ -30,6 +30,9 @@ demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
 # file stay together, since they build the same things.
 PARALLEL := -n 4 --dist loadfile
 
+# Where the environment forbids to keep compiled modules, each of the processes that tests start compiles them all.
+test test-long cluster-test: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(STAMP) ## Run the tests that need nothing but Python
 	$(BIN)/pytest --ignore=tests/cluster -q $(PARALLEL)
 
