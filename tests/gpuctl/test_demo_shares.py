@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -23,15 +25,43 @@ OTHER = replace(GPU, device="gpu-0000-43-00-0", index=1)
 EXCLUSIVE: dict[str, ComputeMode] = {GPU.device: "exclusive-process"}
 
 
-def played(machine: str) -> tuple[StoryFacts, str]:
+Story = tuple[StoryFacts, str]
+
+
+def played(machine: str) -> Story:
     """The story on a machine, with its text."""
     text = io.StringIO()
     with closing(DemoCluster("embedded", machine)) as cluster:
         return tell(cluster, Narrator(Console(file=text, width=80))), text.getvalue()
 
 
-def test_four_pods_share_a_gpu_and_mps_tells_each_of_a_quarter() -> None:
-    facts, text = played("a30-quad")
+@pytest.fixture(scope="module")
+def a30() -> Story:
+    """The story on four GPUs whose MIG mode only a reset changes."""
+    return played("a30-quad")
+
+
+def test_what_the_containers_get_is_what_their_claims_hold(a30: Story) -> None:
+    facts: dict[str, Any] = json.loads(json.dumps(asdict(a30[0])))  # as the command prints them
+    assert facts["partitions"] is None, "the MIG mode of an A30 changes only with a reset"
+    pods = {pod["name"]: pod for pod in facts["pods"]}
+    index = {gpu["device"]: gpu["index"] for gpu in facts["gpus"]}
+    for pod in pods.values():
+        # The minors of this machine are its indexes.
+        expected = {f"/dev/nvidia{index[device]}" for device in pod["devices"]}
+        for container in pod["containers"]:
+            nodes = set(container["device_nodes"])
+            assert {node for node in nodes if node[len("/dev/nvidia") :].isdecimal()} == expected
+            assert {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"} <= nodes
+            assert container["env"] == {"NVIDIA_VISIBLE_DEVICES": "void"}
+            assert container["mounts"] > 10
+    server, sidecar = pods["duo"]["containers"]
+    assert (server["name"], sidecar["name"]) == ("server", "sidecar")
+    assert server["device_nodes"] == sidecar["device_nodes"]
+
+
+def test_four_pods_share_a_gpu_and_mps_tells_each_of_a_quarter(a30: Story) -> None:
+    facts, text = a30
 
     act = facts.shares
     assert act is not None
