@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from typing import Any
 
@@ -39,6 +40,8 @@ CLASSES = {
 }
 """What a device is -> the classes that it is of, beside those of partitions and the tier of its size."""
 
+PARTITION = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+-][a-z.]+)?")
+
 GUARDED = sorted(set(ALL) - {"gpu.nvidia.com", "mig.nvidia.com"})
 """Those two ask as the classes of NVIDIA's driver do; every device of ours has what they look at."""
 
@@ -65,6 +68,7 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
                 *([TIER[machine]] if form == "whole" and TIER[machine] else ()),
             }
         else:
+            assert PARTITION.fullmatch(form), form
             expected = {"mig.nvidia.com"}
         matched = {name for name in set(ALL) - sizes if matches(name, selectable(device))}
         assert matched == expected | {"monitoring"}, device["name"]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from driver.model import Gpu, Inventory
 
 SHORT_SECONDS = 0.3
+UNHURRIED_SECONDS = 1.0
 
 
 class Node:
@@ -54,6 +55,15 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     """Eight H100."""
     node = Node("hgx-h100", tmp_path)
+    yield node
+    node.machine.heal()
+    node.guard.close()
+
+
+@pytest.fixture
+def unhurried(tmp_path: Path) -> Iterator[Node]:
+    """Eight H100 whose deadline is far beyond what a look takes on a busy machine."""
+    node = Node("hgx-h100", tmp_path, UNHURRIED_SECONDS)
     yield node
     node.machine.heal()
     node.guard.close()
@@ -179,24 +189,24 @@ def test_a_lost_gpu_stays_as_it_was_and_comes_back(node: Node) -> None:
     assert node.discovery.snapshot() == before
 
 
-def test_hung_gpus_cost_one_deadline_once_and_heal(hasty: Node) -> None:
-    before = hasty.discovery.snapshot()
-    hasty.machine.hang("fabric", gpu=0)
-    hasty.machine.hang("mig_mode", gpu=5)
+def test_hung_gpus_cost_one_deadline_once_and_heal(unhurried: Node) -> None:
+    before = unhurried.discovery.snapshot()
+    unhurried.machine.hang("fabric", gpu=0)
+    unhurried.machine.hang("mig_mode", gpu=5)
     began = time.monotonic()
-    after = hasty.discovery.snapshot()
+    after = unhurried.discovery.snapshot()
     first_seconds = time.monotonic() - began
     assert _reasons(after) == {0: ["hung"], 5: ["hung"]}
     assert after.gpus[5].problems[0].call == "nvmlDeviceGetMigMode"
     assert tuple(map(_without_problems, after.gpus)) == before.gpus
     began = time.monotonic()
-    assert _reasons(hasty.discovery.snapshot()) == {0: ["hung"], 5: ["hung"]}
-    assert time.monotonic() - began < SHORT_SECONDS
-    assert first_seconds < 2 * SHORT_SECONDS
-    hasty.machine.heal()
+    assert _reasons(unhurried.discovery.snapshot()) == {0: ["hung"], 5: ["hung"]}
+    assert time.monotonic() - began < UNHURRIED_SECONDS
+    assert UNHURRIED_SECONDS <= first_seconds < 2 * UNHURRIED_SECONDS
+    unhurried.machine.heal()
     waiter = threading.Event()
-    assert any(not hasty.guard.hung() or waiter.wait(0.005) for _ in range(1000))
-    assert hasty.discovery.snapshot() == before
+    assert any(not unhurried.guard.hung() or waiter.wait(0.005) for _ in range(1000))
+    assert unhurried.discovery.snapshot() == before
 
 
 def test_a_gpu_that_hangs_at_the_first_look_is_shown_with_what_it_told(hasty: Node) -> None:
@@ -387,10 +397,13 @@ def test_close_ends_the_session_and_the_next_call_begins_another(node: Node) -> 
 
 def test_sixteen_gpus_are_read_in_20_milliseconds(tmp_path: Path) -> None:
     discovery = Node("dgx2", tmp_path).discovery
-    assert min(_seconds_for(discovery) for _ in range(10)) < 0.020
+    seconds, of_the_processor = zip(*(_seconds_for(discovery) for _ in range(10)), strict=True)
+    assert min(of_the_processor) < 0.020
+    assert min(seconds) < 0.2, "nothing waits, however busy the machine is"
 
 
-def _seconds_for(discovery: Discovery) -> float:
-    began = time.perf_counter()
+def _seconds_for(discovery: Discovery) -> tuple[float, float]:
+    """By the clock, and what this process had of the processor."""
+    began, had = time.perf_counter(), time.process_time()
     assert len(discovery.snapshot().gpus) == 16
-    return time.perf_counter() - began
+    return time.perf_counter() - began, time.process_time() - had

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -28,7 +29,9 @@ def test_a_signal_ends_the_service_in_reverse_order() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def kill_when_listening() -> None:
+        end = time.monotonic() + WAIT_SECONDS
         while signal.getsignal(signal.SIGTERM) is before:
+            assert time.monotonic() < end, "it never listens to signals"
             service.stop_event.wait(0.001)
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ConfigError
+from driver.names import parse_device_name
 from driver.nvml.fake_machine import FakeMachine
 from driver.nvml.fake_spec import known_machines
 from envtest.embedded.validation import errors_of
 from gpuctl.planned_node import plan_node
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "deploy" / "examples" / "node-config").glob("*.yaml"))
+
+
+NOTHING_OFFERED = {(machine, "mig-layouts") for machine in ("a30-quad", "dgx-a100", "dgx-a100-80gb")}
+"""There MIG mode is off, changes only with a reset, and the sample offers nothing whole."""
 
 
 def test_there_is_a_sample_for_every_way_to_use_mig_and_to_share_gpus() -> None:
@@ -22,7 +27,7 @@ def test_there_is_a_sample_for_every_way_to_use_mig_and_to_share_gpus() -> None:
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("machine", known_machines())
-def test_every_sample_gives_valid_slices_on_every_machine(machine: str, sample: Path) -> None:
+def test_every_sample_gives_valid_slices_on_every_machine(machine: str, sample: Path, tmp_path: Path) -> None:
     planned = plan_node(machine, "node-a", sample)
 
     assert [error for one in planned.slices for error in errors_of(one)] == []
@@ -30,7 +35,12 @@ def test_every_sample_gives_valid_slices_on_every_machine(machine: str, sample: 
     assert {pool["resourceSliceCount"] for pool in pools} == {len(planned.slices)}
     assert all(len(one["spec"].get("devices", ())) <= 64 for one in planned.slices)
     assert all(len(one["spec"].get("sharedCounters", ())) <= 8 for one in planned.slices)
-    assert any(one["spec"].get("devices") for one in planned.slices) or planned.withheld
+    names = [device["name"] for one in planned.slices for device in one["spec"].get("devices", ())]
+    assert (not names) == ((machine, sample.stem) in NOTHING_OFFERED)
+    offered = {str(name.pci) for name in map(parse_device_name, names) if name}
+    held_back = {what.split()[0] for what in planned.withheld}
+    gpus = FakeMachine.open(f"{machine}@{tmp_path / 'state.json'}").state.listed()
+    assert offered | held_back == set(map(str, gpus)), "no GPU is forgotten"
 
 
 def test_the_counters_of_dynamic_mode_are_part_of_the_plan() -> None:

@@ -33,18 +33,42 @@ def test_the_hybrid_cube_mesh_has_links_to_four_of_seven() -> None:
 
 
 def test_gpus_without_links_are_told_apart_by_host_bridge_and_numa_node() -> None:
-    found = matrix("l40s-octo")
+    paths = matrix("l40s-octo").paths
 
-    for one, row in zip(found.gpus, found.paths, strict=True):
-        for other, path in zip(found.gpus, row, strict=True):
-            if one.device == other.device:
-                expected = "X"
-            elif one.pcie_root == other.pcie_root:
-                expected = "PHB"
-            else:
-                expected = "NODE" if one.numa_node == other.numa_node else "SYS"
-            assert path == expected
-    assert {path for row in found.paths for path in row} >= {"X", "SYS"}
+    assert [" ".join(row) for row in paths] == [
+        "X PHB PHB PHB SYS SYS SYS SYS",
+        "PHB X PHB PHB SYS SYS SYS SYS",
+        "PHB PHB X PHB SYS SYS SYS SYS",
+        "PHB PHB PHB X SYS SYS SYS SYS",
+        "SYS SYS SYS SYS X PHB PHB PHB",
+        "SYS SYS SYS SYS PHB X PHB PHB",
+        "SYS SYS SYS SYS PHB PHB X PHB",
+        "SYS SYS SYS SYS PHB PHB PHB X",
+    ]
+
+
+def test_gpus_of_one_numa_node_below_two_host_bridges_are_told_apart_from_both() -> None:
+    places = {"a": ("pci0000:00", 0), "b": ("pci0000:40", 0), "c": ("pci0000:40", 0), "d": ("pci0000:80", 1)}
+    devices = [
+        {
+            "name": name,
+            "attributes": {
+                "type": {"string": "gpu"},
+                "resource.kubernetes.io/pcieRoot": {"string": root},
+                "numaNode": {"int": numa_node},
+            },
+        }
+        for name, (root, numa_node) in places.items()
+    ]
+
+    found = matrix_of(published_gpus([{"spec": {"devices": devices}}], ()))
+
+    assert [" ".join(row) for row in found.paths] == [
+        "X NODE NODE SYS",
+        "NODE X PHB SYS",
+        "NODE PHB X SYS",
+        "SYS SYS SYS X",
+    ]
 
 
 def test_what_is_not_published_is_not_guessed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import threading
@@ -68,15 +69,20 @@ def test_a_hung_lane_refuses_at_once_and_hangs_no_second_thread(guard: Guard) ->
     with pytest.raises(NvmlTimeout):
         guard.run("gpu", lambda watch: watch("uuid", hang))
     threads = threading.active_count()
-    began = time.monotonic()
+    waits = _waits()
     for _ in range(50):
         with pytest.raises(NvmlTimeout):
             guard.start("gpu", lambda watch: watch("uuid", hang))
-    assert time.monotonic() - began < SHORT
+    assert _waits() - waits < 10
     assert threading.active_count() == threads
     assert hang.calls == 1
     assert guard.hung() == ("gpu",)
     hang.released.set()
+
+
+def _waits() -> int:
+    """How many times this thread has gone to sleep by itself, which no other work on the machine changes."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def test_other_lanes_do_not_notice_a_hung_one(guard: Guard) -> None:
@@ -148,15 +154,17 @@ def test_the_deadline_is_for_each_call_not_for_the_job() -> None:
 def test_a_guard_in_use_costs_less_than_100_microseconds_a_call() -> None:
     guard = Guard()
     guard.run("gpu", lambda _: None)
-    best = min(_seconds_for(guard, 200) for _ in range(10))
-    assert best / 200 < 100e-6
+    seconds, of_the_processor = zip(*(_seconds_for(guard, 200) for _ in range(10)), strict=True)
+    assert min(of_the_processor) / 200 < 100e-6
+    assert min(seconds) / 200 < 2e-3, "nothing waits, however busy the machine is"
 
 
-def _seconds_for(guard: Guard, calls: int) -> float:
-    began = time.perf_counter()
+def _seconds_for(guard: Guard, calls: int) -> tuple[float, float]:
+    """By the clock, and what this process had of the processor."""
+    began, had = time.perf_counter(), time.process_time()
     for _ in range(calls):
         guard.run("gpu", lambda watch: watch("minor", int))
-    return time.perf_counter() - began
+    return time.perf_counter() - began, time.process_time() - had
 
 
 def test_close_ends_the_threads_and_refuses_further_work(guard: Guard) -> None:
