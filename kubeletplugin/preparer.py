@@ -99,7 +99,7 @@ class Preparer:
         shares: ClaimShares,
         store: CdiStore,
         ports: Ports,
-        patience_seconds: float = 40.0,
+        patience_seconds: float,
     ) -> None:
         self._identity = identity
         self._journal = journal

@@ -1,8 +1,7 @@
-"""Connects the parts of the plugin and runs them; no decision is made here."""
+"""Connects the parts of the plugin to the node and the cluster and runs them; no decision is made here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,36 +18,21 @@ from driver.metrics import serve as serve_metrics
 from driver.names import DRIVER_NAME, pool_name
 from driver.nvml.deadline import Guard
 from driver.nvml.select import nvml_from_flag
-from kubeletplugin.cdi import HostPaths
-from kubeletplugin.cdi_store import CdiStore
+from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.claim_partitions import ClaimPartitions
-from kubeletplugin.claim_shares import ClaimShares
 from kubeletplugin.claim_status import ClaimStatuses
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.face import READY_PART
 from kubeletplugin.front import Front
-from kubeletplugin.gpu_spec import GpuSpecs
-from kubeletplugin.health_check import HealthCheck
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.journal import Journal
-from kubeletplugin.locks import KeyedLocks, Peers
 from kubeletplugin.mps_client import MpsClient
 from kubeletplugin.mps_edits import MpsFolders
-from kubeletplugin.node_state import NodeStateBoard
-from kubeletplugin.node_watch import NodeWatch
 from kubeletplugin.partition_uses import partition_uses
-from kubeletplugin.partitions import Partitions
 from kubeletplugin.podresources import devices_in_use
-from kubeletplugin.preparer import Identity, Ports, Preparer
+from kubeletplugin.preparer import Identity, Preparer
 from kubeletplugin.published import PublishedDevices, follow_slices
-from kubeletplugin.reconciler import Reconciler
-from kubeletplugin.recovery import recover
 from kubeletplugin.settings import Settings
 from kubeletplugin.share_uses import share_uses
-from kubeletplugin.sharing import Sharing
-from kubeletplugin.sharing_keeper import SharingKeeper
-from kubeletplugin.sharing_records import SharingRecords
 from kubeletplugin.time_slices import TimeSlices
 
 _CLAIM_SECONDS = 5.0
@@ -130,7 +114,7 @@ def serve(settings: Settings, intervals: Intervals, front: Front) -> None:
     service, metrics = front.service, front.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
-    parts = _claims(node, published, front.state)
+    parts, statuses = _claims(node, published, front)
     service.spawn("events", node.events.run, stop=node.events.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
     endpoint = serve_metrics(settings.metrics_addr, metrics)
@@ -138,14 +122,13 @@ def serve(settings: Settings, intervals: Intervals, front: Front) -> None:
         service.spawn("metrics", endpoint.run, stop=endpoint.stop)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
-    service.spawn("claim status", parts.statuses.run, stop=parts.statuses.stop)
+    service.spawn("claim status", statuses.run, stop=statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
     service.repeat("reconciler", intervals.reconcile_seconds, parts.reconciler.run_once)
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
-    check = HealthCheck(node.discovery, front.board, node.identity.pool, parts.journal, parts.watch)
-    service.repeat("health", intervals.check_seconds, check.run_once)
+    service.repeat("health", intervals.check_seconds, parts.health.run_once)
     service.on_stop("calls", front.face.close)  # they need everything above until they have finished
     service.run()
 
@@ -168,101 +151,64 @@ def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What works on claims."""
-
-    journal: Journal
-    preparer: Preparer
-    reconciler: Reconciler
-    watch: NodeWatch
-    statuses: ClaimStatuses
-    keeper: SharingKeeper
-
-
-def _claims(node: _Node, published: PublishedDevices, state: NodeStateBoard) -> _Parts:
-    settings, metrics, events = node.settings, node.metrics, node.events
+def _claims(node: _Node, published: PublishedDevices, front: Front) -> tuple[Parts, ClaimStatuses]:
+    """The parts with the real ports, and what writes into the status of claims."""
+    settings, metrics, boot_id = node.settings, node.metrics, node.identity.boot_id
     try:
         settings.data_dir.mkdir(mode=0o750, exist_ok=True)
     except OSError as error:
         raise StorageError(
             f"the folder {settings.data_dir} cannot be made: {error.strerror}", "make --plugins-dir writable"
         ) from error
-    journal = Journal(settings.data_dir / "journal", Peers(settings.data_dir / "instances").may_have_written)
-    store = CdiStore(settings.cdi_dir)
-    boot_id = node.identity.boot_id
-    watch = NodeWatch(journal, boot_id, state.update, node.intervals.state_again_seconds)
-    statuses = ClaimStatuses(node.client, journal, boot_id)
 
     def step(name: str) -> None:
         metrics.prepared_claims.set(journal.held_count())
-        watch.claims_changed()
         if name == "committed":
             statuses.claims_changed()
-        elif name == "daemon":
-            keeper.mps_is_used()
 
-    get_claim = claim_reader(node.client)
-    locks = KeyedLocks(settings.data_dir / "locks")
-    shares, keeper = _shares(node, journal, locks, published, watch, step)
-    ports = Ports(
-        get_claim,
-        published.uuid_of,
-        lambda claim, error: _tell_waiting(events, claim, error),
-        lambda claim, text: _tell_missing(events, claim, text),
-        step,
-        watch.left_behind,
+    folders = Folders(settings.data_dir, settings.cdi_dir)
+    listeners = Listeners(step, front.state.update, front.board)
+    parts = assemble(
+        node.identity, _hardware(node), _cluster(node, published), folders, listeners, node.intervals
     )
-    partitions = ClaimPartitions(Partitions(node.discovery), journal, boot_id, step)
-    preparer = Preparer(node.identity, journal, locks, _specs(node), partitions, shares, store, ports)
-    reconciler = Reconciler(
-        node.identity,
-        journal,
-        preparer,
-        get_claim,
-        lambda: devices_in_use(settings.pod_resources_socket, DRIVER_NAME),
-    )
-    _recover(journal, store, node.identity)
+    journal = parts.journal
+    statuses = ClaimStatuses(node.client, journal, boot_id)
+    if settings.mps_socket.exists():
+        parts.keeper.mps_is_used()  # it may have daemons that nobody needs
+    _log_recovered(parts)
     metrics.prepared_claims.set(journal.held_count())
     metrics.show_partitions(lambda: partition_uses(journal.entries(), boot_id))
     metrics.show_shares(lambda: share_uses(journal.entries(), boot_id))
-    return _Parts(journal, preparer, reconciler, watch, statuses, keeper)
+    return parts, statuses
 
 
-def _specs(node: _Node) -> GpuSpecs:
+def _hardware(node: _Node) -> Hardware:
     settings = node.settings
-    return GpuSpecs(
+    return Hardware(
         node.discovery,
         settings.sysfs_root,
-        DriverRoot(settings.driver_root),
-        HostPaths(settings.driver_root, settings.host_driver_root),
+        settings.driver_root,
+        settings.host_driver_root,
+        TimeSlices(DriverRoot(settings.driver_root)),
+        MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute(), settings.mps_shm_dir.absolute()),
     )
 
 
-def _shares(
-    node: _Node,
-    journal: Journal,
-    locks: KeyedLocks,
-    published: PublishedDevices,
-    watch: NodeWatch,
-    step: Callable[[str], None],
-) -> tuple[ClaimShares, SharingKeeper]:
-    settings, boot_id = node.settings, node.identity.boot_id
-    mps = MpsClient(settings.mps_socket)
-    time_slices = TimeSlices(DriverRoot(settings.driver_root))
-    records = SharingRecords(settings.data_dir / "sharing", boot_id)
-    sharing = Sharing(node.discovery, time_slices, mps, records, boot_id, step)
-    shares = ClaimShares(sharing, node.discovery, journal, boot_id, published.memory_of)
-    keeper = SharingKeeper(sharing, shares, journal, locks, mps, watch.daemons)
-    if settings.mps_socket.exists():
-        keeper.mps_is_used()  # it may have daemons that nobody needs
-    return shares, keeper
+def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
+    return Cluster(
+        claim_reader(node.client),
+        published.uuid_of,
+        published.memory_of,
+        lambda: devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
+        lambda claim, error: _tell_waiting(node.events, claim, error),
+        lambda claim, text: _tell_missing(node.events, claim, text),
+    )
 
 
-def _recover(journal: Journal, store: CdiStore, identity: Identity) -> None:
-    recovered = recover(journal, store, identity)
-    for aside in journal.take_set_aside():
+def _log_recovered(parts: Parts) -> None:
+    recovered = parts.recovered
+    for aside in parts.journal.take_set_aside():
         _log.error(
             "journal file put aside, it cannot be read",
             uid=aside.uid,

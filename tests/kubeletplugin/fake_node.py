@@ -1,4 +1,6 @@
-"""A node of fake GPUs with the plugin's parts wired as the process wires them, without gRPC and API server.
+"""A node of fake GPUs with the plugin's parts on it, built as the process builds them, with other ports.
+
+There is neither gRPC nor an API server, and no thread of the process runs.
 
 The folder outlives ``restart``, as the disk outlives the process. A crash is an exception that no
 handler of the product catches, raised after a step that the test names.
@@ -6,7 +8,6 @@ handler of the product catches, raised after a step that the test names.
 
 from __future__ import annotations
 
-import queue
 import shutil
 import uuid
 from collections.abc import Callable
@@ -17,27 +18,20 @@ from driver.errors import ClaimRefused, DriverError
 from driver.inventory import Discovery
 from driver.model import PciAddress
 from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, partition_device_name, pool_name
+from driver.node_state import NodeState
 from driver.nvml.deadline import Guard
 from driver.nvml.driver_root import build_driver_root, build_sysfs
 from driver.nvml.fake_machine import FakeMachine
-from kubeletplugin.cdi import HostPaths
-from kubeletplugin.cdi_store import CdiStore
+from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.claim_partitions import ClaimPartitions
-from kubeletplugin.claim_shares import ClaimShares
-from kubeletplugin.driver_files import DriverRoot
-from kubeletplugin.gpu_spec import GpuSpecs
-from kubeletplugin.journal import Journal
-from kubeletplugin.locks import KeyedLocks, Peers
-from kubeletplugin.mps_client import MpsState
+from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.intervals import Intervals
+from kubeletplugin.locks import Peers
+from kubeletplugin.mps_client import MpsClient
 from kubeletplugin.mps_edits import MpsFolders
-from kubeletplugin.partitions import Partitions
-from kubeletplugin.preparer import Identity, Ports, Preparer, boottime_ns
-from kubeletplugin.reconciler import Reconciler
-from kubeletplugin.recovery import Recovered, recover
-from kubeletplugin.sharing import Sharing
-from kubeletplugin.sharing_keeper import SharingKeeper
-from kubeletplugin.sharing_records import SharingRecords
+from kubeletplugin.preparer import Identity, boottime_ns
+from kubeletplugin.recovery import Recovered
+from kubeletplugin.time_slices import TimeSlices
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 NODE = "node-a"
@@ -54,6 +48,13 @@ STEPS_OF_SHARED_MAKING = ("begun", *STEPS_OF_MAKING[:4], "sharing noted", "daemo
 
 class Crash(BaseException):
     """The process ends here."""
+
+
+def fake_hardware(discovery: Discovery, folder: Path, time_slices: TimeSlices, mps: MpsClient) -> Hardware:
+    """What a fake machine has laid into a folder: its sysfs and its driver root."""
+    driver = folder / "driver"
+    folders = MpsFolders(MPS_FOLDER, SHM_FOLDER)
+    return Hardware(discovery, folder / "sys", driver, driver, time_slices, mps, folders)
 
 
 class FakeNode:
@@ -77,15 +78,15 @@ class FakeNode:
         self.in_use: set[str] = set()
         self.complaints: list[str] = []
         self.notes: list[str] = []
-        self.left_behind: list[str] = []
         self.published_memory: dict[str, int] = {}
         self.mps = FakeMps(folder / "mps.json" if on_disk else None)
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
-        self.daemon_states: queue.SimpleQueue[tuple[MpsState, ...] | None] = queue.SimpleQueue()
+        self.board = HealthBoard()
         self.boot_id = "boot-1"
         self.crash_after: str | None = None
         self.steps: list[str] = []
         self.on_step: Callable[[str], None] = lambda _: None
+        self.on_state: Callable[[NodeState], None] = lambda _: None
         self.patience_seconds = 0.0
         self.guard_seconds = 5.0
         self._peers: Peers | None = None
@@ -97,55 +98,33 @@ class FakeNode:
         self.stop()
         self.mps.reload()
         self._guard = Guard(self.guard_seconds)
-        self._peers = Peers(self.folder / "peers")
-        identity = Identity(DRIVER_NAME, POOL, self.boot_id)
         self.discovery = Discovery(self.machine.nvml(), self.sysfs, self._guard)
-        self.journal = Journal(self.folder / "journal", self._peers.may_have_written)
-        self.store = CdiStore(self.cdi)
-        specs = GpuSpecs(
-            self.discovery,
-            self.sysfs,
-            DriverRoot(self.driver_root),
-            HostPaths(self.driver_root, self.driver_root),
-            MpsFolders(MPS_FOLDER, SHM_FOLDER),
-        )
-        locks = KeyedLocks(self.folder / "locks")
-        self.sharing = Sharing(
-            self.discovery,
-            self.time_slices,
-            self.mps,
-            SharingRecords(self.folder / "sharing", self.boot_id),
-            self.boot_id,
-            self._step,
-        )
-        shares = ClaimShares(
-            self.sharing, self.discovery, self.journal, self.boot_id, self.published_memory.get
-        )
-        self.keeper = SharingKeeper(
-            self.sharing, shares, self.journal, locks, self.mps, self.daemon_states.put
-        )
-        self.preparer = Preparer(
-            identity,
-            self.journal,
-            locks,
-            specs,
-            ClaimPartitions(Partitions(self.discovery), self.journal, self.boot_id, self._step),
-            shares,
-            self.store,
-            Ports(
+        parts = self.instance()
+        self._peers = parts.peers
+        self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
+        self.reconciler, self.keeper = parts.reconciler, parts.keeper
+        self.watch, self.health = parts.watch, parts.health
+        return parts.recovered
+
+    def instance(self) -> Parts:
+        """The parts of an instance on this node, as another one in a rolling update; it lives until its
+        ``peers`` are closed.
+        """
+        return assemble(
+            Identity(DRIVER_NAME, POOL, self.boot_id),
+            fake_hardware(self.discovery, self.folder, self.time_slices, self.mps),
+            Cluster(
                 self._get_claim,
                 self.published.get,
+                self.published_memory.get,
+                lambda: frozenset(self.in_use),
                 self._complain,
                 self._note,
-                self._step,
-                self.left_behind.append,
             ),
-            self.patience_seconds,
+            Folders(self.folder, self.cdi),
+            Listeners(self._step, self._heard, self.board),
+            Intervals(patience_seconds=self.patience_seconds, state_again_seconds=0.05),
         )
-        self.reconciler = Reconciler(
-            identity, self.journal, self.preparer, self._get_claim, lambda: frozenset(self.in_use)
-        )
-        return recover(self.journal, self.store, identity)
 
     def stop(self) -> None:
         """End the plugin."""
@@ -245,6 +224,9 @@ class FakeNode:
 
     def _note(self, claim: ClaimRef, text: str) -> None:
         self.notes.append(f"{claim}: {text}")
+
+    def _heard(self, state: NodeState) -> None:
+        self.on_state(state)
 
     def _step(self, name: str) -> None:
         self.steps.append(name)

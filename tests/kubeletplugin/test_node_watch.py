@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from driver.mig import Placement
@@ -14,12 +10,12 @@ from driver.node_state import BlockedPlacement, NodeState
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import Entry
 from kubeletplugin.gpu_instances import InstanceInUse
-from kubeletplugin.health_check import HealthCheck
-from kubeletplugin.health_stream import DeviceHealth, HealthBoard
+from kubeletplugin.health_stream import DeviceHealth
 from kubeletplugin.mps_client import MpsState
-from kubeletplugin.node_watch import NodeWatch, foreign_instances
+from kubeletplugin.node_watch import foreign_instances
 from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
 from tests.kubeletplugin.fake_node import POOL, FakeNode
+from tests.kubeletplugin.heard_states import watching
 
 
 def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]]:
@@ -42,8 +38,7 @@ def test_an_instance_of_somebody_else_blocks_its_place(node: FakeNode) -> None:
 
 
 def test_what_a_claim_has_that_is_being_let_go_is_nobody_elses(node: FakeNode) -> None:
-    ref = left_behind(node)
-    assert node.left_behind == [ref.uid]
+    left_behind(node)
     assert blocked(node) == []
 
 
@@ -82,53 +77,19 @@ def test_the_partition_of_a_rebuilt_entry_is_its_claims(node: FakeNode) -> None:
     assert blocked(node) == []
 
 
-class Told:
-    """Takes the states, and waits for one."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._states: list[NodeState] = []
-
-    def __call__(self, state: NodeState) -> None:
-        with self._changed:
-            self._states.append(state)
-            self._changed.notify_all()
-
-    def wait(self, wanted: NodeState) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._states and self._states[-1] == wanted, 30)
-
-
-@contextmanager
-def watching(node: FakeNode) -> Iterator[tuple[NodeWatch, Told]]:
-    """A watch that runs, and what it passes on; it ends when it is told to."""
-    told = Told()
-    watch = NodeWatch(node.journal, node.boot_id, told, again_seconds=0.05)
-    thread = threading.Thread(target=watch.run)
-    thread.start()
-    try:
-        yield watch, told
-    finally:
-        watch.stop()
-        thread.join(30)
-    assert not thread.is_alive()
-
-
 def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> None:
-    with watching(node) as (watch, told):
+    with watching(node) as told:
         told.wait(NodeState())
         whole = node.claim("whole", 1)
         device = node.partition(0, "1g.10gb", 0)
         node.prepare(whole)
         node.prepare(node.claim_devices("train", device))
         node.prepare(node.claim("look", 2, admin=True))
-        watch.claims_changed()
         held = tuple(sorted((gpu_device_name(node.gpus[1]), device)))
         told.wait(NodeState(held))
 
-        before = node.journal.entries()
         theirs = foreign(node, ONE, 6, 1)
-        watch.saw(node.discovery.snapshot(), before)
+        node.health.run_once()
         place = BlockedPlacement(
             node.gpus[0],
             Placement(6, 1),
@@ -136,55 +97,52 @@ def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> 
             f"GPU instance {theirs.id} of GPU {node.gpus[0]} at memory slice 6 was made by somebody else",
         )
         told.wait(NodeState(held, (place,)))
+        node.unprepare(whole)
+        told.wait(NodeState((device,), (place,)))
 
 
 def checked(node: FakeNode) -> dict[str, DeviceHealth]:
     """What the kubelet hears after one look, by device."""
-    board = HealthBoard()
-    watch = NodeWatch(node.journal, node.boot_id, lambda _: None, again_seconds=0.05)
-    check = HealthCheck(node.discovery, board, POOL, node.journal, watch)
-    check.run_once()
-    sent = next(iter(board.follow(_Open(), 10.0)))
+    node.health.run_once()
+    sent = next(iter(node.board.follow(_Open(), 10.0)))
     return {one.device: one for one in sent}
 
 
 def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) -> None:
-    with watching(node) as (watch, told):
+    ref = node.claim("whole", 1)
+    with watching(node) as told:
         told.wait(NodeState())
-        node.prepare(node.claim("whole", 1))
-        watch.saw(node.discovery.snapshot(), ())
+        other = node.instance()
+        other.preparer.prepare(ref, node.call())
+        other.peers.close()
+        node.health.run_once()
         told.wait(NodeState((gpu_device_name(node.gpus[1]),)))
 
 
 def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
-    with watching(node) as (watch, told):
+    with watching(node) as told:
         ref = left_behind(node)
-        watch.claims_changed()
         device = node.partition(0, "1g.10gb", 6)
-        told.wait(NodeState((device,)))
-        watch.left_behind(ref.uid)
         message = f"{device} is left from claim team/train (UID {ref.uid}) and could not be destroyed yet"
         told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], Placement(6, 1), "in-use", message),)))
         node.machine.set_processes(uuid_of(node, ref), ())
         assert node.reconciler.finish_releases() == (ref.uid,)
-        watch.claims_changed()
         told.wait(NodeState())
 
 
 def test_a_daemon_that_does_not_serve_blocks_its_device_until_it_does(node: FakeNode) -> None:
-    with watching(node) as (watch, told):
+    with watching(node) as told:
         device = f"{gpu_device_name(node.gpus[0])}-mps-4"
         node.prepare(node.claim_shares("share", device))
-        watch.claims_changed()
         told.wait(NodeState((device,)))  # nothing was heard of any daemon yet
         for states, message in (
             (None, "the MPS supervisor of the node does not answer"),
             ((), "its MPS control daemon is not there"),
         ):
-            watch.daemons(states)
+            node.watch.daemons(states)
             place = BlockedPlacement(node.gpus[0], None, "mps-daemon", f"{device}: {message}")
             told.wait(NodeState((device,), (place,)))
-        watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
+        node.watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
         told.wait(NodeState((device,)))
 
 

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from driver.errors import ClaimBlocked, ClaimRefused
+from driver.node_state import BlockedPlacement, NodeState
 from kubeletplugin.mps_client import MpsDaemon, MpsState
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps
+from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.share_node import (
     assert_as_before,
     interval,
@@ -35,11 +37,13 @@ class TellingMps(FakeMps):
         super().__init__()
         self.told: queue.Queue[tuple[States] | None] = queue.Queue()
         self.followed = threading.Event()
+        self.heard: queue.SimpleQueue[States] = queue.SimpleQueue()
 
     def follow(self, update: Callable[[States], object]) -> None:
         self.followed.set()
         while (one := self.told.get()) is not None:
             update(one[0])
+            self.heard.put(one[0])
 
     def close(self) -> None:
         self.told.put(None)
@@ -67,7 +71,7 @@ def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
     node.keeper.mps_is_used()
     states = tuple(MpsState(name, running=True) for name in names)
     telling.told.put((states,))
-    assert node.daemon_states.get(timeout=30) == states
+    assert telling.heard.get(timeout=30) == states
 
 
 def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(node: FakeNode) -> None:
@@ -92,11 +96,30 @@ def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:
         node.keeper.run_once()
         assert not telling.followed.is_set()
         node.prepare(node.claim_shares("b", shared(node, "mps-4", 1)))
+        assert telling.followed.wait(30)
+
+
+def test_a_keeper_that_starts_while_a_share_has_its_daemon_follows_with_its_first_pass(
+    node: FakeNode,
+) -> None:
+    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
+    with following(node) as telling:
         node.keeper.run_once()
         assert telling.followed.wait(30)
-        tell(node, telling, whole(node, 1))
+
+
+def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> None:
+    with following(node) as telling, watching(node) as told:
+        device = shared(node, "mps-4")
+        node.prepare(node.claim_shares("a", device))
+        tell(node, telling)
+        message = f"{device}: its MPS control daemon is not there"
+        told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], None, "mps-daemon", message),)))
+        tell(node, telling, whole(node))
+        told.wait(NodeState((device,)))
         telling.told.put((None,))
-        assert node.daemon_states.get(timeout=30) is None
+        message = f"{device}: the MPS supervisor of the node does not answer"
+        told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], None, "mps-daemon", message),)))
 
 
 def test_it_ends_although_mps_was_never_used(node: FakeNode) -> None:

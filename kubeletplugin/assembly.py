@@ -1,0 +1,176 @@
+"""Builds the parts that work on claims, out of the ports to the hardware, the cluster and the disk.
+
+The process and the tests build them here and nowhere else, so what is tested is what runs. Nothing is
+started: threads, sockets and the order in which all of it ends are the process's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driver.errors import DriverError
+from driver.inventory import Discovery
+from driver.node_state import NodeState
+from kubeletplugin.cdi import HostPaths
+from kubeletplugin.cdi_store import CdiStore
+from kubeletplugin.claim_call import ClaimRef
+from kubeletplugin.claim_partitions import ClaimPartitions
+from kubeletplugin.claim_shares import ClaimShares
+from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.gpu_spec import GpuSpecs
+from kubeletplugin.health_check import HealthCheck
+from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.intervals import Intervals
+from kubeletplugin.journal import Journal
+from kubeletplugin.locks import KeyedLocks, Peers
+from kubeletplugin.mps_client import MpsClient
+from kubeletplugin.mps_edits import MpsFolders
+from kubeletplugin.node_watch import NodeWatch
+from kubeletplugin.partitions import Partitions
+from kubeletplugin.preparer import Identity, Ports, Preparer
+from kubeletplugin.reconciler import Reconciler
+from kubeletplugin.recovery import Recovered, recover
+from kubeletplugin.sharing import Sharing
+from kubeletplugin.sharing_keeper import SharingKeeper
+from kubeletplugin.sharing_records import SharingRecords
+from kubeletplugin.time_slices import TimeSlices
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The GPUs of the node and what the driver has laid around them.
+
+    ``host_driver_root`` is the driver root as the container runtime sees it.
+    """
+
+    discovery: Discovery
+    sysfs_root: Path
+    driver_root: Path
+    host_driver_root: Path
+    time_slices: TimeSlices
+    mps: MpsClient
+    mps_folders: MpsFolders
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What is asked of the API server and the kubelet, and told to whoever looks at a claim.
+
+    ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused when there is
+    none. ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices
+    say, None when that was never seen. ``in_use()`` gives the CDI device names that containers have; it
+    raises DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
+    """
+
+    get_claim: Callable[[str, str], dict[str, Any]]
+    published_uuid: Callable[[str], str | None]
+    published_memory: Callable[[str], int | None]
+    in_use: Callable[[], frozenset[str]]
+    complain: Callable[[ClaimRef, DriverError], None]
+    note: Callable[[ClaimRef, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """What outlives the process: the plugin's own folder, which is there, and the runtime's for CDI specs."""
+
+    data: Path
+    cdi: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who hears of what happens: each step of a claim, each new state of the node, the health of devices."""
+
+    step: Callable[[str], None]
+    state: Callable[[NodeState], None]
+    board: HealthBoard
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What works on claims. ``recovered`` says what was brought together when the parts were built."""
+
+    peers: Peers
+    journal: Journal
+    store: CdiStore
+    preparer: Preparer
+    reconciler: Reconciler
+    keeper: SharingKeeper
+    watch: NodeWatch
+    health: HealthCheck
+    recovered: Recovered
+
+
+def assemble(
+    identity: Identity,
+    hardware: Hardware,
+    cluster: Cluster,
+    folders: Folders,
+    listeners: Listeners,
+    intervals: Intervals,
+) -> Parts:
+    """Build the parts, and bring journal and CDI folder together; raises StorageError."""
+    peers = Peers(folders.data / "instances")
+    journal = Journal(folders.data / "journal", peers.may_have_written)
+    locks = KeyedLocks(folders.data / "locks")
+    store = CdiStore(folders.cdi)
+    boot_id = identity.boot_id
+    watch = NodeWatch(journal, boot_id, listeners.state, intervals.state_again_seconds)
+
+    def step(name: str) -> None:
+        listeners.step(name)
+        watch.claims_changed()
+        if name == "daemon":
+            keeper.mps_is_used()
+
+    records = SharingRecords(folders.data / "sharing", boot_id)
+    sharing = Sharing(hardware.discovery, hardware.time_slices, hardware.mps, records, boot_id, step)
+    shares = ClaimShares(sharing, hardware.discovery, journal, boot_id, cluster.published_memory)
+    keeper = SharingKeeper(sharing, shares, journal, locks, hardware.mps, watch.daemons)
+    preparer = Preparer(
+        identity,
+        journal,
+        locks,
+        _specs(hardware),
+        ClaimPartitions(Partitions(hardware.discovery), journal, boot_id, step),
+        shares,
+        store,
+        _ports(cluster, step, watch),
+        intervals.patience_seconds,
+    )
+    return Parts(
+        peers,
+        journal,
+        store,
+        preparer,
+        Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
+        keeper,
+        watch,
+        HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch),
+        recover(journal, store, identity),
+    )
+
+
+def _specs(hardware: Hardware) -> GpuSpecs:
+    return GpuSpecs(
+        hardware.discovery,
+        hardware.sysfs_root,
+        DriverRoot(hardware.driver_root),
+        HostPaths(hardware.driver_root, hardware.host_driver_root),
+        hardware.mps_folders,
+    )
+
+
+def _ports(cluster: Cluster, step: Callable[[str], None], watch: NodeWatch) -> Ports:
+    return Ports(
+        cluster.get_claim,
+        cluster.published_uuid,
+        cluster.complain,
+        cluster.note,
+        step,
+        watch.left_behind,
+    )

@@ -1,0 +1,43 @@
+"""A node whose watch runs, and the states of the node that it passes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from driver.node_state import NodeState
+from tests.kubeletplugin.fake_node import FakeNode
+
+
+class Told:
+    """Takes the states, and waits for one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._states: list[NodeState] = []
+
+    def __call__(self, state: NodeState) -> None:
+        with self._changed:
+            self._states.append(state)
+            self._changed.notify_all()
+
+    def wait(self, wanted: NodeState) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._states and self._states[-1] == wanted, 30), (
+                f"{wanted} was not told, but {self._states}"
+            )
+
+
+@contextmanager
+def watching(node: FakeNode) -> Iterator[Told]:
+    """The node's watch runs; it ends when it is told to."""
+    node.on_state = told = Told()
+    thread = threading.Thread(target=node.watch.run)
+    thread.start()
+    try:
+        yield told
+    finally:
+        node.watch.stop()
+        thread.join(30)
+    assert not thread.is_alive()
