@@ -1,4 +1,4 @@
-"""Scenes and nodes whose NVML threads end with the test."""
+"""Scenes and nodes whose NVML threads end with the test, and processes that crash."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kubeletplugin.crashes import Crashes
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.partition_scene import Scene
 
@@ -41,3 +42,10 @@ def node(tmp_path: Path) -> Iterator[FakeNode]:
     node = FakeNode(tmp_path, "hgx-h100")
     yield node
     node.stop()
+
+
+@pytest.fixture(scope="session")
+def crashes() -> Iterator[Crashes]:
+    """Processes that end between two changes of the disk."""
+    with Crashes() as crashes:
+        yield crashes

@@ -1,41 +1,39 @@
-"""Prepares or unprepares one claim on a fake node's disk, and ends before its n-th change of that disk."""
+"""Prepares or unprepares one claim on a fake node's disk, and ends before its n-th change of that disk.
+
+As a program it forks such a process for each line that it reads, so that only the program itself has to be
+started and to import what they need; it answers each line with how its process ended.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from driver.inventory import Discovery
 from driver.names import DRIVER_NAME, unshared_name
 from driver.nvml.deadline import Guard
 from driver.nvml.fake_machine import FakeMachine
-from kubeletplugin.cdi import HostPaths
-from kubeletplugin.cdi_store import CdiStore
+from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble
 from kubeletplugin.claim_call import Call, ClaimRef
-from kubeletplugin.claim_partitions import ClaimPartitions
-from kubeletplugin.claim_shares import ClaimShares
-from kubeletplugin.driver_files import DriverRoot
-from kubeletplugin.gpu_spec import GpuSpecs
-from kubeletplugin.journal import Journal
-from kubeletplugin.locks import KeyedLocks, Peers
-from kubeletplugin.mps_edits import MpsFolders
-from kubeletplugin.partitions import Partitions
-from kubeletplugin.preparer import Identity, Ports, Preparer, boottime_ns
-from kubeletplugin.sharing import Sharing
-from kubeletplugin.sharing_records import SharingRecords
-from tests.kubeletplugin.fake_node import MPS_FOLDER, POOL, SHM_FOLDER
+from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.preparer import Identity, boottime_ns
+from tests.kubeletplugin.fake_node import POOL, fake_hardware
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 ENDED = 70
 SHARE_ID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+_LONGEST_SECONDS = 60
 
 
-def main(folder: Path, operation: str, uid: str, end_before: int, named: str, device: str) -> None:
-    """Wire the plugin as tests/kubeletplugin/fake_node.py does, then count the changes of the disk."""
+def work(folder: Path, operation: str, uid: str, end_before: int, named: str, device: str) -> None:
+    """Build the plugin on the disk of a node, then do the work and count the changes of the disk."""
     machine = FakeMachine.open(named)
     result: dict[str, Any] = {"request": "gpu-0", "driver": DRIVER_NAME, "pool": POOL, "device": device}
     if unshared_name(device) != device:
@@ -44,49 +42,30 @@ def main(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         "metadata": {"namespace": "team", "name": "train", "uid": uid},
         "status": {"allocation": {"devices": {"results": [result]}}},
     }
-    driver = folder / "driver"
     discovery = Discovery(machine.nvml(), folder / "sys", Guard(5.0))
-    journal = Journal(folder / "journal", Peers(folder / "peers").may_have_written)
     mps = FakeMps(folder / "mps.json")
     mps.reload()
-    sharing = Sharing(
-        discovery,
-        FakeTimeSlices(machine, driver),
-        mps,
-        SharingRecords(folder / "sharing", "boot-1"),
-        "boot-1",
-        lambda _: None,
-    )
-    preparer = Preparer(
+    preparer = assemble(
         Identity(DRIVER_NAME, POOL, "boot-1"),
-        journal,
-        KeyedLocks(folder / "locks"),
-        GpuSpecs(
-            discovery,
-            folder / "sys",
-            DriverRoot(driver),
-            HostPaths(driver, driver),
-            MpsFolders(MPS_FOLDER, SHM_FOLDER),
-        ),
-        ClaimPartitions(Partitions(discovery), journal, "boot-1", lambda _: None),
-        ClaimShares(sharing, discovery, journal, "boot-1", lambda _: None),
-        CdiStore(folder / "cdi"),
-        Ports(
+        fake_hardware(discovery, folder, FakeTimeSlices(machine, folder / "driver"), mps),
+        Cluster(
             lambda *_: claim,
             lambda _: None,
+            lambda _: None,
+            frozenset,
             lambda *_: None,
             lambda *_: None,
-            lambda _: None,
-            lambda _: None,
         ),
-    )
+        Folders(folder, folder / "cdi"),
+        Listeners(lambda _: None, lambda _: None, HealthBoard()),
+        patience_seconds=40.0,
+    ).preparer
     _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing")))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
     if operation == "prepare":
         preparer.prepare(ref, call)
     else:
         preparer.unprepare(ref, call)
-    os._exit(0)
 
 
 def _end_before(count: int, folders: tuple[str, ...]) -> None:
@@ -106,5 +85,21 @@ def _end_before(count: int, folders: tuple[str, ...]) -> None:
     sys.addaudithook(audit)
 
 
+def serve() -> None:
+    """Fork a process for each line, and say how it ended: its exit code, or minus the signal's number.
+
+    This process stays without threads, so that what it forks is whole.
+    """
+    for line in sys.stdin:
+        forked = os.fork()
+        if forked == 0:
+            signal.alarm(_LONGEST_SECONDS)  # nobody waits for one that hangs
+            folder, operation, uid, end_before, named, device = json.loads(line)
+            work(Path(folder), operation, uid, end_before, named, device)
+            os._exit(0)
+        _, status = os.waitpid(forked, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - the answer
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5], sys.argv[6])
+    serve()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from driver.names import gpu_device_name
+from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.fake_node import (
     STEPS_OF_DESTROYING,
     STEPS_OF_MAKING,
@@ -18,10 +17,6 @@ from tests.kubeletplugin.fake_node import (
     Crash,
     FakeNode,
 )
-
-SCRIPT = Path(__file__).with_name("crashing_process.py")
-UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
-ENDED = 70
 
 
 @pytest.mark.parametrize("step", STEPS_OF_PREPARE)
@@ -141,12 +136,6 @@ def test_partitions_go_after_a_crash_at_any_step_of_unprepare(
     node.prepare(node.claim("next", 0, 1))
 
 
-def _run(folder: Path, operation: str, changes: int, machine: str, device: str) -> int:
-    """Run one operation in a process that ends before its n-th change of the disk; its exit code."""
-    command = [sys.executable, str(SCRIPT), str(folder), operation, UID, str(changes), machine, device]
-    return subprocess.run(command, check=False, timeout=60).returncode
-
-
 @pytest.mark.parametrize(
     ("operation", "kind", "fewest_ends"),
     [
@@ -157,7 +146,7 @@ def _run(folder: Path, operation: str, changes: int, machine: str, device: str) 
     ],
 )
 def test_a_real_process_may_end_before_any_change_of_the_disk(
-    tmp_path: Path, operation: str, kind: str, fewest_ends: int
+    tmp_path: Path, crashes: Crashes, operation: str, kind: str, fewest_ends: int
 ) -> None:
     """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
     ends = 0
@@ -172,7 +161,7 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
             node.prepare(ref)
         node.stop()
 
-        code = _run(folder, operation, changes, f"{machine}@{folder / 'machine.json'}", device)
+        ended = crashes.ended(folder, operation, changes, machine, device)
 
         node.restart()
         assert len(node.prepare(ref)) == 1
@@ -182,8 +171,7 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         assert _cut_places(node) == []
         node.prepare(node.claim("next", 0))
         node.stop()
-        if code == 0:
+        if not ended:
             break
-        assert code == ENDED
         ends += 1
     assert ends >= fewest_ends, "every write, rename and removal is one end"

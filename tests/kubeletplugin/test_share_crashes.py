@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from driver.errors import ClaimRefused
 from kubeletplugin.claim_call import ClaimRef
+from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.cut_node import handle, starts
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.share_node import (
@@ -24,10 +23,6 @@ from tests.kubeletplugin.share_node import (
     slicing,
     whole,
 )
-
-SCRIPT = Path(__file__).with_name("crashing_process.py")
-UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
-ENDED = 70
 
 STEPS = {
     "mps": ("begun", "sharing noted", "compute mode", "daemon", "spec written", "committed"),
@@ -241,7 +236,7 @@ def test_the_larger_share_of_two_may_end(node: FakeNode, step: str) -> None:
     [("prepare", "mps-4", 10), ("unprepare", "mps-4", 6), ("prepare", "ts-4", 8)],
 )
 def test_a_real_process_may_end_before_any_change_of_the_disk(
-    tmp_path: Path, operation: str, form: str, fewest_ends: int
+    tmp_path: Path, crashes: Crashes, operation: str, form: str, fewest_ends: int
 ) -> None:
     """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
     ends = 0
@@ -254,21 +249,18 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         if operation == "unprepare":
             node.prepare(ref)
         node.stop()
-        named = f"a30-quad@{folder / 'machine.json'}"
-        command = [sys.executable, str(SCRIPT), str(folder), operation, UID, str(changes), named, device]
-        code = subprocess.run(command, check=False, timeout=60).returncode
+        ended = crashes.ended(folder, operation, changes, "a30-quad", device)
 
         node.restart()
         node.keeper.run_once()
-        if code == 0 and operation == "unprepare":
+        if not ended and operation == "unprepare":
             assert_as_before(node)
         assert node.prepare(ref)
         node.unprepare(ref)
         assert_as_before(node)
         assert node.prepare(node.claim("next", 0))
         node.stop()
-        if code == 0:
+        if not ended:
             break
-        assert code == ENDED
         ends += 1
     assert ends >= fewest_ends, "every write, rename and removal is one end"
