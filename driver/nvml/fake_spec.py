@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,12 @@ def load_machine(machine: str) -> MachineSpec:
             f"there is no machine {machine!r}: {error.strerror}",
             f"name a machine file, or one of {', '.join(known_machines())}",
         ) from error
+    return _parsed(path, text)
+
+
+@cache
+def _parsed(path: Path, text: str) -> MachineSpec:
+    """The machine that a file describes; remembered, since YAML takes milliseconds to read."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
