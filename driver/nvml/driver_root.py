@@ -56,12 +56,23 @@ def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = Fa
     capability files of MIG follow the machine from then on, whoever changes it
     (driver.nvml.fake_capabilities).
     """
+    build_device_nodes(folder, machine)
+    build_driver_files(folder, machine, cdi_hook=cdi_hook)
+    return folder
+
+
+def build_device_nodes(folder: Path, machine: FakeMachine) -> None:
+    """Build the part of a driver root that follows the machine: the nodes, and the capabilities of MIG."""
     for name in (*CONTROL_NODES, *(f"nvidia{gpu.minor}" for gpu in machine.state.gpus.values())):
         null_device(folder / "dev" / name)
-    for pci in machine.state.gpus:
-        for node in _drm_names(machine, pci):
+    for names in _drm_names(machine).values():
+        for node in names:
             null_device(folder / "dev" / "dri" / node)
     machine.attach_driver_root(folder)
+
+
+def build_driver_files(folder: Path, machine: FakeMachine, *, cdi_hook: bool = False) -> None:
+    """Build the part of a driver root that is installed: below ``usr``, ``lib`` and ``var``."""
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
     (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
     lists = f'case "$*" in ""|-L)\n{_list_of_gpus(folder, machine)}exit 0;; esac\n'
@@ -73,7 +84,6 @@ def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = Fa
     firmware = folder / "lib" / "firmware" / "nvidia" / machine.state.driver_version
     firmware.mkdir(parents=True, exist_ok=True)
     (firmware / "gsp_ga10x.bin").write_bytes(b"not firmware\n")
-    return folder
 
 
 def build_sysfs(folder: Path, machine: FakeMachine) -> Path:
@@ -83,9 +93,10 @@ def build_sysfs(folder: Path, machine: FakeMachine) -> Path:
     links.mkdir(parents=True, exist_ok=True)
     drivers = root / "bus" / "pci" / "drivers"
     (drivers / "nvidia").mkdir(parents=True, exist_ok=True)
+    drm_names = _drm_names(machine)
     for slot in machine.spec.slots:
         device = root / "devices" / slot.pcie_root / _bridge(slot) / str(slot.pci)
-        for node in _drm_names(machine, slot.pci):
+        for node in drm_names[slot.pci]:
             (device / "drm" / node).mkdir(parents=True, exist_ok=True)
         (device / "vendor").write_text("0x10de\n")
         (device / "device").write_text(f"0x{machine.spec.product.device_id:04x}\n")
@@ -102,10 +113,12 @@ def _bridge(slot: Slot) -> str:
     return f"{root}:{slot.minor % 32:02x}.0"
 
 
-def _drm_names(machine: FakeMachine, pci: PciAddress) -> tuple[str, str]:
-    """The DRM nodes of a slot: numbered by slot, so that they do not follow the minors of NVIDIA's nodes."""
-    number = sorted(machine.state.gpus).index(pci)
-    return f"card{_DRM_FIRST_CARD + number}", f"renderD{_DRM_FIRST_RENDER + number}"
+def _drm_names(machine: FakeMachine) -> dict[PciAddress, tuple[str, str]]:
+    """The DRM nodes of each slot, numbered by slot: they do not follow the minors of NVIDIA's nodes."""
+    return {
+        pci: (f"card{_DRM_FIRST_CARD + number}", f"renderD{_DRM_FIRST_RENDER + number}")
+        for number, pci in enumerate(sorted(machine.state.gpus))
+    }
 
 
 def _libraries(folder: Path, version: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.kubeletplugin.crashes import Crashes
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_roots import changed_files
 from tests.kubeletplugin.partition_scene import Scene
 
 if TYPE_CHECKING:
@@ -49,3 +50,10 @@ def crashes() -> Iterator[Crashes]:
     """Processes that end between two changes of the disk."""
     with Crashes() as crashes:
         yield crashes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_files_stay() -> Iterator[None]:
+    """No test changes the files that it shares with others."""
+    yield
+    assert changed_files() == [], "a test that changes them builds its own"

@@ -20,7 +20,6 @@ from driver.model import PciAddress
 from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, partition_device_name, pool_name
 from driver.node_state import NodeState
 from driver.nvml.deadline import Guard
-from driver.nvml.driver_root import build_driver_root, build_sysfs
 from driver.nvml.fake_machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
@@ -32,6 +31,7 @@ from kubeletplugin.mps_edits import MpsFolders
 from kubeletplugin.preparer import Identity, boottime_ns
 from kubeletplugin.recovery import Recovered
 from kubeletplugin.time_slices import TimeSlices
+from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 NODE = "node-a"
@@ -68,8 +68,8 @@ class FakeNode:
         self.machine = FakeMachine.open(f"{machine}@{folder / 'machine.json'}" if on_disk else machine)
         self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
         self.cdi = folder / "cdi"
-        self.driver_root = build_driver_root(folder / "driver", self.machine)
-        self.sysfs = build_sysfs(folder, self.machine)
+        self.driver_root = lay_driver_root(folder / "driver", self.machine)
+        self.sysfs = lay_sysfs(folder, self.machine)
         self.cdi.mkdir()
         self.api: dict[tuple[str, str], dict[str, Any]] = {}
         self.api_failures: list[DriverError] = []

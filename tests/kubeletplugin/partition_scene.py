@@ -12,10 +12,10 @@ from driver.model import PciAddress
 from driver.names import DeviceName
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard, Watch
-from driver.nvml.driver_root import build_sysfs
 from driver.nvml.fake_machine import FakeMachine
 from kubeletplugin.entry import PartitionRecord
 from kubeletplugin.partitions import Partitions
+from tests.kubeletplugin.fake_roots import lay_sysfs
 
 
 class Crash(BaseException):
@@ -28,7 +28,7 @@ class Scene:
     def __init__(self, folder: Path, machine: str, deadline_seconds: float = 5.0) -> None:
         self.machine = FakeMachine.open(machine)
         self.guard = Guard(deadline_seconds)
-        self.discovery = Discovery(self.machine.nvml(), build_sysfs(folder, self.machine), self.guard)
+        self.discovery = Discovery(self.machine.nvml(), lay_sysfs(folder, self.machine), self.guard)
         self.partitions = Partitions(self.discovery)
         self.steps: list[str] = []
         self.noted: PartitionRecord | None = None

@@ -1,0 +1,71 @@
+"""Lays the sysfs and the driver root of a fake machine for a test; what no test changes is built once.
+
+A process builds the sysfs and the driver's files of each machine once, and tests link to them: a node has
+some two hundred files, and there are a thousand nodes. Device nodes and capabilities are a test's own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from driver.nvml.driver_root import build_device_nodes, build_driver_files, build_sysfs
+from driver.nvml.fake_machine import FakeMachine
+
+_INSTALLED = ("usr", "lib", "var")
+
+
+def lay_sysfs(folder: Path, machine: FakeMachine) -> Path:
+    """Lay the sysfs of a shipped machine below ``folder/sys``, to be read only, in place of another's."""
+    link = folder / "sys"
+    link.unlink(missing_ok=True)
+    link.symlink_to(shared_files(machine.spec.name) / "sys")
+    return link
+
+
+def lay_driver_root(folder: Path, machine: FakeMachine) -> Path:
+    """Lay the driver root of a shipped machine; what is in ``usr``, ``lib`` and ``var`` is to be read only.
+
+    Its programs do not reach the machine: a test that runs them builds a root of its own.
+    """
+    build_device_nodes(folder, machine)
+    for name in _INSTALLED:
+        (folder / name).symlink_to(shared_files(machine.spec.name) / name)
+    return folder
+
+
+@cache
+def shared_files(machine: str) -> Path:
+    """The files that all tests of this process share for a machine."""
+    folder = Path(tempfile.mkdtemp(prefix="fake-roots-"))
+    atexit.register(shutil.rmtree, folder)
+    fresh = FakeMachine.open(machine)
+    build_sysfs(folder, fresh)
+    build_driver_files(folder, fresh)
+    _as_built[folder] = _contents(folder)
+    return folder
+
+
+_as_built: dict[Path, dict[str, str | bytes]] = {}
+
+
+def changed_files() -> list[str]:
+    """What a test has changed although others share it."""
+    return [
+        f"{folder}/{name}"
+        for folder, before in _as_built.items()
+        for name in sorted(dict(before.items() ^ _contents(folder).items()))
+    ]
+
+
+def _contents(folder: Path) -> dict[str, str | bytes]:
+    """What lies below a folder: of each link its target, of each file its content."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else (path.read_bytes() if path.is_file() else b"")
+        for path in folder.rglob("*")
+    }
