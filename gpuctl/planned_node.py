@@ -55,10 +55,11 @@ def plan_node(machine: str, node: str, config: Path | None) -> PlannedNode:
             inventory = discovery.snapshot()
         finally:
             discovery.close()
-    return _planned(inventory, node, rules)
+    return plan_inventory(inventory, node, rules)
 
 
-def _planned(inventory: Inventory, node: str, rules: NodeConfig | None) -> PlannedNode:
+def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) -> PlannedNode:
+    """What a node with these GPUs would publish: pure."""
     offers = node_offers(inventory, rules)
     layout = lay_out(offers.devices, pool=pool_name(node), node=node, counter_sets=offers.counter_sets)
     slices = [

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from driver.cel.selector import SelectorDevice
+from driver.config import parse_config
+from driver.mig import Placement
 from driver.model import Inventory
+from driver.nvml.api import NvmlDevice
 from driver.nvml.fake_machine import FakeMachine
 from driver.nvml.fake_spec import known_machines
-from gpuctl.planned_node import PlannedNode, plan_node
+from fuzz.mig_nodes import inventory, look
+from gpuctl.planned_node import PlannedNode, plan_inventory
 
 Object = dict[str, Any]
 
@@ -69,23 +72,14 @@ def every_profile(inventory: Inventory) -> str:
 def plan(
     machine: str, configuration: str | None = None, *, mode_on: bool = False, cut: bool = False
 ) -> PlannedNode:
-    """What a node with this machine publishes.
+    """What a node with this machine publishes; planned once in a process, so nobody may change it.
 
     ``mode_on`` has MIG mode on on each GPU that has MIG, after a reset where it takes one; ``cut`` also
     makes partitions there, with compute instances that take only a part of one of them.
     """
-    with tempfile.TemporaryDirectory(prefix="classes-") as name:
-        folder = Path(name)
-        text = f"{machine}@{folder / 'state.json'}"
-        fake = FakeMachine.open(text)
-        if mode_on or cut:
-            _turn_on(fake)
-        if cut:
-            _cut(fake)
-        config = folder / "node.yaml"
-        if configuration is not None:
-            config.write_text(configuration)
-        return plan_node(text, NODE, None if configuration is None else config)
+    found = _cut_inventory(machine) if cut else inventory(machine, "mode on" if mode_on else "delivered")
+    rules = None if configuration is None else parse_config(configuration, "node.yaml")
+    return plan_inventory(found, NODE, rules)
 
 
 @cache
@@ -111,7 +105,8 @@ def all_plans(machine: str) -> dict[str, PlannedNode]:
     return found
 
 
-def of_machine(machine: str) -> list[Object]:
+@cache
+def of_machine(machine: str) -> tuple[Object, ...]:
     """All devices that a node with this machine may publish; one of those that differ by place alone."""
     placed = (
         *("uuid", "parentUUID", "index"),
@@ -122,7 +117,7 @@ def of_machine(machine: str) -> list[Object]:
         for device in devices(planned):
             content = {key: None if key in placed else value for key, value in device["attributes"].items()}
             by_content[json.dumps((content, device.get("capacity")), sort_keys=True)] = device
-    return list(by_content.values())
+    return tuple(by_content.values())
 
 
 def devices(planned: PlannedNode) -> list[Object]:
@@ -149,34 +144,32 @@ def selectable(device: Object, driver: str = DRIVER) -> SelectorDevice:
     )
 
 
-def _turn_on(fake: FakeMachine) -> None:
-    nvml = fake.nvml()
-    nvml.init()
-    for pci in fake.state.gpus:
-        activation = nvml.device_by_pci(pci).set_mig_mode(enabled=True)
-        if activation == "reset-required":
-            fake.reset(pci)
-    nvml.shutdown()
-
-
-def _cut(fake: FakeMachine) -> None:
+@cache
+def _cut_inventory(machine: str) -> Inventory:
     """One instance of each profile that still fits on its GPU, and of the largest only a part in use."""
+    fake = FakeMachine.open(machine)
     nvml = fake.nvml()
     nvml.init()
     for pci in fake.state.gpus:
-        device = nvml.device_by_pci(pci)
-        taken: list[Any] = []
-        for profile in sorted(device.gpu_instance_profiles(), key=lambda one: (one.slices, one.index)):
-            free = [
-                place
-                for place in device.gpu_instance_placements(profile.id)
-                if not any(place.overlaps(other) for other in taken)
-            ]
-            if not free or device.gpu_instance_capacity(profile.id) < 1:
-                continue
-            instance = device.create_gpu_instance(profile.id, free[-1])
-            taken.append(instance.placement)
-            parts = device.compute_instance_profiles(instance.id)
-            part = min(parts, key=lambda one: one.slices)
-            device.create_compute_instance(instance.id, part.id)
+        if nvml.device_by_pci(pci).set_mig_mode(enabled=True) == "reset-required":
+            fake.reset(pci)
+        _cut(nvml.device_by_pci(pci))
     nvml.shutdown()
+    return look(fake)
+
+
+def _cut(device: NvmlDevice) -> None:
+    taken: list[Placement] = []
+    for profile in sorted(device.gpu_instance_profiles(), key=lambda one: (one.slices, one.index)):
+        free = [
+            place
+            for place in device.gpu_instance_placements(profile.id)
+            if not any(place.overlaps(other) for other in taken)
+        ]
+        if not free or device.gpu_instance_capacity(profile.id) < 1:
+            continue
+        instance = device.create_gpu_instance(profile.id, free[-1])
+        taken.append(instance.placement)
+        parts = device.compute_instance_profiles(instance.id)
+        part = min(parts, key=lambda one: one.slices)
+        device.create_compute_instance(instance.id, part.id)

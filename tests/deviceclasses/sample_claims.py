@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +40,29 @@ def results(file: Path, planned: PlannedNode, pods: int = 1) -> list[list[Object
 
 def beside(samples: list[tuple[Path, int]], planned: PlannedNode) -> list[list[list[Object]]]:
     """The same for so many pods of each of several samples, one after the other on one node."""
-    allocator = Allocator(planned.slices, ALL.values(), ())
+    allocator = _allocator(planned)
     found: list[list[list[Object]]] = []
-    for file, pods in samples:
-        found.append([])
-        for index in range(pods):
-            claim = claim_of(file)
-            claim["metadata"] |= {"name": f"{file.stem}-{index}", "uid": f"{file.stem}-{index}"}
-            allocations = allocator.allocate(NODE_OBJECT, [claim])
-            if allocations is None:
-                break
-            allocator.assume({**claim, "status": {"allocation": allocations[0]}})
-            found[-1].append(list(allocations[0]["devices"]["results"]))
+    with ExitStack() as ends:
+        for file, pods in samples:
+            found.append([])
+            for index in range(pods):
+                claim = claim_of(file)
+                claim["metadata"] |= {"name": f"{file.stem}-{index}", "uid": f"{file.stem}-{index}"}
+                allocations = allocator.allocate(NODE_OBJECT, [claim])
+                if allocations is None:
+                    break
+                claim["status"] = {"allocation": allocations[0]}
+                allocator.assume(claim)
+                ends.callback(allocator.release, claim)
+                found[-1].append(list(allocations[0]["devices"]["results"]))
     return found
+
+
+_allocators: dict[int, tuple[PlannedNode, Allocator]] = {}
+
+
+def _allocator(planned: PlannedNode) -> Allocator:
+    """The allocator of a node, on which nothing is in use between two questions; it remembers the devices."""
+    if id(planned) not in _allocators:
+        _allocators[id(planned)] = (planned, Allocator(planned.slices, ALL.values(), ()))
+    return _allocators[id(planned)][1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,12 @@ SHARED_SAMPLE_FILES = tuple(sorted((ROOT / "deploy" / "examples" / "shared").glo
 
 
 def objects(file: Path) -> list[Object]:
-    """The objects in a file, in their order."""
+    """The objects in a file, in their order; the caller's own, though a file is read once in a process."""
+    return copy.deepcopy(_read(file))
+
+
+@cache
+def _read(file: Path) -> list[Object]:
     return [one for one in yaml.safe_load_all(file.read_text()) if one is not None]
 
 

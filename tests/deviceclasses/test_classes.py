@@ -116,24 +116,25 @@ def test_any_partition_is_asked_for_as_in_the_class_of_nvidias_driver() -> None:
 
 @pytest.mark.parametrize("machine", MIG_MACHINES)
 def test_a_size_matches_the_profiles_that_its_promise_fits(machine: str) -> None:
-    found = of_machine(machine)
+    found = [(profile_of(device), selectable(device)) for device in of_machine(machine)]
 
     for size in SIZES:
-        matched = {profile_of(device) for device in found if matches(size, selectable(device))}
+        matched = {profile for profile, device in found if matches(size, device)}
         assert matched == set(MATCHED[machine][size].split())
 
 
 def test_every_machine_with_mig_has_all_sizes_and_the_others_have_none() -> None:
     assert set(MATCHED) == set(MIG_MACHINES)
     for machine in OTHER_MACHINES:
-        for device in of_machine(machine):
-            assert not any(matches(size, selectable(device)) for size in SIZES)
+        for device in map(selectable, of_machine(machine)):
+            assert not any(matches(size, device) for size in SIZES)
 
 
 @pytest.mark.parametrize("machine", [*MIG_MACHINES, *OTHER_MACHINES])
 def test_a_named_class_matches_its_profile_and_nothing_else(machine: str) -> None:
     for device in of_machine(machine):
-        matched = [name for name in PROFILES if matches(name, selectable(device))]
+        seen = selectable(device)
+        matched = [name for name in PROFILES if matches(name, seen)]
         profile = profile_of(device)
         named = profile != "whole" and "share" not in profile and "c." not in profile
         assert matched == ([f"mig-{profile.replace('+', '.')}"] if named else [])

@@ -70,7 +70,8 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
         else:
             assert PARTITION.fullmatch(form), form
             expected = {"mig.nvidia.com"}
-        matched = {name for name in set(ALL) - sizes if matches(name, selectable(device))}
+        seen = selectable(device)
+        matched = {name for name in set(ALL) - sizes if matches(name, seen)}
         assert matched == expected | {"monitoring"}, device["name"]
 
 
