@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from driver.mig import MigDevice, MigProcess, Placement
+from driver.mig import Engines, MigDevice, MigProcess, Placement
 from driver.nvml.api import Code
 from driver.nvml.fake_mig_profiles import compute_placements
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _UUID_NAMESPACE = uuid.UUID("2b7a2c55-6f0e-5b57-8f4c-2a6a0b9f1d34")
 _MOST_COMPUTE_INSTANCES = 8
+
+_engines = attrgetter(*(field.name for field in fields(Engines)))
+"""The engines as a tuple; ``astuple`` copies them deeply, and every possible set of partitions comes here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +129,8 @@ def gpu_instance_refusal(
 
 def _fits(profiles: list[GpuInstanceProfile], whole: GpuInstanceProfile) -> bool:
     """Whether the engines of all profiles together are no more than the GPU has."""
-    wanted: Iterable[tuple[int, ...]] = zip(*(astuple(profile.engines) for profile in profiles), strict=True)
-    return all(sum(kind) <= most for kind, most in zip(wanted, astuple(whole.engines), strict=True))
+    wanted: Iterable[tuple[int, ...]] = zip(*(_engines(profile.engines) for profile in profiles), strict=True)
+    return all(sum(kind) <= most for kind, most in zip(wanted, _engines(whole.engines), strict=True))
 
 
 def with_gpu_instance(
