@@ -85,6 +85,7 @@ class FakeNode:
         self.boot_id = "boot-1"
         self.crash_after: str | None = None
         self.steps: list[str] = []
+        self.on_complaint: Callable[[str], None] = lambda _: None
         self.on_step: Callable[[str], None] = lambda _: None
         self.on_state: Callable[[NodeState], None] = lambda _: None
         self.patience_seconds = 0.0
@@ -221,6 +222,7 @@ class FakeNode:
 
     def _complain(self, claim: ClaimRef, error: DriverError) -> None:
         self.complaints.append(f"{claim}: {error}")
+        self.on_complaint(self.complaints[-1])
 
     def _note(self, claim: ClaimRef, text: str) -> None:
         self.notes.append(f"{claim}: {text}")

@@ -37,6 +37,13 @@ def lay_driver_root(folder: Path, machine: FakeMachine) -> Path:
     return folder
 
 
+def reinstall_driver(folder: Path, machine: FakeMachine) -> None:
+    """Install the driver in the version that the machine has now; its files are the test's own then."""
+    for name in _INSTALLED:
+        (folder / name).unlink()
+    build_driver_files(folder, machine)
+
+
 @cache
 def shared_files(machine: str) -> Path:
     """The files that all tests of this process share for a machine."""

@@ -191,7 +191,8 @@ def test_the_call_says_when_the_kubelet_gave_up(plugin: Plugin) -> None:
     def wait_until_given_up(_claim: ClaimRef, call: Call) -> None:
         arrived.set()
         while call.is_active():
-            plugin.service.stop_event.wait(0.001)
+            if plugin.service.stop_event.wait(0.001):
+                return
         given_up.set()
 
     plugin.claims.before = wait_until_given_up

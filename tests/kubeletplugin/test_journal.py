@@ -120,14 +120,16 @@ def test_who_waits_for_a_device_wakes_when_a_claim_lets_go(tmp_path: Path) -> No
 
     def wait() -> None:
         waiting.set()
-        journal.wait_for_release(30)
+        journal.wait_for_release(60)
         woken.set()
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     assert waiting.wait(5)
-    while not woken.wait(0.01):
+    for _ in range(500):  # it may not be waiting yet; long before its own time is over it was
         journal.put(replace(entry("u-1"), state="released"))
+        if woken.wait(0.01):
+            break
 
     assert woken.is_set()
 
