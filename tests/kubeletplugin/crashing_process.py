@@ -23,6 +23,7 @@ from driver.nvml.fake_machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble
 from kubeletplugin.claim_call import Call, ClaimRef
 from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.intervals import Intervals
 from kubeletplugin.preparer import Identity, boottime_ns
 from tests.kubeletplugin.fake_node import POOL, fake_hardware
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
@@ -58,7 +59,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         ),
         Folders(folder, folder / "cdi"),
         Listeners(lambda _: None, lambda _: None, HealthBoard()),
-        patience_seconds=40.0,
+        Intervals(),
     ).preparer
     _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing")))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
