@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from driver.allocator.allocate import AllocationFailed, Allocator
 from envtest.real.assets import find_assets
 from fuzz.area import Case
 from fuzz.vectors import read_vectors
@@ -19,6 +18,7 @@ from gpuctl.device_classes import load_classes
 from gpuctl.planned_node import plan_node
 from gpuctl.simulation import Simulation
 from gpuctl.workload import PodGroup
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 
 NODES, PODS = 5_000, 40_000
 PODS_SECONDS = 300.0

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from driver.cel.predicate import compile_predicate, holds
 from driver.errors import ConfigError
 from driver.gpu_offer import Form, GpuOffer, MigOffer, SharedOffer
 from driver.mig_field import read_mig
 from driver.model import Gpu
+from driver.policy.predicate import compile_predicate, holds
 from driver.sharing_field import read_shared
 from driver.strict_yaml import load_strictly
 

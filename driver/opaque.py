@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from driver.errors import ClaimRefused
-from driver.quantity import parse_quantity
+from kubernetes_rules.quantity import parse_quantity
 
 API_VERSION = "resource.nvidia.com/v1beta1"
 _KINDS = ("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from driver.errors import ClaimRefused
-from driver.quantity import parse_quantity
+from kubernetes_rules.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

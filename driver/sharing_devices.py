@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from driver.model import Device, RequestPolicy, Version
 from driver.names import shared_device_name
-from driver.quantity import format_bytes
 from driver.sharing import MEMORY, MOST_MPS_CLIENTS, SHARES
+from kubernetes_rules.quantity import format_bytes
 
 if TYPE_CHECKING:
     from driver.gpu_offer import SharedOffer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driver.gpu_offer import SharedOffer
-from driver.quantity import parse_quantity
 from driver.sharing import MOST_MPS_CLIENTS
+from kubernetes_rules.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from driver.sharing import Strategy

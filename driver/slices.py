@@ -15,7 +15,7 @@ from driver.gpu_counters import MEMORY_SLICE
 from driver.mig import Placement
 from driver.model import CounterSet, Device, RequestPolicy, Taint, Version
 from driver.names import DRIVER_NAME, parse_device_name, parse_gpu_device_name
-from driver.quantity import format_bytes, parse_quantity
+from kubernetes_rules.quantity import format_bytes, parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

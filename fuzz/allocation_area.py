@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from driver.allocator.allocate import AllocationFailed, Allocator
 from fuzz.allocation_cases import CASES
 from fuzz.allocation_chance import random_case
 from fuzz.area import Answer, Area, Case
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 
 
 def _written() -> Sequence[Case]:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from driver.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 from fuzz.area import Area
 from fuzz.cel_cases import written
 from fuzz.cel_random import random_case
+from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 
 if TYPE_CHECKING:
     from fuzz.area import Answer, Case

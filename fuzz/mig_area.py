@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import cache
 from random import Random
 
-from driver.allocator.allocate import Allocator
 from driver.model import Device
 from driver.names import DRIVER_NAME
 from driver.offers import Offers
@@ -14,6 +13,7 @@ from fuzz import allocation_area, validation_area
 from fuzz.allocation_objects import Json, claim, device_class, exactly, node
 from fuzz.area import Answer, Area, Case
 from fuzz.mig_nodes import MIG_MACHINES, MIG_SAMPLES, NODE, State, inventory, offers, one_rule, sample, slices
+from kubernetes_rules.allocator.allocate import Allocator
 
 _CLASSES = [device_class("gpu", [f"device.driver == '{DRIVER_NAME}'"])]
 _OWN = f"device.attributes['{DRIVER_NAME}']"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from random import Random
 
-from driver.allocator.allocate import AllocationFailed, Allocator
 from driver.model import Device
 from driver.names import DRIVER_NAME
 from driver.nvml.fake_spec import known_machines
@@ -16,6 +15,7 @@ from fuzz import mig_area
 from fuzz.allocation_objects import Json, claim, device_class, exactly, node
 from fuzz.area import Area, Case
 from fuzz.mig_nodes import MIG_MACHINES, MIG_SAMPLES, NODE, SAMPLES, State, offers, one_rule, sample, slices
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 
 SHARING_SAMPLES = tuple(path for path in SAMPLES if path not in MIG_SAMPLES)
 """The shipped node configurations in which GPUs are shared."""

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from envtest.embedded.validation import errors_of
-from envtest.embedded.validation.lists import shortened
 from fuzz.area import Answer, Area, Case
 from fuzz.validation_cases import CEL, valid_objects, written_objects
+from kubernetes_rules.validation import errors_of
+from kubernetes_rules.validation.lists import shortened
 
 _MOST_CHANGES = 4
 _TITLES = {

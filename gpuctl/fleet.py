@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from driver.allocator.held import Held
 from driver.names import DRIVER_NAME
 from gpuctl.pool_counters import PoolCounters, counters_of
+from kubernetes_rules.allocator.held import Held
 
 Object = Mapping[str, Any]
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")

@@ -12,9 +12,9 @@ from rich import box
 from rich.table import Table
 
 from driver.names import gpu_device_name, parse_device_name, unshared_name
-from driver.quantity import parse_quantity
 from driver.slices import read_devices
 from gpuctl.share_words import STRATEGIES, share_words
+from kubernetes_rules.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from driver.model import PciAddress

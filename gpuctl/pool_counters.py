@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driver.allocator.capacity import consumption
-from driver.allocator.counters import Available, available_counters, exhausted, take
-from driver.allocator.held import Held
-from driver.allocator.node_selection import read_node
-from driver.allocator.pools import gather_pools
-from driver.allocator.published import Device, read_slice
+from kubernetes_rules.allocator.capacity import consumption
+from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
+from kubernetes_rules.allocator.held import Held
+from kubernetes_rules.allocator.node_selection import read_node
+from kubernetes_rules.allocator.pools import gather_pools
+from kubernetes_rules.allocator.published import Device, read_slice
 
 Object = Mapping[str, Any]
 

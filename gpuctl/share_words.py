@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.names import parse_device_name
-from driver.quantity import format_bytes
 from driver.sharing import MEMORY, SHARES
+from kubernetes_rules.quantity import format_bytes
 
 if TYPE_CHECKING:
     from driver.model import Device

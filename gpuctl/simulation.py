@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from driver.allocator.allocate import AllocationFailed, Allocator
-from driver.allocator.counters import exhausted
 from gpuctl.fleet import tier_of
 from gpuctl.workload import PodGroup, defaulted
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
+from kubernetes_rules.allocator.counters import exhausted
 
 Object = dict[str, Any]
 Device = tuple[str, str, str]

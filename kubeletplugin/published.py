@@ -11,8 +11,8 @@ from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
 from driver.log import get_logger
-from driver.quantity import parse_quantity
 from driver.sharing import MEMORY
+from kubernetes_rules.quantity import parse_quantity
 
 _log = get_logger(__name__)
 

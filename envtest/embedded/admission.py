@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.statuses import Refused, details_of, invalid
-from envtest.embedded.validation.errors import FieldError, forbidden
+from kubernetes_rules.validation.errors import FieldError, forbidden
 
 if TYPE_CHECKING:
     from envtest.embedded.resources import Resource

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driver.quantity import parse_quantity
+from kubernetes_rules.quantity import parse_quantity
 
 Object = dict[str, Any]
 

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from driver.quantity import Quantity
 from envtest.embedded.resources import RESOURCES, Resource
 from envtest.embedded.statuses import Refused, details_of
+from kubernetes_rules.quantity import Quantity
 
 if TYPE_CHECKING:
     from envtest.embedded.store import Store

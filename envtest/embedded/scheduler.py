@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.allocator.allocate import AllocationFailed, PoolInvalid
 from driver.errors import DriverError
 from driver.service import Service
 from envtest.embedded.change_loop import ChangeLoop
@@ -42,6 +41,7 @@ from envtest.embedded.pod_claims import (
 from envtest.embedded.reservation import NotReserved, reserve
 from envtest.embedded.scheduler_nodes import NO_NODES, fit_error, reason_against, selector_matches
 from envtest.embedded.scheduler_view import SCHEDULER_NAME, ClusterView
+from kubernetes_rules.allocator.allocate import AllocationFailed, PoolInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

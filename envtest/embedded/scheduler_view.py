@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driver.allocator.allocate import Allocator
 from envtest.embedded.device_taints import tainted_slices
 from envtest.embedded.objects import (
     CLAIMS,
@@ -17,6 +16,7 @@ from envtest.embedded.objects import (
     is_terminal,
     uid_of,
 )
+from kubernetes_rules.allocator.allocate import Allocator
 
 if TYPE_CHECKING:
     from envtest.embedded.objects import Objects

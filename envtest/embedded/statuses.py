@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envtest.embedded.validation.errors import FieldError
+    from kubernetes_rules.validation.errors import FieldError
 
 Object = dict[str, Any]
 

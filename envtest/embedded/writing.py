@@ -11,9 +11,9 @@ from envtest.embedded.defaults import defaulted, first_status, now
 from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.statuses import Refused, details_of, invalid
-from envtest.embedded.validation import errors_of, status_update_errors_of, update_errors_of
-from envtest.embedded.validation.errors import FieldError, required
-from envtest.embedded.validation.errors import invalid as wrong
+from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
+from kubernetes_rules.validation.errors import FieldError, required
+from kubernetes_rules.validation.errors import invalid as wrong
 
 if TYPE_CHECKING:
     from envtest.embedded.requests import Request

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from driver.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
-from driver.allocator.requests import MOST_DEVICES, Request, RequestedClaim, read_claim
 from gpuctl.explain.devices import falls, with_rule_taints
 from gpuctl.explain.findings import Explanation, Fall, Finding, NodeReport, RequestReport, Verdict
 from gpuctl.explain.nodes import closed
 from gpuctl.explain.pod_claims import claims_of_pod
 from gpuctl.explain.snapshot import Snapshot
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
+from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim, read_claim
 
 Object = dict[str, Any]
 

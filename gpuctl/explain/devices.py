@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from driver.allocator.allocate import Allocator
-from driver.allocator.constraints import Constraint
-from driver.allocator.gates import selector_device
-from driver.allocator.node_view import NodeView
-from driver.allocator.published import Device
-from driver.allocator.refusals import Gate, Refusal, refusal
-from driver.allocator.requests import Request
-from driver.cel.selector import compile_selector
 from driver.errors import DriverError
 from gpuctl.explain.findings import FITS, Fall
 from gpuctl.explain.taken_counters import taken_counters
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.allocator.constraints import Constraint
+from kubernetes_rules.allocator.gates import selector_device
+from kubernetes_rules.allocator.node_view import NodeView
+from kubernetes_rules.allocator.published import Device
+from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
+from kubernetes_rules.allocator.requests import Request
+from kubernetes_rules.cel.selector import compile_selector
 
 Object = dict[str, Any]
 

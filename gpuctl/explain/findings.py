@@ -25,7 +25,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """Devices of one node that fell at one gate (driver.allocator.refusals) for one and the same reason.
+    """Devices of one node that one gate refuses for the same reason (kubernetes_rules.allocator.refusals).
 
     ``claims`` stand in their way, where claims do.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from driver.allocator.allocate import AllocationFailed
-from driver.allocator.node_selection import read_node, selects
-from driver.allocator.published import Selection
+from kubernetes_rules.allocator.allocate import AllocationFailed
+from kubernetes_rules.allocator.node_selection import read_node, selects
+from kubernetes_rules.allocator.published import Selection
 
 Object = Mapping[str, Any]
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from driver.allocator.requests import MOST_DEVICES
-from driver.quantity import parse_quantity
+from kubernetes_rules.allocator.requests import MOST_DEVICES
+from kubernetes_rules.quantity import parse_quantity
 
 Object = Mapping[str, Any]
 

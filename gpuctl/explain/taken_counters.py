@@ -9,9 +9,9 @@ from driver.names import DRIVER_NAME, parse_device_name
 from gpuctl.node_picture import ranges
 
 if TYPE_CHECKING:
-    from driver.allocator.allocate import Allocator
-    from driver.allocator.node_view import NodeView
-    from driver.allocator.published import Device
+    from kubernetes_rules.allocator.allocate import Allocator
+    from kubernetes_rules.allocator.node_view import NodeView
+    from kubernetes_rules.allocator.published import Device
 
 _MEMORY_SLICE = "memory-slice-"
 Amounts = Mapping[tuple[str, str], int]

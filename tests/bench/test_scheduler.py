@@ -10,10 +10,10 @@ import pytest
 from bench.scheduler import Best, Numbers, broken
 from bench.scheduler_cluster import Pace, pods_with_claims
 from bench.scheduler_nodes import MODES, Mode, slices
-from driver.allocator.allocate import Allocator
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.device_classes import load_classes
 from gpuctl.workload import defaulted
+from kubernetes_rules.allocator.allocate import Allocator
 
 FORMS = {
     "whole": {"gpu": 8},

@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from driver.cel.selector import SelectorDevice
 from driver.config import parse_config
 from driver.mig import Placement
 from driver.model import Inventory
@@ -16,6 +15,7 @@ from driver.nvml.fake_machine import FakeMachine
 from driver.nvml.fake_spec import known_machines
 from fuzz.mig_nodes import inventory, look
 from gpuctl.planned_node import PlannedNode, plan_inventory
+from kubernetes_rules.cel.selector import SelectorDevice
 
 Object = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from driver.cel.selector import SelectorDevice, compile_selector
+from kubernetes_rules.cel.selector import SelectorDevice, compile_selector
 
 Object = dict[str, Any]
 

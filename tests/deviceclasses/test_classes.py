@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from driver.cel.selector import SelectorDevice
 from driver.nvml.fake_mig_profiles import known_catalogues, load_catalogue
 from envtest.embedded.server import EmbeddedApiServer
+from kubernetes_rules.cel.selector import SelectorDevice
 from tests.deviceclasses.published_nodes import (
     MIG_MACHINES,
     OTHER_MACHINES,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from driver.allocator.requests import MOST_DEVICES
 from driver.nvml.fake_spec import known_machines
 from envtest.embedded.extended_resources import asked_resources
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.planned_node import PlannedNode
 from gpuctl.workload import defaulted
+from kubernetes_rules.allocator.requests import MOST_DEVICES
 from tests.controller.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,

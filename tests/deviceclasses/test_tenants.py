@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from driver.allocator.allocate import Allocator
-from driver.quantity import parse_quantity
 from envtest.embedded.server import EmbeddedApiServer
 from envtest.embedded.statuses import Refused
 from gpuctl.workload import defaulted
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.quantity import parse_quantity
 from tests.deviceclasses.published_nodes import ALL_TIERS, devices, plan, profile_of
 from tests.deviceclasses.sample_claims import NODE_OBJECT
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, ROOT, objects

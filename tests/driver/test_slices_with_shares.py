@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from driver.model import Device, PciAddress, RequestPolicy
 from driver.offers import node_offers
 from driver.slices import Layout, lay_out, read_devices, same_spec
-from envtest.embedded.validation import errors_of
 from fuzz.mig_nodes import inventory
+from kubernetes_rules.validation import errors_of
 from tests.driver.mig_machines import rules
 
 GIB = 2**30

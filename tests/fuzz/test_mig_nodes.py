@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from driver.offers import Offers
-from envtest.embedded.validation import errors_of
 from fuzz.allocation_area import our_answer
 from fuzz.area import Case
 from fuzz.mig_area import AREA, kind_of, written_cases
 from fuzz.mig_nodes import MIG_MACHINES, MIG_SAMPLES, State, inventory, offers, sample, slices
+from kubernetes_rules.validation import errors_of
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ import pytest
 
 from driver.model import Device
 from driver.nvml.fake_spec import known_machines
-from envtest.embedded.validation import errors_of
 from fuzz.allocation_area import our_answer
 from fuzz.area import Case
 from fuzz.mig_nodes import MIG_MACHINES, State, offers, one_rule, sample, slices
 from fuzz.shares_area import AREA, SHARING_SAMPLES, random_rule, written_cases
+from kubernetes_rules.validation import errors_of
 
 MOST_ENTRIES = 32
 

@@ -10,8 +10,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from driver.allocator.allocate import Allocator
-from driver.cel.selector import compile_selector
 from driver.config import load_config, parse_config
 from driver.errors import ConfigError
 from envtest.embedded.extended_resources import extended_requests
@@ -22,6 +20,8 @@ from gpuctl.device_plugin_classes import device_classes
 from gpuctl.device_plugin_import import Imported, imported, profile_of
 from gpuctl.planned_node import plan_node
 from gpuctl.workload import defaulted
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.cel.selector import compile_selector
 from tests.deviceclasses.published_nodes import MIG_MACHINES, all_plans, devices, plan, selectable
 
 Object = dict[str, Any]

@@ -10,8 +10,8 @@ from driver.errors import ConfigError
 from driver.names import parse_device_name
 from driver.nvml.fake_machine import FakeMachine
 from driver.nvml.fake_spec import known_machines
-from envtest.embedded.validation import errors_of
 from gpuctl.planned_node import plan_node
+from kubernetes_rules.validation import errors_of
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from driver.quantity import Quantity
 from envtest.embedded.schema.types import FieldType
+from kubernetes_rules.quantity import Quantity
 
 _PLAIN: dict[str, tuple[type, ...]] = {
     "string": (str,),

@@ -1,0 +1,1 @@
+"""The node configuration of an admin, and what it makes a node offer."""

@@ -1,0 +1,62 @@
+"""Evaluates CEL expressions of the node configuration over a mapping of plain values.
+
+What compiles them is imported on first use: a node without rules never pays for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from driver.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kubernetes_rules.cel.program import Program
+
+MAX_EXPRESSION_CHARACTERS = 10 * 1024
+"""The limit that resource.k8s.io/v1 sets for CEL selectors; ours is the same."""
+
+
+@lru_cache(maxsize=256)
+def compile_predicate(expression: str, variable: str = "gpu") -> Program:
+    """Compile an expression over one variable that shall be true or false.
+
+    Raises ConfigError with what is wrong in it.
+    """
+    if len(expression) > MAX_EXPRESSION_CHARACTERS:
+        raise ConfigError(
+            f"a CEL expression has {len(expression)} characters", f"use at most {MAX_EXPRESSION_CHARACTERS}"
+        )
+    from kubernetes_rules.cel.lexer import SyntaxInvalid
+    from kubernetes_rules.cel.program import compile_program
+    from kubernetes_rules.cel.types import DYN
+
+    try:
+        return compile_program(expression, variable, DYN)
+    except ValueError as error:
+        problem = "cannot be parsed" if isinstance(error, SyntaxInvalid) else "cannot be right"
+        raise ConfigError(
+            f"the CEL expression {expression!r} {problem}: {error}", "correct the expression"
+        ) from error
+
+
+def holds(expression: str, variable: str, values: Mapping[str, bool | int | str]) -> bool:
+    """Whether the expression is true where ``variable`` is a map of these values.
+
+    Raises ConfigError when it cannot be evaluated (a missing key that was not tested with ``has()``,
+    values that an operator does not take) or when its result is neither true nor false.
+    """
+    program = compile_predicate(expression, variable)
+    from kubernetes_rules.cel.program import NoValue
+
+    try:
+        result = program.run(dict(values)).value
+    except NoValue as error:
+        raise ConfigError(
+            f"the CEL expression {expression!r} cannot be evaluated: {error}",
+            f"test for what may be absent, with has({variable}.field)",
+        ) from error
+    if result is True or result is False:
+        return bool(result)
+    raise ConfigError(f"the CEL expression {expression!r} gives {result!r}", "it must give true or false")

@@ -1,0 +1,1 @@
+"""What Kubernetes decides, decided again: device selectors, allocation, validation, quantities."""

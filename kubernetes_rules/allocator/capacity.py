@@ -1,0 +1,147 @@
+"""Consumable capacity (KEP-5075): what a request takes of a device's capacity, and whether that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+
+from kubernetes_rules.allocator.amounts import Amount, amount_of
+from kubernetes_rules.allocator.failure import AllocationFailed
+from kubernetes_rules.allocator.published import Capacity, Device, RequestPolicy
+from kubernetes_rules.quantity import Quantity
+
+_LARGEST = 2**63 - 1
+
+Requested = Mapping[str, Amount]
+
+
+def shortage(
+    device: Device, requested: Requested, held: Mapping[str, int], taking: Mapping[str, int]
+) -> str | None:
+    """Why the device cannot give what is requested, None when it can.
+
+    ``held`` and ``taking`` are what earlier allocations and this attempt take already, in billionths. Also
+    for devices that are not shared: what is requested must be there. Raises AllocationFailed where a request
+    cannot be computed with, or is negative; no other device is tried then.
+    """
+    unknown = [name for name in requested if name not in device.capacities]
+    if unknown:
+        return f"it has no capacity {unknown[0]}"
+    taken = consumption(device, requested)
+    for name, amount in taken.items():
+        if amount.nanos < 0:
+            raise AllocationFailed(
+                f"capacity {name} of device {device.id} would be taken by a negative amount",
+                "ask for a positive one",
+            )
+    for name, amount in taken.items():
+        capacity = device.capacities[name]
+        if _violates(amount, capacity.policy):
+            return f"{amount.quantity} of {name} is not what its policy allows"
+        used = held.get(name, 0) + taking.get(name, 0)
+        if used + amount.nanos > capacity.value.nanos:
+            return f"{amount.quantity} of {name} is more than is left of {capacity.value.quantity}"
+    return None
+
+
+def consumption(device: Device, requested: Requested) -> dict[str, Amount]:
+    """What each capacity of the device gives: rounded by its policy, its default or all if not requested.
+
+    Raises AllocationFailed for a request that its steps cannot represent.
+    """
+    return {name: _taken(name, capacity, requested.get(name)) for name, capacity in device.capacities.items()}
+
+
+def _taken(name: str, capacity: Capacity, requested: Amount | None) -> Amount:
+    policy = capacity.policy
+    if requested is None:
+        return capacity.value if policy is None or policy.default is None else policy.default
+    if policy is None:
+        return requested
+    if policy.low is not None:
+        return _round_up(name, requested, policy, policy.low)
+    if policy.values is not None:
+        for value in policy.values:
+            if requested.nanos <= value.nanos:
+                return value
+            requested = _compared(requested, value)
+    return requested
+
+
+def _compared(amount: Amount, other: Amount) -> Amount:
+    """apimachinery widens a number for good when it compares it with one that is wide."""
+    if other.quantity.wide and not amount.quantity.wide:
+        return Amount(replace(amount.quantity, wide=True), amount.nanos)
+    return amount
+
+
+def _round_up(name: str, requested: Amount, policy: RequestPolicy, low: Amount) -> Amount:
+    """The next step from the lowest; computed with int64, in the format of the step."""
+    if requested.nanos < low.nanos:
+        return low
+    requested = _compared(requested, low)
+    if policy.step is None:
+        return requested
+    if requested.nanos > _LARGEST * 10**9:
+        raise AllocationFailed(
+            f"{requested.quantity} of capacity {name} is too much to be rounded", "ask for less"
+        )
+    step, lowest = _step(name, policy.step), low.quantity.scaled(0)
+    above = _int64(requested.quantity.scaled(0) - lowest)
+    steps, rest = _divide(above, step)
+    steps += rest != 0
+    if lowest >= 0 and steps > _divide(_LARGEST - lowest, step)[0]:
+        raise AllocationFailed(
+            f"{requested.quantity} of capacity {name} rounds up to too much", "ask for less"
+        )
+    rounded = _int64(lowest + step * steps)
+    return amount_of(Quantity(Decimal(rounded), policy.step.quantity.format))
+
+
+def _step(name: str, step: Amount) -> int:
+    units = step.quantity.scaled(0)
+    if units == 0:
+        raise AllocationFailed(f"the policy of capacity {name} has a step of 0", "correct the ResourceSlice")
+    return units
+
+
+def _violates(amount: Amount, policy: RequestPolicy | None) -> bool:
+    if policy is None or (policy.default is not None and _is_same(amount, policy.default)):
+        return False
+    if not policy.ranged:
+        return bool(policy.values) and all(amount.nanos != value.nanos for value in policy.values or ())
+    if policy.high is not None and amount.nanos > policy.high.nanos:
+        return True
+    if policy.step is None:
+        return False
+    if policy.low is None:
+        raise AllocationFailed("a valid range has a step and no minimum", "correct the ResourceSlice")
+    above = _int64(amount.quantity.scaled(0) - policy.low.quantity.scaled(0))
+    return _divide(above, _step("", policy.step))[1] != 0
+
+
+def _is_same(amount: Amount, default: Amount) -> bool:
+    """Whether the scheduler takes it for the default: the same number, written in the same way.
+
+    It compares the representations; those that are held with arbitrary precision are never the same.
+    """
+    one, other = amount.quantity, default.quantity
+    if one.wide or other.wide:
+        return False
+    return (
+        one.value.as_tuple() == other.value.as_tuple()
+        and one.format is other.format
+        and one.text == other.text
+    )
+
+
+def _divide(number: int, divisor: int) -> tuple[int, int]:
+    """Quotient and rest as Go has them: rounded towards zero."""
+    quotient = abs(number) // abs(divisor)
+    quotient = quotient if (number < 0) is (divisor < 0) else -quotient
+    return quotient, number - quotient * divisor
+
+
+def _int64(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63

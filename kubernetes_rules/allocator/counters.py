@@ -1,0 +1,45 @@
+"""Shared counters (KEP-4815): what the partitions of a device that are in use leave of it."""
+
+from __future__ import annotations
+
+from kubernetes_rules.allocator.held import Held
+from kubernetes_rules.allocator.pools import Pool
+from kubernetes_rules.allocator.published import Device
+
+Available = dict[tuple[str, str], int]
+"""Counter set and counter, with what is left in billionths."""
+
+
+def available_counters(pool: Pool, held: Held) -> Available:
+    """What the devices in use leave of the pool's counters; it can be negative.
+
+    A device that is in use but published no longer takes nothing.
+    """
+    left = {(name, counter): nanos for name, counters in pool.counter_sets for counter, nanos in counters}
+    for devices in (pool.devices, pool.other_devices):
+        for device in devices:
+            if device.consumes and held.is_held(device.id):
+                take(left, device, 1)
+    return left
+
+
+def take(left: Available, device: Device, times: int) -> None:
+    """Take what the device consumes, or give it back with -1."""
+    for name, counters in device.consumes:
+        for counter, nanos in counters:
+            left[name, counter] -= times * nanos
+
+
+def exhausted(left: Available, device: Device) -> str | None:
+    """Which counter does not allow to take the device, None if all do.
+
+    Every counter of the pool counts: one that is overdrawn blocks all devices that consume any.
+    """
+    wanted: Available = {}
+    for name, counters in device.consumes:
+        for counter, nanos in counters:
+            wanted[name, counter] = wanted.get((name, counter), 0) + nanos
+    for (name, counter), nanos in left.items():
+        if nanos < wanted.get((name, counter), 0):
+            return f"counter {counter} of set {name} is exhausted"
+    return None

@@ -1,0 +1,208 @@
+"""Reads ResourceSlices (resource.k8s.io/v1) as allocation needs them: each slice with its devices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kubernetes_rules.allocator.amounts import Amount, read_amount
+from kubernetes_rules.allocator.failure import AllocationFailed
+
+Json = Mapping[str, Any]
+Counters = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+"""Counter sets by name, each with counters by name, in billionths."""
+
+
+class PoolId(NamedTuple):
+    """A pool is known by its driver and its name."""
+
+    driver: str
+    pool: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}"
+
+
+class DeviceId(NamedTuple):
+    """What an allocation result names a device by."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+    @property
+    def pool_id(self) -> PoolId:
+        """The pool it belongs to."""
+        return PoolId(self.driver, self.pool)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """What may be asked of a capacity: ``values``, or from ``low`` to ``high`` in steps, or anything."""
+
+    default: Amount | None = None
+    values: tuple[Amount, ...] | None = None
+    ranged: bool = False
+    low: Amount | None = None
+    high: Amount | None = None
+    step: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One capacity of a device."""
+
+    value: Amount
+    policy: RequestPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The nodes that can reach a slice or a device; ``terms`` is a NodeSelector of core/v1."""
+
+    node_name: str | None
+    all_nodes: bool
+    terms: Json | None
+
+    @property
+    def known(self) -> bool:
+        """Whether it says anything that is understood."""
+        return bool(self.node_name) or self.all_nodes or self.terms is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """A published device. ``content`` is equal for devices between which no selector can tell."""
+
+    id: DeviceId
+    spec: Json
+    content: str
+    attributes: Json
+    capacities: Mapping[str, Capacity]
+    allow_multiple: bool
+    consumes: Counters
+    taints: tuple[Json, ...]
+    selection: Selection | None
+    slice_selection: Selection
+    per_device: bool
+
+    @property
+    def effective_selection(self) -> Selection:
+        """Its own where the slice says that devices have their own, else the slice's."""
+        return self.selection if self.per_device and self.selection is not None else self.slice_selection
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slice:
+    """A ResourceSlice. ``shared`` holds its counter sets; ``hidden`` if it uses a feature that is off."""
+
+    name: str
+    pool_id: PoolId
+    generation: int
+    slice_count: int
+    selection: Selection
+    per_device: bool
+    devices: tuple[Device, ...]
+    shared: Counters
+    hidden: bool = field(default=False)
+
+
+def read_slice(stored: Json) -> Slice:
+    """The slice of an API object; raises AllocationFailed when it is malformed."""
+    try:
+        return _slice(stored)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise AllocationFailed(
+            f"a ResourceSlice is malformed: {error!r}", "correct the driver that publishes it"
+        ) from error
+
+
+def _slice(stored: Json) -> Slice:
+    spec = stored["spec"]
+    pool = spec["pool"]
+    pool_id = PoolId(spec["driver"], pool["name"])
+    selection = _selection(spec)
+    per_device = spec.get("perDeviceNodeSelection") is True
+    listed = spec.get("devices") or ()
+    return Slice(
+        name=(stored.get("metadata") or {}).get("name") or "",
+        pool_id=pool_id,
+        generation=pool.get("generation") or 0,
+        slice_count=pool.get("resourceSliceCount") or 0,
+        selection=selection,
+        per_device=per_device,
+        devices=tuple(_device(pool_id, device, selection, per_device) for device in listed),
+        shared=_counters(spec.get("sharedCounters"), "name"),
+        hidden=any(_has_groups(device) for device in listed),
+    )
+
+
+def _selection(spec: Json) -> Selection:
+    return Selection(spec.get("nodeName"), spec.get("allNodes") is True, spec.get("nodeSelector"))
+
+
+def _device(pool_id: PoolId, spec: Json, selection: Selection, per_device: bool) -> Device:
+    attributes = spec.get("attributes") or {}
+    capacities = spec.get("capacity") or {}
+    allow_multiple = spec.get("allowMultipleAllocations") is True
+    return Device(
+        id=DeviceId(*pool_id, spec["name"]),
+        spec=spec,
+        content=json.dumps((pool_id.driver, attributes, capacities, allow_multiple), sort_keys=True),
+        attributes=attributes,
+        capacities={name: _capacity(capacity) for name, capacity in capacities.items()},
+        allow_multiple=allow_multiple,
+        consumes=_counters(spec.get("consumesCounters"), "counterSet"),
+        taints=tuple(spec.get("taints") or ()),
+        selection=_selection(spec) if per_device else None,
+        slice_selection=selection,
+        per_device=per_device,
+    )
+
+
+def _counters(sets: Any, name: str) -> Counters:
+    return tuple(
+        (
+            one[name],
+            tuple(
+                (counter, read_amount(counted.get("value")).nanos)
+                for counter, counted in (one.get("counters") or {}).items()
+            ),
+        )
+        for one in sets or ()
+    )
+
+
+def _has_groups(device: Json) -> bool:
+    return any(one.get("compatibilityGroups") for one in device.get("consumesCounters") or ())
+
+
+def _capacity(stored: Json) -> Capacity:
+    value = read_amount(stored.get("value"))
+    policy = stored.get("requestPolicy")
+    if policy is None:
+        return Capacity(value)
+    ranged = policy.get("validRange")
+    values = policy.get("validValues")
+    return Capacity(
+        value,
+        RequestPolicy(
+            default=_optional(policy, "default"),
+            values=None if values is None else tuple(map(read_amount, values)),
+            ranged=ranged is not None,
+            low=_optional(ranged, "min"),
+            high=_optional(ranged, "max"),
+            step=_optional(ranged, "step"),
+        ),
+    )
+
+
+def _optional(stored: Json | None, name: str) -> Amount | None:
+    if stored is None or stored.get(name) is None:
+        return None
+    return read_amount(stored[name])

@@ -1,0 +1,142 @@
+"""Says which gate keeps a device from being allocated to one request, as things stand now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from kubernetes_rules.allocator.capacity import shortage
+from kubernetes_rules.allocator.constraints import Constraint, attribute_of
+from kubernetes_rules.allocator.counters import exhausted
+from kubernetes_rules.allocator.failure import AllocationFailed
+from kubernetes_rules.allocator.gates import untolerated_taint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kubernetes_rules.allocator.allocate import Allocator
+    from kubernetes_rules.allocator.node_view import NodeView
+    from kubernetes_rules.allocator.published import Device
+    from kubernetes_rules.allocator.requests import Request
+
+
+class Gate(StrEnum):
+    """The gates, in the order in which they are asked here: what never changes before what may pass.
+
+    The search itself asks whether a device is in use first, since that is cheap; whether the device is
+    refused is the same.
+    """
+
+    SELECTOR = "selector"
+    SELECTOR_FAILED = "selector-failed"
+    OTHER_NODE = "other-node"
+    TAINT = "taint"
+    IN_USE = "in-use"
+    CAPACITY = "capacity"
+    CAPACITY_FAILED = "capacity-failed"
+    COUNTERS = "counters"
+    CONSTRAINT = "constraint"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The first gate that a device does not pass, and what there is to say about it.
+
+    ``detail`` is a sentence or an expression; ``claims`` are the claims that stand in the way, where some do.
+    """
+
+    gate: Gate
+    detail: str
+    claims: tuple[str, ...] = ()
+
+
+def refusal(
+    allocator: Allocator,
+    view: NodeView,
+    request: Request,
+    device: Device,
+    constraints: Iterable[Constraint] = (),
+) -> Refusal | None:
+    """Why the device is not for the request, None if it is when the request comes alone.
+
+    The device is one of ``view.devices``. Of constraints, a missing attribute is told here; whether values of
+    several devices go together depends on those that are chosen.
+    """
+    return (
+        _by_selector(allocator, request, device)
+        or _by_node(view, device)
+        or _by_taint(request, device)
+        or _in_use(allocator, request, device)
+        or _by_capacity(allocator, request, device)
+        or _by_counters(allocator, view, device)
+        or _by_constraint(request, device, constraints)
+    )
+
+
+def _in_use(allocator: Allocator, request: Request, device: Device) -> Refusal | None:
+    holders = allocator.held.exclusive.get(device.id)
+    if not holders or request.admin_access:
+        return None
+    return Refusal(Gate.IN_USE, f"in use by {', '.join(holders)}", tuple(holders))
+
+
+def _by_selector(allocator: Allocator, request: Request, device: Device) -> Refusal | None:
+    try:
+        wrong = allocator.selectors.first_false(device, request.selectors)
+    except AllocationFailed as error:
+        return Refusal(Gate.SELECTOR_FAILED, error.what)
+    return None if wrong is None else Refusal(Gate.SELECTOR, wrong)
+
+
+def _by_node(view: NodeView, device: Device) -> Refusal | None:
+    try:
+        if view.selects(device):
+            return None
+    except AllocationFailed as error:
+        return Refusal(Gate.OTHER_NODE, error.what)
+    return Refusal(Gate.OTHER_NODE, f"the device is not for node {view.node.name}")
+
+
+def _by_capacity(allocator: Allocator, request: Request, device: Device) -> Refusal | None:
+    try:
+        short = shortage(device, request.capacity, allocator.held.capacity_taken(device.id), {})
+    except AllocationFailed as error:
+        return Refusal(Gate.CAPACITY_FAILED, error.what)
+    if short is None:
+        return None
+    return Refusal(
+        Gate.CAPACITY, short, tuple(claim for claim, _ in allocator.held.shares.get(device.id, ()))
+    )
+
+
+def _by_counters(allocator: Allocator, view: NodeView, device: Device) -> Refusal | None:
+    if not device.consumes or (device.allow_multiple and device.id in allocator.held.shares):
+        return None
+    short = exhausted(allocator.counters.of(view, device.id.pool_id), device)
+    if short is None:
+        return None
+    pool = view.pool_of[device.id.pool_id]
+    sets = {name for name, _ in device.consumes}
+    claims: dict[str, None] = {}
+    for other in (*pool.devices, *pool.other_devices):
+        if sets.isdisjoint(name for name, _ in other.consumes):
+            continue
+        claims |= dict.fromkeys(allocator.held.exclusive.get(other.id, ()))
+        claims |= dict.fromkeys(claim for claim, _ in allocator.held.shares.get(other.id, ()))
+    return Refusal(Gate.COUNTERS, short, tuple(claims))
+
+
+def _by_taint(request: Request, device: Device) -> Refusal | None:
+    taint = untolerated_taint(device, request.tolerations)
+    if taint is None:
+        return None
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return Refusal(Gate.TAINT, f"{taint.get('key')}{value}:{taint.get('effect')}")
+
+
+def _by_constraint(request: Request, device: Device, constraints: Iterable[Constraint]) -> Refusal | None:
+    for one in constraints:
+        if one.applies_to(request.names) and attribute_of(device, one.attribute) is None:
+            return Refusal(Gate.CONSTRAINT, f"it has no attribute {one.attribute}")
+    return None

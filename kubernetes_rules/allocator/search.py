@@ -1,0 +1,207 @@
+"""The search: depth first over claims, requests and devices in order; the first solution counts.
+
+It finds what trying all combinations finds, without trying those that cannot differ: after a device has
+led nowhere, others between which nothing in the claims can tell are skipped; in a long search, so are
+requests that failed before while the same devices were taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from kubernetes_rules.allocator.attempt import Attempt
+from kubernetes_rules.allocator.constraints import attribute_of
+from kubernetes_rules.allocator.failure import AllocationFailed
+from kubernetes_rules.allocator.gates import SelectorResults
+from kubernetes_rules.allocator.node_view import NodeView
+from kubernetes_rules.allocator.published import Device
+from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
+
+_MOST_TRIES = 200_000
+"""Devices tried before the search is given up: some seconds, as the scheduler allows each node."""
+_EASY_TRIES = 100
+"""Devices tried before states that failed are remembered: most searches never come so far."""
+
+
+class TooManyDevices(Exception):
+    """What is chosen so far leaves no place in the claim's result for what is still to come."""
+
+
+class Search:
+    """One search for one node."""
+
+    def __init__(
+        self, view: NodeView, claims: Sequence[RequestedClaim], attempt: Attempt, selectors: SelectorResults
+    ) -> None:
+        self._view = view
+        self._claims = claims
+        self._attempt = attempt
+        self._selectors = selectors
+        self.selected: dict[tuple[int, int], Request] = {}
+        """After success, the alternative taken for each request, by the indexes of claim and request."""
+        self._tries = 0
+        self._failed: set[Hashable] = set()
+        self._looks: dict[Device, Hashable] = {}
+        self._candidates: dict[int, list[int] | None] = {}
+
+    def run(self) -> bool:
+        """Whether everything got a device; the attempt holds them then. Raises AllocationFailed."""
+        try:
+            return self._request(0, 0)
+        except TooManyDevices as error:
+            raise AllocationFailed(
+                f"the requests exceed the {MOST_DEVICES} devices that an allocation can hold", "ask for fewer"
+            ) from error
+        except RecursionError as error:
+            raise AllocationFailed("the claims ask for too many devices at once", "ask for fewer") from error
+
+    def selectable(self, request: Request, device: Device) -> bool:
+        """Whether the selectors and the device's own node selection hold; raises AllocationFailed."""
+        return self._selectors.first_false(device, request.selectors) is None and self._view.selects(device)
+
+    def _request(self, claim: int, request: int) -> bool:
+        """Allocate a request and all that comes after it."""
+        if claim == len(self._claims):
+            return True
+        requests = self._claims[claim].requests
+        if request == len(requests):
+            try:
+                return self._request(claim + 1, 0)
+            except TooManyDevices:
+                return False  # with other devices here, the next claim may take a smaller alternative
+        state = None
+        if self._tries > _EASY_TRIES:
+            state = claim, request, self._attempt.state(claim)
+            if state in self._failed:
+                return False
+        done = self._one_alternative(claim, request)
+        if not done and state is not None:
+            self._failed.add(state)
+        return done
+
+    def _one_alternative(self, claim: int, request: int) -> bool:
+        alternatives = self._claims[claim].requests[request]
+        if alternatives[0].parent is None:
+            self.selected[claim, request] = alternatives[0]
+            return self._device(claim, request, alternatives[0], 0, 0)
+        exceeded = 0
+        for alternative in alternatives:
+            try:
+                if self._device(claim, request, alternative, 0, 0):
+                    self.selected[claim, request] = alternative
+                    return True
+            except TooManyDevices:
+                exceeded += 1
+        if exceeded == len(alternatives):
+            raise TooManyDevices
+        return False
+
+    def _device(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
+        """Allocate one more device of a request, beginning at a position, and all that comes after it."""
+        if request.takes_all and not request.every:
+            return False
+        if chosen >= request.count:
+            return self._request(claim, index + 1)
+        if request.count - chosen > MOST_DEVICES - len(self._attempt.chosen[claim]):
+            raise TooManyDevices
+        if request.takes_all:
+            if not self._attempt.choose(claim, request, request.every[chosen], must=True):
+                return False
+            return self._go_on(claim, index, request, chosen, 0)
+        return self._any_device(claim, index, request, chosen, start)
+
+    def _any_device(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
+        attempt, devices = self._attempt, self._view.devices
+        failed: set[Hashable] = set()
+        for position in range(start, len(devices)):
+            device = devices[position]
+            if attempt.in_use(claim, request, device.id) or not self.selectable(request, device):
+                continue
+            if attempt.capacity_shortage(request, device) is not None:
+                continue
+            if failed and self._look_now(device) in failed:
+                continue
+            self._count_try(request)
+            if not attempt.choose(claim, request, device, must=False):
+                continue
+            if self._go_on(claim, index, request, chosen, position + 1):
+                return True
+            failed.add(self._look_now(device))
+            if self._too_few(request, request.count - chosen, position + 1):
+                return False
+        return False
+
+    def _go_on(self, claim: int, index: int, request: Request, chosen: int, start: int) -> bool:
+        """After a device was chosen: all that comes after it, or give it up."""
+        try:
+            done = self._device(claim, index, request, chosen + 1, start)
+        except TooManyDevices:
+            self._attempt.give_up(claim)
+            raise
+        if not done:
+            self._attempt.give_up(claim)
+        return done
+
+    def _count_try(self, request: Request) -> None:
+        self._tries += 1
+        if self._tries > _MOST_TRIES:
+            raise AllocationFailed(
+                f"claim {request.claim}, request {request.name}: no answer after {_MOST_TRIES} combinations"
+                f" on node {self._view.node.name}",
+                "ask for fewer devices, or loosen the constraints",
+            )
+
+    def _look_now(self, device: Device) -> Hashable:
+        return self._look(device), self._attempt.standing(device)
+
+    def _look(self, device: Device) -> Hashable:
+        """All in which the claims' requests and constraints can tell devices apart."""
+        known = self._looks.get(device)
+        if known is None:
+            known = self._looks[device] = (
+                device.id.pool_id,
+                device.allow_multiple,
+                device.consumes,
+                repr(device.taints),
+                repr(device.spec.get("capacity")),
+                tuple(self._answer(request, device) for request in self._all_requests()),
+                tuple(
+                    repr(attribute_of(device, one.attribute))
+                    for claim in self._claims
+                    for one in claim.constraints
+                ),
+                # the order in which all devices are taken decides between no fit and failure
+                device.id if any(device in one.every for one in self._all_requests()) else None,
+            )
+        return known
+
+    def _all_requests(self) -> list[Request]:
+        return [one for claim in self._claims for alternatives in claim.requests for one in alternatives]
+
+    def _answer(self, request: Request, device: Device) -> bool | None:
+        try:
+            return self.selectable(request, device)
+        except AllocationFailed:
+            return None
+
+    def _too_few(self, request: Request, wanted: int, start: int) -> bool:
+        """Whether fewer candidates than wanted are left from a position on, and none of them fails.
+
+        Trying them would only waste time; where one fails, the failure has to come out.
+        """
+        key = id(request)
+        if key not in self._candidates:
+            self._candidates[key] = self._candidates_of(request)
+        candidates = self._candidates[key]
+        return candidates is not None and sum(position >= start for position in candidates) < wanted
+
+    def _candidates_of(self, request: Request) -> list[int] | None:
+        found = []
+        for position, device in enumerate(self._view.devices):
+            try:
+                if self.selectable(request, device):
+                    self._attempt.capacity_shortage(request, device)
+                    found.append(position)
+            except AllocationFailed:
+                return None
+        return found

@@ -1,0 +1,169 @@
+"""Converts values between the types of CEL: ``int("1")`` (cel-go, common/types)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kubernetes_rules.cel.library_string_format import shortest_double
+from kubernetes_rules.cel.library_time import Duration, Timestamp
+from kubernetes_rules.cel.library_values import string_units
+from kubernetes_rules.cel.times import parse_duration, parse_timestamp, timestamp
+from kubernetes_rules.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    CelError,
+    Overload,
+    Type,
+    Uint,
+)
+
+NAMES = frozenset(
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"]
+)
+"""The functions whose call on a constant is a constant."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DIGITS = re.compile(r"[0-9]+")
+_RUN = "[0-9](?:_?[0-9])*"
+_DECIMAL = re.compile(rf"[+-]?(?:{_RUN}\.?(?:{_RUN})?|\.{_RUN})(?:[eE][+-]?{_RUN})?")
+_HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
+_SPECIAL = re.compile(r"[+-]?(?:inf|infinity)|nan", re.IGNORECASE)
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _number(text: str, pattern: re.Pattern[str], kind: type[int], lowest: int, highest: int) -> int:
+    if not pattern.fullmatch(text) or len(text) > 1000 or not lowest <= int(text) <= highest:
+        raise CelError(f"type conversion error from 'string' to {text[:64]!r}")
+    return kind(int(text))
+
+
+def _string_to_int(text: str) -> int:
+    return _number(text, _INTEGER, int, -(2**63), 2**63 - 1)
+
+
+def _string_to_uint(text: str) -> int:
+    return _number(text, _DIGITS, Uint, 0, 2**64 - 1)
+
+
+def _string_to_double(text: str) -> float:
+    if _SPECIAL.fullmatch(text):
+        return float(text)
+    try:
+        if _HEXADECIMAL.fullmatch(text):
+            return float.fromhex(text)
+        number = float(text.replace("_", "")) if _DECIMAL.fullmatch(text) else math.inf
+    except OverflowError:
+        number = math.inf
+    if math.isinf(number):
+        raise CelError(f"{text[:64]!r} is no double")
+    return number
+
+
+def _string_to_bool(text: str) -> bool:
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise CelError(f"{text[:64]!r} is no bool")
+
+
+def _double_to_int(number: float) -> int:
+    if not -(2.0**63) < number < 2.0**63:
+        raise CelError("integer overflow")
+    return int(number)
+
+
+def _double_to_uint(number: float) -> int:
+    if not 0 <= number < 2.0**64:
+        raise CelError("unsigned integer overflow")
+    return Uint(int(number))
+
+
+def _int_to_uint(number: int) -> int:
+    if number < 0:
+        raise CelError("unsigned integer overflow")
+    return Uint(number)
+
+
+def _uint_to_int(number: int) -> int:
+    if number >= 2**63:
+        raise CelError("integer overflow")
+    return int(number)
+
+
+def _bytes_to_string(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise CelError("invalid UTF-8 in bytes, cannot convert to string") from error
+
+
+def _int_to_timestamp(seconds: int) -> Timestamp:
+    return timestamp(seconds * 1_000_000_000)
+
+
+def _duration_to_int(value: Duration) -> int:
+    return value.nanoseconds
+
+
+def _timestamp_to_int(value: Timestamp) -> int:
+    return value.nanoseconds // 1_000_000_000
+
+
+def _traversal(arguments: tuple[Any, ...], _: Any) -> int:
+    return string_units(arguments[0])
+
+
+_CONVERSIONS: tuple[tuple[str, Type, Type, Callable[[Any], Any]], ...] = (
+    ("bool", BOOL, BOOL, _same),
+    ("bool", STRING, BOOL, _string_to_bool),
+    ("bytes", BYTES, BYTES, _same),
+    ("bytes", STRING, BYTES, str.encode),
+    ("double", DOUBLE, DOUBLE, _same),
+    ("double", INT, DOUBLE, float),
+    ("double", STRING, DOUBLE, _string_to_double),
+    ("double", UINT, DOUBLE, float),
+    ("duration", DURATION, DURATION, _same),
+    ("duration", STRING, DURATION, parse_duration),
+    ("int", INT, INT, _same),
+    ("int", DOUBLE, INT, _double_to_int),
+    ("int", DURATION, INT, _duration_to_int),
+    ("int", STRING, INT, _string_to_int),
+    ("int", TIMESTAMP, INT, _timestamp_to_int),
+    ("int", UINT, INT, _uint_to_int),
+    ("string", STRING, STRING, _same),
+    ("string", BOOL, STRING, lambda value: "true" if value else "false"),
+    ("string", BYTES, STRING, _bytes_to_string),
+    ("string", DOUBLE, STRING, shortest_double),
+    ("string", DURATION, STRING, str),
+    ("string", INT, STRING, str),
+    ("string", TIMESTAMP, STRING, str),
+    ("string", UINT, STRING, lambda value: str(int(value))),
+    ("timestamp", TIMESTAMP, TIMESTAMP, _same),
+    ("timestamp", INT, TIMESTAMP, _int_to_timestamp),
+    ("timestamp", STRING, TIMESTAMP, parse_timestamp),
+    ("uint", UINT, UINT, _same),
+    ("uint", DOUBLE, UINT, _double_to_uint),
+    ("uint", INT, UINT, _int_to_uint),
+    ("uint", STRING, UINT, _string_to_uint),
+)
+_TRAVERSED = ((STRING, BYTES), (BYTES, STRING))
+
+OVERLOADS = tuple(
+    Overload(name, False, (given,), result, call, _traversal if (given, result) in _TRAVERSED else None)  # noqa: FBT003 - receiver
+    for name, given, result, call in _CONVERSIONS
+)

@@ -1,0 +1,78 @@
+"""Makes the value of ``device`` from a device of a ResourceSlice.
+
+As k8s.io/dynamic-resource-allocation/cel/compile.go does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kubernetes_rules.cel import library_quantity, library_semver
+from kubernetes_rules.cel.attributes import DomainMap
+from kubernetes_rules.cel.operators import DeviceMap
+from kubernetes_rules.cel.types import CelError
+
+if TYPE_CHECKING:
+    from kubernetes_rules.cel.selector import SelectorDevice
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: tuple(map(convert, values))
+
+
+_KINDS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("ints", _each(_plain)),
+    ("bools", _each(_plain)),
+    ("strings", _each(_plain)),
+    ("versions", _each(library_semver.parse)),
+    ("int", _plain),
+    ("bool", _plain),
+    ("string", _plain),
+    ("version", library_semver.parse),
+)
+"""The fields of an attribute, the first that is set being taken."""
+
+
+def device_value(device: SelectorDevice) -> dict[str, Any]:
+    """The value. Raises SelectorFailed when an attribute or a capacity is none that Kubernetes knows."""
+    from kubernetes_rules.cel.selector import SelectorFailed
+
+    try:
+        return {
+            "driver": device.driver,
+            "allowMultipleAllocations": device.allow_multiple_allocations,
+            "attributes": _by_domain(device.attributes, device.driver, _attribute),
+            "capacity": _by_domain(device.capacity, device.driver, _quantity),
+        }
+    except (CelError, KeyError) as error:
+        raise SelectorFailed(
+            f"a device of driver {device.driver} cannot be evaluated: {error}", "correct its ResourceSlice"
+        ) from error
+
+
+def _by_domain(
+    named: Mapping[str, Mapping[str, Any]], driver: str, convert: Callable[[Mapping[str, Any]], Any]
+) -> DomainMap:
+    domains = DomainMap()
+    for name, value in named.items():
+        domain, slash, identifier = name.partition("/")
+        if not slash:
+            domain, identifier = driver, name
+        domains.setdefault(domain, DeviceMap())[identifier] = convert(value)
+    return domains
+
+
+def _attribute(value: Mapping[str, Any]) -> Any:
+    for kind, convert in _KINDS:
+        if value.get(kind) is not None:
+            return convert(value[kind])
+    raise CelError("unsupported attribute value")
+
+
+def _quantity(value: Mapping[str, Any]) -> Any:
+    return library_quantity.parse(str(value.get("value", "0")))

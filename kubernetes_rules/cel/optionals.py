@@ -1,0 +1,111 @@
+"""Functions over values that may be absent (cel-go, cel/library.go: OptionalTypes)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubernetes_rules.cel.library_time import Duration, Timestamp
+from kubernetes_rules.cel.library_values import Optional, function, method
+from kubernetes_rules.cel.operators import MISSING, Gathered, find, never_called
+from kubernetes_rules.cel.types import (
+    BOOL,
+    DYN,
+    INT,
+    STRING,
+    CelError,
+    list_of,
+    map_of,
+    optional_of,
+    parameter,
+)
+
+_V = parameter("V")
+_K = parameter("K")
+_OPTIONAL = optional_of(_V)
+_LIST = list_of(_V)
+_MAP = map_of(_K, _V)
+_YEAR_ONE = -62_135_596_800 * 1_000_000_000
+
+NONE = Optional(present=False)
+
+
+def some(value: Any) -> Optional:
+    """A present value."""
+    return Optional(present=True, value=value)
+
+
+def _is_zero(value: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, str | bytes | tuple | Mapping):
+        return len(value) == 0
+    if isinstance(value, Duration):
+        return value.nanoseconds == 0
+    if isinstance(value, Timestamp):
+        return value.nanoseconds == _YEAR_ONE
+    return isinstance(value, int | float) and value == 0
+
+
+def value_of(value: Any) -> Any:
+    """The value. Raises CelError when it is absent."""
+    if not value.present:
+        raise CelError("optional.none() dereference")
+    return value.value
+
+
+def _unwrap(elements: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not all(isinstance(element, Optional) for element in elements):
+        raise CelError("a value is not optional")
+    return tuple(element.value for element in elements if element.present)
+
+
+def insert(values: Any, *entry: Any) -> Any:
+    """A map with one more key, or those of another map. Raises CelError when a key is there already."""
+    entries = ((entry[0], entry[1]),) if len(entry) == 2 else tuple(entry[0].items())
+    made = values if isinstance(values, GatheredMap) else dict(values)
+    for key, value in entries:
+        if find(made, key) is not MISSING:
+            raise CelError(f"insert failed: key {key} already exists")
+        try:
+            made[key] = value
+        except TypeError as error:
+            raise CelError("unsupported key type") from error
+    return made
+
+
+class GatheredMap(dict[Any, Any]):
+    """The map that a macro is making, into which entries are put in place."""
+
+
+def finished(value: Any) -> Any:
+    """What a macro made, as a value that does not change any more."""
+    if type(value) is Gathered:
+        return tuple(value)
+    return dict(value) if type(value) is GatheredMap else value
+
+
+OVERLOADS = (
+    function("optional.of", (_V,), _OPTIONAL, some),
+    function(
+        "optional.ofNonZeroValue", (_V,), _OPTIONAL, lambda value: NONE if _is_zero(value) else some(value)
+    ),
+    function("optional.none", (), _OPTIONAL, lambda: NONE),
+    method("value", (_OPTIONAL,), _V, value_of),
+    method("hasValue", (_OPTIONAL,), BOOL, lambda value: value.present),
+    method("or", (_OPTIONAL, _OPTIONAL), _OPTIONAL, never_called),
+    method("orValue", (_OPTIONAL, _V), _V, never_called),
+    function("_?._", (DYN, STRING), _OPTIONAL, never_called),
+    function("_[?_]", (_LIST, INT), _OPTIONAL, never_called),
+    function("_[?_]", (optional_of(_LIST), INT), _OPTIONAL, never_called),
+    function("_[?_]", (_MAP, _K), _OPTIONAL, never_called),
+    function("_[?_]", (optional_of(_MAP), _K), _OPTIONAL, never_called),
+    function("_[_]", (optional_of(_LIST), INT), _OPTIONAL, never_called),
+    function("_[_]", (optional_of(_MAP), _K), _OPTIONAL, never_called),
+    method("last", (_LIST,), _OPTIONAL, lambda values: some(values[-1]) if values else NONE),
+    method("first", (_LIST,), _OPTIONAL, lambda values: some(values[0]) if values else NONE),
+    function("optional.unwrap", (list_of(_OPTIONAL),), _LIST, _unwrap),
+    method("unwrapOpt", (list_of(_OPTIONAL),), _LIST, _unwrap),
+    function("cel.@mapInsert", (_MAP, _K, _V), _MAP, insert),
+    function("cel.@mapInsert", (_MAP, _MAP), _MAP, insert),
+)

@@ -1,0 +1,327 @@
+"""Parses the text of an expression into its tree, macros expanded (cel-go, parser/gen/CEL.g4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kubernetes_rules.cel.lexer import SyntaxInvalid, Token, literal_string, tokens_of
+from kubernetes_rules.cel.macros import expanded
+from kubernetes_rules.cel.syntax import (
+    Call,
+    Ident,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    MessageLiteral,
+    Node,
+    Select,
+)
+from kubernetes_rules.cel.types import Uint
+
+DEEPEST = 250
+"""How deep a rule of the grammar may be nested in itself."""
+_RESERVED = frozenset(
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
+)
+_RELATIONS = frozenset(("<", "<=", ">=", ">", "==", "!=", "in"))
+_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "%": 2}
+_OPERATORS = {"in": "@in", "==": "_==_", "!=": "_!=_"}
+
+
+def parse(text: str) -> Node:
+    """The tree of an expression. Raises SyntaxInvalid for what is none, RecursionError for deep nesting."""
+    parser = _Parser(tokens_of(text))
+    tree = parser.expression()
+    parser.expect("end")
+    return tree
+
+
+def operator_name(operator: str) -> str:
+    """The name of the function behind a binary operator: ``_+_``."""
+    return _OPERATORS.get(operator, f"_{operator}_")
+
+
+class _Parser:
+    """Recursive descent over the tokens; the methods are named after the rules of the grammar."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._position = 0
+        self._depths: dict[str, int] = {}
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._position]
+
+    def _kind(self, ahead: int = 0) -> str:
+        place = self._position + ahead
+        return self._tokens[place].kind if place < len(self._tokens) else "end"
+
+    def _taken(self, *kinds: str) -> Token | None:
+        token = self._tokens[self._position]
+        if token.kind not in kinds:
+            return None
+        self._position += 1
+        return token
+
+    def expect(self, kind: str) -> Token:
+        """The next token, which is consumed. Raises SyntaxInvalid when it is of another kind."""
+        token = self._taken(kind)
+        if token is None:
+            found = self._next
+            raise SyntaxInvalid(f"found {found.text or 'the end'!r} at character {found.start}, not {kind!r}")
+        return token
+
+    def _end(self) -> int:
+        return self._tokens[self._position - 1].end
+
+    @contextmanager
+    def _within(self, rule: str) -> Iterator[None]:
+        before = self._depths.get(rule, 0)
+        self._depths[rule] = before
+        self._deeper(rule)
+        try:
+            yield
+        finally:
+            self._depths[rule] = before
+
+    def _deeper(self, rule: str) -> None:
+        self._depths[rule] += 1
+        if self._depths[rule] > DEEPEST:
+            raise SyntaxInvalid(f"the expression is nested more than {DEEPEST} deep")
+
+    def expression(self) -> Node:
+        with self._within("expr"):
+            start = self._next.start
+            condition = self._logical("||")
+            if not self._taken("?"):
+                return condition
+            truthy = self._logical("||")
+            self.expect(":")
+            falsy = self.expression()
+            return Call("_?_:_", None, [condition, truthy, falsy], start=start, end=self._end())
+
+    def _logical(self, operator: str) -> Node:
+        start = self._next.start
+        first = self._logical("&&") if operator == "||" else self._relation()
+        if self._kind() != operator:
+            return first
+        terms = [first]
+        while self._taken(operator):
+            terms.append(self._logical("&&") if operator == "||" else self._relation())
+        return Call(f"_{operator}_", None, terms, start=start, end=self._end())
+
+    def _relation(self) -> Node:
+        with self._within("relation"):
+            start = self._next.start
+            left = self._calc(1)
+            while operator := self._taken(*_RELATIONS):
+                self._deeper("relation")
+                with self._within("relation"):
+                    right = self._calc(1)
+                left = Call(operator_name(operator.kind), None, [left, right], start=start, end=self._end())
+            return left
+
+    def _calc(self, lowest: int) -> Node:
+        with self._within("calc"):
+            start = self._next.start
+            left = self._unary()
+            while (precedence := _PRECEDENCE.get(self._kind(), 0)) >= lowest:
+                operator = self._next
+                self._position += 1
+                self._deeper("calc")
+                right = self._calc(precedence + 1)
+                left = Call(operator_name(operator.kind), None, [left, right], start=start, end=self._end())
+            return left
+
+    def _unary(self) -> Node:
+        start = self._next.start
+        sign = self._kind()
+        if sign not in ("!", "-") or (sign == "-" and self._kind(1) in ("int", "float")):
+            return self._member()
+        count = 0
+        while self._taken(sign):
+            count += 1
+        operand = self._member()
+        if count % 2 == 0:
+            return operand
+        return Call(f"{sign}_", None, [operand], start=start, end=self._end())
+
+    def _member(self) -> Node:
+        with self._within("member"):
+            start = self._next.start
+            node = self._primary()
+            while True:
+                if self._taken("."):
+                    node = self._dotted(node, start)
+                elif self._taken("["):
+                    name = "_[?_]" if self._taken("?") else "_[_]"
+                    index = self.expression()
+                    self.expect("]")
+                    node = Call(name, None, [node, index], start=start, end=self._end())
+                else:
+                    return node
+                self._deeper("member")
+
+    def _dotted(self, operand: Node, start: int) -> Node:
+        optional = self._taken("?")
+        name = self._taken("escaped") or self.expect("ident")
+        field_name = name.text.strip("`")
+        if optional:
+            field = Literal(field_name, start=name.start, end=name.end)
+            return Call("_?._", None, [operand, field], start=start, end=self._end())
+        if name.kind == "escaped" or not self._taken("("):
+            return Select(operand, field_name, start=start, end=self._end())
+        arguments = self._arguments()
+        return expanded(Call(name.text, operand, arguments, start=start, end=self._end()))
+
+    def _arguments(self) -> list[Node]:
+        arguments: list[Node] = []
+        if self._taken(")"):
+            return arguments
+        arguments.append(self.expression())
+        while self._taken(","):
+            arguments.append(self.expression())
+        self.expect(")")
+        return arguments
+
+    def _primary(self) -> Node:
+        token = self._next
+        if token.kind in ("ident", "."):
+            return self._named()
+        self._position += 1
+        match token.kind:
+            case "(":
+                inner = self.expression()
+                self.expect(")")
+                return inner
+            case "[":
+                return self._list(token.start)
+            case "{":
+                return self._map(token.start)
+        return self._literal(token)
+
+    def _named(self) -> Node:
+        start = self._next.start
+        if (message := self._message()) is not None:
+            return message
+        dot = "." if self._taken(".") else ""
+        name = self.expect("ident").text
+        if name in _RESERVED:
+            raise SyntaxInvalid(f"{name!r} at character {start} is a reserved word")
+        if not self._taken("("):
+            return Ident(dot + name, start=start, end=self._end())
+        arguments = self._arguments()
+        return expanded(Call(dot + name, None, arguments, start=start, end=self._end()))
+
+    def _message(self) -> MessageLiteral | None:
+        ahead = 1 if self._kind() == "." else 0
+        while (
+            self._kind(ahead) == "ident" and self._kind(ahead + 1) == "." and self._kind(ahead + 2) == "ident"
+        ):
+            ahead += 2
+        if self._kind(ahead) != "ident" or self._kind(ahead + 1) != "{":
+            return None
+        words = self._tokens[self._position : self._position + ahead + 1]
+        self._position += ahead + 2
+        fields: list[tuple[str, Node, bool]] = []
+        while self._kind() not in ("}", ","):
+            optional = self._taken("?") is not None
+            name = (self._taken("escaped") or self.expect("ident")).text.strip("`")
+            self.expect(":")
+            fields.append((name, self.expression(), optional))
+            if not self._taken(","):
+                break
+        else:
+            self._taken(",")
+        self.expect("}")
+        name = "".join(word.text for word in words)
+        return MessageLiteral(name, fields, start=words[0].start, end=self._end())
+
+    def _list(self, start: int) -> Node:
+        elements: list[Node] = []
+        optional: set[int] = set()
+        while self._kind() not in ("]", ","):
+            if self._taken("?"):
+                optional.add(len(elements))
+            elements.append(self.expression())
+            if not self._taken(","):
+                break
+        else:
+            self._only_comma(bool(elements))
+        self.expect("]")
+        return ListLiteral(elements, frozenset(optional), start=start, end=self._end())
+
+    def _map(self, start: int) -> Node:
+        entries: list[tuple[Node, Node, bool]] = []
+        while self._kind() not in ("}", ","):
+            optional = self._taken("?") is not None
+            key = self.expression()
+            self.expect(":")
+            entries.append((key, self.expression(), optional))
+            if not self._taken(","):
+                break
+        else:
+            self._only_comma(bool(entries))
+        self.expect("}")
+        return MapLiteral(entries, start=start, end=self._end())
+
+    def _only_comma(self, after_elements: bool) -> None:
+        """Takes the comma that may stand alone in an empty list or map."""
+        if not after_elements:
+            self._taken(",")
+
+    def _literal(self, token: Token) -> Node:
+        text = token.text
+        if token.kind == "-":
+            token = self._next
+            self._position += 1
+            text = "-" + token.text
+        value: object
+        match token.kind:
+            case "int":
+                value = _integer(text, -(2**63), 2**63 - 1)
+            case "uint":
+                value = Uint(_integer(text[:-1], 0, 2**64 - 1))
+            case "float":
+                value = float(text)
+                if math.isinf(value):
+                    raise SyntaxInvalid(f"{text} is too large for a double")
+            case "string":
+                value = literal_string(text)
+            case "true" | "false":
+                value = token.kind == "true"
+            case "null":
+                value = None
+            case _:
+                raise SyntaxInvalid(f"found {token.text or 'the end'!r} at character {token.start}")
+        return Literal(value, start=token.start, end=token.end)
+
+
+def _integer(text: str, lowest: int, highest: int) -> int:
+    if len(text) > 30 and not text.lstrip("-").strip("0").isalnum():
+        raise SyntaxInvalid(f"{text[:30]} is no integer")
+    number = int(text, 16) if "0x" in text else int(text[:4000])
+    if not lowest <= number <= highest:
+        raise SyntaxInvalid(f"{text[:30]} does not fit 64 bits")
+    return number

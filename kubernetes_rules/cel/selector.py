@@ -1,0 +1,113 @@
+"""Device selectors: CEL expressions over one device, as the Kubernetes scheduler evaluates them.
+
+The environment is that of k8s.io/dynamic-resource-allocation/cel for stored expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from driver.errors import DriverError
+
+if TYPE_CHECKING:
+    from kubernetes_rules.cel.program import Evaluation, Program
+
+
+class SelectorInvalid(DriverError):
+    """An expression is no selector: Kubernetes refuses it when it is written."""
+
+    retryable = False
+
+
+class SelectorFailed(DriverError):
+    """A selector has no answer for a device, and so the scheduler gives up on the pod."""
+
+    retryable = False
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorDevice:
+    """What a selector can see of a device.
+
+    ``attributes`` and ``capacity`` are those of a device of a ResourceSlice, as its JSON has them:
+    ``{"model": {"string": "H100"}}``, ``{"memory": {"value": "80Gi"}}``.
+    """
+
+    driver: str
+    attributes: Mapping[str, Mapping[str, Any]]
+    capacity: Mapping[str, Mapping[str, Any]]
+    allow_multiple_allocations: bool = False
+    _values: list[dict[str, Any]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def values(self) -> dict[str, Any]:
+        """The value of ``device``. Raises SelectorFailed when an attribute is none that Kubernetes knows."""
+        if not self._values:
+            from kubernetes_rules.cel.device import device_value
+
+            self._values.append(device_value(self))
+        return self._values[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A compiled selector. Thread-safe."""
+
+    expression: str
+    _program: Program = field(repr=False)
+    _no_value: type[Exception] = field(repr=False)
+
+    def matches(self, device: SelectorDevice) -> bool:
+        """Whether the selector selects the device.
+
+        Raises SelectorFailed when it has no answer: a key that is not there and was not tested for, a
+        result that is neither true nor false, more cost than allowed.
+        """
+        evaluation = self.evaluated(device)
+        truth = evaluation.truth()
+        if truth is None:
+            raise self._failed(f"its result {str(evaluation.value)[:64]!r} is neither true nor false")
+        return truth
+
+    def evaluated(self, device: SelectorDevice) -> Evaluation:
+        """The value and its cost. Raises SelectorFailed when there is none."""
+        try:
+            return self._program.run(device.values())
+        except self._no_value as error:
+            raise self._failed(str(error)) from error
+
+    def false_parts(self, device: SelectorDevice) -> tuple[str, ...]:
+        """The text of those parts joined by ``&&`` that are not true of the device, or that fail for it."""
+        values = device.values()
+        return tuple(text for text, part in self._program.parts if not self._is_true(part, values))
+
+    def _is_true(self, part: Any, values: dict[str, Any]) -> bool:
+        try:
+            return self._program.run(values, part).truth() is True
+        except self._no_value:
+            return False
+
+    def _failed(self, reason: str) -> SelectorFailed:
+        return SelectorFailed(
+            f"the selector {self.expression[:200]!r} has no answer: {reason}",
+            "let it test first for what a device may lack, such as device.driver",
+        )
+
+
+@lru_cache(maxsize=1000)
+def compile_selector(expression: str) -> Selector:
+    """The selector that a text is; raises SelectorInvalid with what is wrong in it.
+
+    Its length is the API server's to limit, when the selector is written.
+    """
+    from kubernetes_rules.cel.checker import DEVICE
+    from kubernetes_rules.cel.program import NoValue, compile_program
+
+    try:
+        return Selector(expression, compile_program(expression, "device", DEVICE), NoValue)
+    except ValueError as error:
+        raise SelectorInvalid(
+            f"the selector {expression[:200]!r} is invalid: {error}", "correct the expression"
+        ) from error

@@ -1,0 +1,143 @@
+"""The tree of a parsed expression, after its macros are expanded (cel-spec, langdef.md).
+
+``start`` and ``end`` are where a part stands in the source text, in characters. ``type`` is set by the
+checker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kubernetes_rules.cel.types import DYN, Overload, Type
+
+ACCUMULATOR = "@result"
+"""The variable that a macro gathers its result in; no source text can name it."""
+UNUSED = "#unused"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Node:
+    """A part of an expression."""
+
+    start: int = 0
+    end: int = 0
+    type: Type = DYN
+
+
+@dataclass(slots=True, eq=False)
+class Literal(Node):
+    """A value that stands in the text."""
+
+    value: Any
+
+
+@dataclass(slots=True, eq=False)
+class Variable:
+    """One variable; two of the same name are two. ``slot`` is where its value lies while evaluating."""
+
+    name: str
+    type: Type = DYN
+    slot: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Ident(Node):
+    """A variable, or the name of a type: the checker sets ``meaning`` to which of them."""
+
+    name: str
+    meaning: Variable | Type = DYN
+
+
+@dataclass(slots=True, eq=False)
+class Select(Node):
+    """``operand.field``, or ``has(operand.field)``."""
+
+    operand: Node
+    field: str
+    test_only: bool = False
+    constant: Type | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Call(Node):
+    """A function or an operator. ``overloads`` are those that the checker found to fit."""
+
+    function: str
+    target: Node | None
+    arguments: list[Node]
+    overloads: tuple[Overload, ...] = ()
+
+    def all_arguments(self) -> list[Node]:
+        """The receiver, if there is one, and the arguments."""
+        return self.arguments if self.target is None else [self.target, *self.arguments]
+
+
+@dataclass(slots=True, eq=False)
+class ListLiteral(Node):
+    """``[a, ?b]``."""
+
+    elements: list[Node]
+    optional: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class MapLiteral(Node):
+    """``{a: b, ?c: d}``: keys, values and whether the value is optional."""
+
+    entries: list[tuple[Node, Node, bool]]
+
+
+@dataclass(slots=True, eq=False)
+class MessageLiteral(Node):
+    """``a.b{c: d}``."""
+
+    name: str
+    fields: list[tuple[str, Node, bool]]
+
+
+@dataclass(slots=True, eq=False)
+class Fold(Node):
+    """What most macros become: goes over ``items``, as cel-go's comprehension does.
+
+    ``gathered`` and ``item_variables`` are the variables behind the names, set by the checker.
+    """
+
+    items: Node
+    variable: str
+    second: str
+    accumulator: str
+    initial: Node
+    condition: Node
+    step: Node
+    result: Node
+    gathered: Variable = field(default_factory=lambda: Variable(ACCUMULATOR))
+    item_variables: tuple[Variable, ...] = ()
+
+
+def children(node: Node) -> list[Node]:
+    """The parts that a part is directly made of."""
+    match node:
+        case Select():
+            return [node.operand]
+        case Call():
+            return node.all_arguments()
+        case ListLiteral():
+            return node.elements
+        case MapLiteral():
+            return [part for key, value, _ in node.entries for part in (key, value)]
+        case MessageLiteral():
+            return [value for _, value, _ in node.fields]
+        case Fold():
+            return [node.items, node.initial, node.condition, node.step, node.result]
+    return []
+
+
+def descendants(node: Node) -> Iterator[Node]:
+    """The part and all that it is made of."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting.extend(children(found))

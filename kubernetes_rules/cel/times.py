@@ -1,0 +1,176 @@
+"""Functions over timestamps and durations (cel-go, common/types/timestamp.go and duration.go)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from kubernetes_rules.cel.library_time import Duration, Timestamp
+from kubernetes_rules.cel.types import DURATION, INT, STRING, TIMESTAMP, CelError, Overload, Type
+
+_NANOSECONDS = 1_000_000_000
+_LOWEST, _HIGHEST = -62_135_596_800, 253_402_300_799
+"""The seconds from 1970 at which the years 1 and 9999 begin and end."""
+_DAY = 2 * 24 * 3600
+_DAYS_OF_400_YEARS = 146_097
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC_3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d{1,2}):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_DURATION = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+_UNITS = {"ns": 1, "us": 10**3, "\u00b5s": 10**3, "\u03bcs": 10**3, "ms": 10**6}
+_UNITS |= {"s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+
+
+def duration(nanoseconds: int) -> Duration:
+    """A duration. Raises CelError when it does not fit 64 bits."""
+    if not -(2**63) <= nanoseconds < 2**63:
+        raise CelError("duration overflow")
+    return Duration(nanoseconds)
+
+
+def timestamp(nanoseconds: int, offset_seconds: int = 0) -> Timestamp:
+    """A moment. Raises CelError outside the years 1 to 9999."""
+    if not _LOWEST <= nanoseconds // _NANOSECONDS <= _HIGHEST:
+        raise CelError("timestamp overflow")
+    return Timestamp(nanoseconds, offset_seconds)
+
+
+def difference(left: Timestamp, right: Timestamp) -> Duration:
+    """The time between two moments. Raises CelError when it is more than a duration can hold."""
+    return duration(left.nanoseconds - right.nanoseconds)
+
+
+def parse_duration(text: str) -> Duration:
+    """What Go's time.ParseDuration makes of ``1h30m``, ``-1.5s`` or ``0``. Raises CelError for others."""
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return Duration(0)
+    total, position = 0, 0
+    while position < len(rest):
+        match = _DURATION.match(rest, position)
+        if match is None or not (match[1] or match[2]):
+            break
+        unit = _UNITS[match[3]]
+        fraction = (match[2] or "")[:18]
+        total += int(match[1] or "0") * unit if len(match[1]) < 25 else 2**70
+        if fraction:
+            total += int(float(int(fraction)) * (unit / float(10 ** len(fraction))))
+        position = match.end()
+    if not rest or position < len(rest) or total > 2**63 - (text[0] != "-"):
+        raise CelError(f"{text[:64]!r} is no duration such as 1h30m")
+    return Duration(-total if text[0] == "-" else total)
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """What RFC 3339 text such as ``2026-01-02T03:04:05Z`` stands for. Raises CelError for other text."""
+    match = _RFC_3339.fullmatch(text)
+    if match is None:
+        raise CelError(f"{text[:64]!r} is no timestamp such as 2026-01-02T03:04:05Z")
+    year, month, day, hour, minute, second = (int(match[part]) for part in range(1, 7))
+    offset = 0
+    if match[8]:
+        if int(match[9]) > 24 or int(match[10]) > 60:
+            raise CelError(f"{text[:64]!r} has an impossible time zone")
+        offset = (int(match[9]) * 60 + int(match[10])) * (-60 if match[8] == "-" else 60)
+    try:
+        local = datetime(max(year, 1), month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError as error:
+        raise CelError(f"{text[:64]!r} is no timestamp: {error}") from error
+    if year == 0:
+        raise CelError("timestamp overflow")
+    seconds = (local - _EPOCH) // timedelta(seconds=1) - offset
+    return timestamp(seconds * _NANOSECONDS + int((match[7] or "")[:9].ljust(9, "0")), offset)
+
+
+def _local(moment: Timestamp, zone: str) -> tuple[datetime, int]:
+    """The moment in a time zone, and the years to be added to it; what is finer than a second is left out.
+
+    At both ends of the calendar a time zone leads out of the years that datetime has; 400 years further
+    the calendar is the same. Raises CelError for an unknown zone.
+    """
+    seconds, place = moment.nanoseconds // _NANOSECONDS, _zone(zone)
+    years = 400 if seconds > _HIGHEST - _DAY else -400 if seconds < _LOWEST + _DAY else 0
+    shifted = _EPOCH + (timedelta(seconds=seconds) - timedelta(days=years * _DAYS_OF_400_YEARS // 400))
+    return shifted.astimezone(place), years
+
+
+def _zone(name: str) -> tzinfo:
+    hours, colon, minutes = name.partition(":")
+    if not colon:
+        return _named_zone(name)
+    try:
+        hour, minute = _decimal(hours), _decimal(minutes)
+        offset = hour * 60 - minute if name[0] == "-" else hour * 60 + minute
+        return timezone(timedelta(minutes=offset))
+    except (ValueError, OverflowError) as error:
+        raise CelError(f"{name[:64]!r} is no time zone") from error
+
+
+def _decimal(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise ValueError(text)
+    return int(text[:100])
+
+
+def _named_zone(name: str) -> tzinfo:
+    if name in ("", "UTC"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise CelError(f"unknown time zone {name[:64]}") from error
+
+
+_PARTS: dict[str, Callable[[datetime], int]] = {
+    "getFullYear": lambda local: local.year,
+    "getMonth": lambda local: local.month - 1,
+    "getDayOfYear": lambda local: local.timetuple().tm_yday - 1,
+    "getDayOfMonth": lambda local: local.day - 1,
+    "getDate": lambda local: local.day,
+    "getDayOfWeek": lambda local: local.isoweekday() % 7,
+    "getHours": lambda local: local.hour,
+    "getMinutes": lambda local: local.minute,
+    "getSeconds": lambda local: local.second,
+}
+
+
+def _quotient(divisor: int) -> Callable[[Duration], int]:
+    def whole(value: Duration) -> int:
+        quotient = abs(value.nanoseconds) // divisor
+        return -quotient if value.nanoseconds < 0 else quotient
+
+    return whole
+
+
+def _method(name: str, parameters: tuple[Type, ...], result: Type, call: Callable[..., object]) -> Overload:
+    return Overload(name, receiver=True, parameters=parameters, result=result, call=call)
+
+
+def _part_overloads(name: str, part: Callable[[datetime], int]) -> tuple[Overload, ...]:
+    def call(moment: Timestamp, zone: str = "UTC") -> int:
+        local, years = _local(moment, zone)
+        return part(local) + (years if name == "getFullYear" else 0)
+
+    return (
+        _method(name, (TIMESTAMP,), INT, call),
+        _method(name, (TIMESTAMP, STRING), INT, call),
+    )
+
+
+def _milliseconds(moment: Timestamp, zone: str = "UTC") -> int:
+    _local(moment, zone)
+    return moment.nanoseconds % _NANOSECONDS // 1_000_000
+
+
+OVERLOADS: tuple[Overload, ...] = (
+    *(overload for name, part in _PARTS.items() for overload in _part_overloads(name, part)),
+    _method("getMilliseconds", (TIMESTAMP,), INT, _milliseconds),
+    _method("getMilliseconds", (TIMESTAMP, STRING), INT, _milliseconds),
+    _method("getHours", (DURATION,), INT, _quotient(3600 * _NANOSECONDS)),
+    _method("getMinutes", (DURATION,), INT, _quotient(60 * _NANOSECONDS)),
+    _method("getSeconds", (DURATION,), INT, _quotient(_NANOSECONDS)),
+    _method("getMilliseconds", (DURATION,), INT, _quotient(1_000_000)),
+)

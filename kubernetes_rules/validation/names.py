@@ -1,0 +1,177 @@
+"""Says what is wrong with names as apimachinery's content rules do: each function answers with messages.
+
+The rules are those of k8s.io/apimachinery/pkg/api/validate/content and strfmt.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kubernetes_rules.validation.errors import FieldError, all_invalid, invalid, required, too_long
+
+LABEL_BYTES = 63
+SUBDOMAIN_BYTES = 253
+DRIVER_BYTES = 63
+IDENTIFIER_BYTES = 32
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = _LABEL + r"(\." + _LABEL + ")*"
+_KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE = f"({_KEY})?"
+_IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
+_LABEL_RE, _SUBDOMAIN_RE, _KEY_RE, _VALUE_RE, _IDENTIFIER_RE = (
+    re.compile(text) for text in (_LABEL, _SUBDOMAIN, _KEY, _VALUE, _IDENTIFIER)
+)
+_CASELESS_RE = re.compile(_SUBDOMAIN, re.IGNORECASE | re.ASCII)
+_ENDS = "must start and end with an alphanumeric character"
+_KEY_TEXT = f"must consist of alphanumeric characters, '-', '_' or '.', and {_ENDS}"
+_UUID_RE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
+
+
+def _pattern(text: str, pattern: str, *examples: str) -> str:
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return f"{text} (e.g. {shown}regex used for validation is '{pattern}')"
+
+
+def dns_label(text: str) -> list[str]:
+    """What is wrong with an RFC 1123 label."""
+    wrong = [] if _bytes(text) <= LABEL_BYTES else [f"must be no more than {LABEL_BYTES} bytes"]
+    if not _LABEL_RE.fullmatch(text):
+        if _SUBDOMAIN_RE.fullmatch(text):
+            return [*wrong, "must not contain dots"]
+        rule = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+        wrong.append(_pattern(rule + _ENDS, _LABEL, "my-name", "123-abc"))
+    return wrong
+
+
+def dns_subdomain(text: str) -> list[str]:
+    """What is wrong with a lower case RFC 1123 subdomain."""
+    rule = (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
+    )
+    return _subdomain(text, _SUBDOMAIN_RE, rule + _ENDS, "example.com")
+
+
+def dns_subdomain_caseless(text: str) -> list[str]:
+    """What is wrong with an RFC 1123 subdomain in any case."""
+    rule = f"an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and {_ENDS}"
+    return _subdomain(text, _CASELESS_RE, rule, "Example.com")
+
+
+def _subdomain(text: str, pattern: re.Pattern[str], rule: str, example: str) -> list[str]:
+    wrong = [] if _bytes(text) <= SUBDOMAIN_BYTES else [f"must be no more than {SUBDOMAIN_BYTES} bytes"]
+    if not pattern.fullmatch(text):
+        wrong.append(_pattern(rule, _SUBDOMAIN, example))
+    return wrong
+
+
+def label_key(text: str) -> list[str]:
+    """What is wrong with the key of a label, also called a qualified name."""
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        rule = "a valid label key " + _pattern(_KEY_TEXT, _KEY, "MyName", "my.name", "123-abc")
+        return [f"{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+    wrong: list[str] = []
+    if slash and not prefix:
+        wrong.append("prefix part must be non-empty")
+    elif slash:
+        wrong += [f"prefix part {message}" for message in dns_subdomain(prefix)]
+    if not name:
+        wrong.append("name part must be non-empty")
+    elif _bytes(name) > LABEL_BYTES:
+        wrong.append(f"name part must be no more than {LABEL_BYTES} bytes")
+    if not _KEY_RE.fullmatch(name):
+        wrong.append("name part " + _pattern(_KEY_TEXT, _KEY, "MyName", "my.name", "123-abc"))
+    return wrong
+
+
+def label_value(text: str) -> list[str]:
+    """What is wrong with the value of a label."""
+    wrong = [] if _bytes(text) <= LABEL_BYTES else [f"must be no more than {LABEL_BYTES} bytes"]
+    if not _VALUE_RE.fullmatch(text):
+        rule = (
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+            f"and {_ENDS}"
+        )
+        wrong.append(_pattern(rule, _VALUE, "MyValue", "my_value", "12345"))
+    return wrong
+
+
+def prefix_label_key(text: str) -> list[str]:
+    """What is wrong with the key of a label where upper case does not matter: that of an annotation."""
+    return label_key(text.lower())
+
+
+def c_identifier_errors(text: str, path: str) -> list[FieldError]:
+    """The errors of the part of an attribute's name after the domain."""
+    errors = [too_long(path, IDENTIFIER_BYTES)] if _bytes(text) > IDENTIFIER_BYTES else []
+    if not _IDENTIFIER_RE.fullmatch(text):
+        rule = (
+            "a valid C identifier must start with alphabetic character or '_', followed by a string of "
+            "alphanumeric characters or '_'"
+        )
+        errors.append(invalid(path, text, _pattern(rule, _IDENTIFIER, "my_name", "MY_NAME", "MyName")))
+    return errors
+
+
+def driver_name_errors(name: str, path: str) -> list[FieldError]:
+    """The errors of a driver's name, whose case does not matter."""
+    if not name:
+        return [required(path)]
+    errors = [too_long(path, DRIVER_BYTES)] if _bytes(name) > DRIVER_BYTES else []
+    return errors + all_invalid(path, name, dns_subdomain(name.lower()))
+
+
+def pool_name_errors(name: str, path: str) -> list[FieldError]:
+    """The errors of a pool's name: subdomains with slashes between."""
+    if not name:
+        return [required(path)]
+    errors = [too_long(path, SUBDOMAIN_BYTES)] if _bytes(name) > SUBDOMAIN_BYTES else []
+    for part in name.split("/"):
+        errors += all_invalid(path, part, dns_subdomain(part))
+    return errors
+
+
+def qualified_name_errors(name: str, path: str) -> list[FieldError]:
+    """The errors of an attribute's name; one with two slashes passes, as it does in Kubernetes."""
+    parts = name.split("/")
+    if len(parts) == 1:
+        return c_identifier_errors(name, path)
+    if len(parts) > 2:
+        return []
+    domain, identifier = parts
+    errors = (
+        driver_name_errors(domain, path) if domain else [invalid(path, "", "the domain must not be empty")]
+    )
+    if identifier:
+        return errors + c_identifier_errors(identifier, path)
+    return [*errors, invalid(path, "", "the name must not be empty")]
+
+
+def fully_qualified_name_errors(name: str, path: str) -> list[FieldError]:
+    """The errors of an attribute's name that has to have a domain, which has to be in lower case."""
+    errors = qualified_name_errors(name, path)
+    domain, slash, rest = name.partition("/")
+    if slash and "/" not in rest and domain and not errors:
+        errors = all_invalid(path, domain, [f"prefix: {message}" for message in dns_subdomain(domain)])
+    if not slash:
+        errors.append(
+            invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
+        )
+    return errors
+
+
+def is_uuid(text: str) -> bool:
+    """Whether it is a UUID in lower case with its hyphens."""
+    return _UUID_RE.fullmatch(text) is not None
+
+
+def is_extended_resource_name(name: str) -> bool:
+    """Whether a pod may ask for a device class by this name (example.com/gpu)."""
+    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
+        return False
+    return not label_key(f"requests.{name}")

@@ -1,0 +1,209 @@
+"""One Allocator is kept while claims come and go; the rules themselves are compared in tests/fuzz."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuzz.allocation_chance import random_case
+from fuzz.allocation_objects import (
+    claim,
+    consumes,
+    counters,
+    device,
+    device_class,
+    devices,
+    exactly,
+    first_available,
+    held,
+    node,
+    published,
+    wanted,
+)
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
+from tests.examples import examples
+
+Json = dict[str, Any]
+
+
+def _devices_of(allocation: Json) -> list[str]:
+    return [result["device"] for result in allocation["devices"]["results"]]
+
+
+def _allocated(asked: Json, allocation: Json) -> Json:
+    return {**asked, "status": {"allocation": allocation}}
+
+
+def _one(allocator: Allocator, asked: Json) -> Json | None:
+    results = allocator.allocate(node(), [asked])
+    return None if results is None else _allocated(asked, results[0])
+
+
+def test_what_is_assumed_is_not_given_again_until_it_is_released() -> None:
+    allocator = Allocator([published(devices(2))], [device_class()], [])
+    first, second = claim(exactly(), name="a"), claim(exactly(), name="b")
+    took = _one(allocator, first)
+    assert took is not None
+    allocator.assume(took)
+    other = _one(allocator, second)
+    assert other is not None
+    assert _devices_of(other["status"]["allocation"]) == ["gpu-1"]
+    allocator.assume(other)
+    assert _one(allocator, second) is None
+    allocator.release(took)
+    again = _one(allocator, second)
+    assert again is not None
+    assert _devices_of(again["status"]["allocation"]) == ["gpu-0"]
+
+
+def test_allocating_alone_holds_nothing() -> None:
+    allocator = Allocator([published(devices(1))], [device_class()], [])
+    assert _one(allocator, claim(exactly())) is not None
+    assert _one(allocator, claim(exactly())) is not None
+
+
+def test_released_partitions_give_their_counters_back() -> None:
+    listed = [device(name, consumesCounters=[consumes("set-0", memory="6")]) for name in ("a", "b")]
+    shared = [{"name": "set-0", "counters": counters(memory="10")}]
+    slices = [published(name="c", count=2, sharedCounters=shared), published(listed, name="d", count=2)]
+    holder = held("a")
+    allocator = Allocator(slices, [device_class()], [holder])
+    assert _one(allocator, claim(exactly())) is None
+    allocator.release(holder)
+    assert _one(allocator, claim(exactly())) is not None
+
+
+def test_released_shares_give_their_capacity_back() -> None:
+    listed = [device("a", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}})]
+    allocator = Allocator([published(listed)], [device_class()], [])
+    asked = claim(exactly(capacity={"requests": {"memory": "6"}}))
+    took = _one(allocator, asked)
+    assert took is not None
+    allocator.assume(took)
+    assert _one(allocator, asked) is None
+    allocator.release(took)
+    assert _one(allocator, asked) is not None
+
+
+def test_what_was_never_assumed_cannot_be_released() -> None:
+    allocator = Allocator([published(devices(1))], [device_class()], [])
+    with pytest.raises(AllocationFailed, match="ns/holder does not hold device"):
+        allocator.release(held("gpu-0"))
+
+
+def test_shares_have_ids_of_their_own() -> None:
+    listed = [device("a", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}})]
+    asked = [exactly(name, capacity={"requests": {"memory": "2"}}) for name in ("r0", "r1")]
+    results = Allocator([published(listed)], [device_class()], []).allocate(node(), [claim(*asked)])
+    assert results is not None
+    ids = {result["shareID"] for result in results[0]["devices"]["results"]}
+    assert len(ids) == 2
+
+
+def test_new_labels_of_a_node_are_noticed() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    slices = [published(devices(1), nodeSelector={"nodeSelectorTerms": [term]})]
+    allocator = Allocator(slices, [device_class()], [])
+    assert allocator.allocate(node(zone="b"), [claim(exactly())]) is None
+    assert allocator.allocate(node(zone="a"), [claim(exactly())]) is not None
+
+
+@pytest.mark.parametrize(
+    "malformed", [{}, {"spec": {}}, {"spec": {"driver": "d", "pool": None}}, {"spec": 7}]
+)
+def test_a_malformed_slice_is_refused(malformed: Json) -> None:
+    with pytest.raises(AllocationFailed, match="malformed"):
+        Allocator([malformed], [], [])
+
+
+def test_an_amount_that_is_no_quantity_is_refused() -> None:
+    listed = [device("a", capacity={"memory": {"value": "much"}})]
+    with pytest.raises(AllocationFailed, match="not a quantity"):
+        Allocator([published(listed)], [], [])
+
+
+def test_a_claim_without_a_kind_of_request_is_refused() -> None:
+    allocator = Allocator([], [device_class()], [])
+    with pytest.raises(AllocationFailed, match="claim ns/claim-1, request r0: it is of a kind"):
+        allocator.allocate(node(), [claim({"name": "r0"})])
+
+
+def test_devices_that_only_their_names_tell_apart_are_not_tried_in_every_combination() -> None:
+    listed = [
+        device(f"gpu-{index}", attributes={"uuid": {"string": str(index)}, "numa": {"int": index % 2}})
+        for index in range(31)
+    ]
+    allocator = Allocator([published(listed)], [device_class()], [])
+    constraint = [{"matchAttribute": "gpu.example.com/numa"}]
+    assert allocator.allocate(node(), [claim(exactly(count=17), constraints=constraint)]) is None
+    both = claim(exactly(count=16), exactly("r1", count=16))
+    assert allocator.allocate(node(), [both]) is None
+
+
+def test_requests_that_take_the_same_devices_in_another_order_are_not_tried_again() -> None:
+    listed = [device(f"gpu-{index}", capacity={"memory": {"value": str(index)}}) for index in range(10)]
+    asked = [exactly(f"r{index}") for index in range(8)]
+    impossible = exactly("last", capacity={"requests": {"cores": "1"}})
+    allocator = Allocator([published(listed)], [device_class()], [])
+    assert allocator.allocate(node(), [claim(*asked, impossible)]) is None
+
+
+def test_a_search_that_cannot_end_is_given_up_with_an_error() -> None:
+    listed = [
+        device(f"gpu-{index}", attributes={"a": {"int": index // 2}, "b": {"int": index % 3}})
+        for index in range(30)
+    ]
+    slices = [published(listed)]
+    constraints = [
+        {"distinctAttribute": "gpu.example.com/a"},
+        {"matchAttribute": "gpu.example.com/b", "requests": ["r1"]},
+    ]
+    asked = claim(exactly(count=15), exactly("r1"), constraints=constraints)
+    with pytest.raises(AllocationFailed, match="no answer after"):
+        Allocator(slices, [device_class()], []).allocate(node(), [asked])
+
+
+@settings(deadline=None, max_examples=examples(60))
+@given(st.integers(min_value=0, max_value=2**32))
+def test_assuming_and_releasing_leaves_every_answer_as_it_was(seed: int) -> None:
+    case = random_case(Random(seed))  # noqa: S311 - no secret
+    allocator = Allocator(case["slices"], case["classes"], case["allocated"])
+
+    def answer() -> list[list[Any]] | str | None:
+        try:
+            results = allocator.allocate(case["node"], case["claims"])
+        except AllocationFailed as error:
+            return str(error)
+        if results is None:
+            return None
+        return [
+            [
+                (result["device"], result.get("consumedCapacity"))
+                for result in one["devices"].get("results", ())
+            ]
+            for one in results
+        ]
+
+    before = answer()
+    try:
+        results = allocator.allocate(case["node"], case["claims"]) or []
+    except AllocationFailed:
+        results = []
+    taken = [_allocated(one, result) for one, result in zip(case["claims"], results, strict=False)]
+    for one in taken:
+        allocator.assume(one)
+    answer()
+    for one in reversed(taken):
+        allocator.release(one)
+    assert answer() == before
+
+
+def test_the_alternative_that_was_taken_is_named() -> None:
+    allocator = Allocator([published(devices(1))], [device_class()], [])
+    results = allocator.allocate(node(), [claim(first_available("r0", wanted(count=2), wanted()))])
+    assert results is not None
+    assert results[0]["devices"]["results"][0]["request"] == "r0/s1"

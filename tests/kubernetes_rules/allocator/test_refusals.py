@@ -1,0 +1,110 @@
+"""For each device there is a reason why a request does not get it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fuzz.allocation_objects import (
+    NODE,
+    attributes,
+    claim,
+    consumes,
+    counters,
+    device,
+    device_class,
+    exactly,
+    held,
+    node,
+    published,
+)
+from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
+
+Json = dict[str, Any]
+
+_MODEL = "device.attributes['gpu.example.com'].model == 'A'"
+
+
+def _why(
+    slices: list[Json], request: Json, allocated: list[Json] | None = None, **fields: Any
+) -> list[Refusal | None]:
+    allocator = Allocator(slices, [device_class()], allocated or [])
+    view = allocator.view(node())
+    (asked,) = allocator.requested(view, [claim(request, **fields)])
+    (alternatives,) = asked.requests
+    return [refusal(allocator, view, alternatives[0], one, asked.constraints) for one in view.devices]
+
+
+def _gates(found: list[Refusal | None]) -> list[Gate | None]:
+    return [None if one is None else one.gate for one in found]
+
+
+def test_a_device_that_passes_all_gates_is_not_refused() -> None:
+    assert _why([published([device("a")])], exactly()) == [None]
+
+
+def test_the_claim_that_holds_a_device_is_named() -> None:
+    (why,) = _why([published([device("a")])], exactly(), [held("a", name="other")])
+    assert why == Refusal(Gate.IN_USE, "in use by ns/other", ("ns/other",))
+
+
+def test_a_selector_that_is_false_and_one_that_fails_are_told_apart() -> None:
+    slices = [published([device("a", attributes=attributes(model="B")), device("b")])]
+    false, failed = _why(slices, exactly("r0", _MODEL))
+    assert false == Refusal(Gate.SELECTOR, _MODEL)
+    assert failed is not None
+    assert failed.gate is Gate.SELECTOR_FAILED
+
+
+def test_a_device_for_another_node_is_told() -> None:
+    slices = [published([device("a", nodeName="n"), device("b", nodeName=NODE)], perDeviceNodeSelection=True)]
+    assert _gates(_why(slices, exactly())) == [Gate.OTHER_NODE, None]
+
+
+def test_the_claims_that_leave_too_little_capacity_are_named() -> None:
+    slices = [published([device("a", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}})])]
+    share = held("a", name="sharer", shareID="1", consumedCapacity={"memory": "6"})
+    (why,) = _why(slices, exactly(capacity={"requests": {"memory": "5"}}), [share])
+    assert why == Refusal(Gate.CAPACITY, "5 of memory is more than is left of 10", ("ns/sharer",))
+
+
+def test_a_negative_request_is_told_to_be_wrong() -> None:
+    slices = [published([device("a", capacity={"memory": {"value": "10"}})])]
+    assert _gates(_why(slices, exactly(capacity={"requests": {"memory": "-5"}}))) == [Gate.CAPACITY_FAILED]
+
+
+def test_the_claims_that_exhaust_a_counter_are_named() -> None:
+    listed = [device(name, consumesCounters=[consumes("set-0", memory="6")]) for name in ("a", "b")]
+    shared = [{"name": "set-0", "counters": counters(memory="10")}]
+    slices = [published(name="c", count=2, sharedCounters=shared), published(listed, name="d", count=2)]
+    in_use, exhausted = _why(slices, exactly(), [held("a")])
+    assert in_use is not None
+    assert in_use.gate is Gate.IN_USE
+    assert exhausted == Refusal(Gate.COUNTERS, "counter memory of set set-0 is exhausted", ("ns/holder",))
+
+
+@pytest.mark.parametrize(("value", "detail"), [("x", "sick=x:NoSchedule"), ("", "sick:NoSchedule")])
+def test_the_taint_is_named(value: str, detail: str) -> None:
+    slices = [published([device("a", taints=[{"key": "sick", "value": value, "effect": "NoSchedule"}])])]
+    assert _why(slices, exactly()) == [Refusal(Gate.TAINT, detail)]
+
+
+def test_an_attribute_that_a_constraint_needs_is_missed() -> None:
+    slices = [published([device("a", attributes=attributes(numa=1)), device("b")])]
+    fine, missing = _why(slices, exactly(), constraints=[{"matchAttribute": "gpu.example.com/numa"}])
+    assert fine is None
+    assert missing == Refusal(Gate.CONSTRAINT, "it has no attribute gpu.example.com/numa")
+
+
+def test_pools_say_why_nothing_is_allocated_from_them() -> None:
+    slices = [
+        published([device("a")], pool="short", count=2),
+        published([device("a"), device("a")], name="s2", pool="twice"),
+    ]
+    short, twice = Allocator(slices, [], []).view(node()).pools
+    assert short.incomplete == "1 of 2 slices of generation 1 are published"
+    assert twice.invalid == "two of its devices are named a"
+    assert not short.usable
+    assert not twice.usable

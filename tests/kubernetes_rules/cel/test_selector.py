@@ -1,0 +1,173 @@
+"""Selectors select devices as the Kubernetes scheduler does, and say why where they cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
+
+DEVICE = SelectorDevice(
+    "gpu.example.com",
+    {
+        "model": {"string": "H100"},
+        "index": {"int": 3},
+        "driverVersion": {"version": "550.54.15"},
+        "other.example.com/model": {"string": "A100"},
+        "lists.example.com/names": {"strings": ["a", "b"]},
+    },
+    {"memory": {"value": "80Gi"}},
+    allow_multiple_allocations=True,
+)
+
+
+def matches(expression: str, device: SelectorDevice = DEVICE) -> bool:
+    return compile_selector(expression).matches(device)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'device.attributes["gpu.example.com"].model == "H100"',
+        'device.attributes["other.example.com"].model == "A100"',
+        'device.attributes["gpu.example.com"].driverVersion.isGreaterThan(semver("550.0.0"))',
+        'device.capacity["gpu.example.com"].memory.compareTo(quantity("40Gi")) > 0',
+        'device.attributes["lists.example.com"].names.exists(name, name == "b")',
+        "device.allowMultipleAllocations",
+    ],
+)
+def test_a_selector_sees_names_without_a_domain_under_the_drivers(expression: str) -> None:
+    assert matches(expression)
+
+
+def test_an_unknown_domain_is_empty_and_an_unknown_name_is_an_error() -> None:
+    assert matches('device.attributes["nobody"] == {} && !has(device.attributes["nobody"].model)')
+    with pytest.raises(SelectorFailed, match="no such key: model"):
+        matches('device.attributes["nobody"].model == "H100"')
+
+
+def test_and_and_or_absorb_errors_where_the_answer_does_not_depend_on_them() -> None:
+    assert not matches('device.attributes["nobody"].model == "H100" && false')
+    assert matches('device.attributes["nobody"].model == "H100" || true')
+    with pytest.raises(SelectorFailed):
+        matches('device.attributes["nobody"].model == "H100" || false')
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("device.nothing", "undefined field 'nothing'"),
+        ("devices.driver", "undeclared reference to 'devices'"),
+        ("device.driver", "must evaluate to bool"),
+        ("foo(1)", "undeclared function 'foo'"),
+        ("1 == 'a'", "takes \\(int, string\\)"),
+        ("[1, 'a'].size() == 2", "holds int and string"),
+        ("'a'.matches('(')", "illegal regular expression"),
+        ("1 +", "found 'the end'"),
+        ("int('x') == 1", "int at character 0"),
+        ("1.all(x, true)", "cannot go through int"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_before_it_runs(expression: str, reason: str) -> None:
+    with pytest.raises(SelectorInvalid, match=reason):
+        compile_selector(expression)
+
+
+def test_a_result_that_is_no_bool_is_an_error() -> None:
+    with pytest.raises(SelectorFailed, match="'H100' is neither true nor false"):
+        matches('device.attributes["gpu.example.com"].model')
+
+
+def test_an_evaluation_ends_when_it_costs_more_than_allowed() -> None:
+    nested = "".join(f"lists.range(100).all({name}, " for name in "abcdef") + "true" + ")" * 6
+
+    with pytest.raises(SelectorFailed, match="costs more than 1000000 units"):
+        matches(nested)
+    with pytest.raises(SelectorFailed, match="costs more than 1000000 units"):
+        matches(nested + " || true")
+
+
+def test_lists_that_double_with_each_variable_fill_no_memory() -> None:
+    doubled = "".join(f"cel.bind(x{n + 1}, x{n} + x{n}, " for n in range(40))
+
+    with pytest.raises(SelectorFailed, match="costs more"):
+        matches(f"cel.bind(x0, [1, 1], {doubled}x40.size() > 0{')' * 41}")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["(" * 3000 + "true" + ")" * 3000, "[" * 3000 + "]" * 3000 + " == []", "device" + ".a" * 3000],
+)
+def test_deep_nesting_is_refused(expression: str) -> None:
+    with pytest.raises(SelectorInvalid, match="nested"):
+        compile_selector(expression)
+
+
+def test_a_macro_that_doubles_its_text_is_refused() -> None:
+    with pytest.raises(SelectorInvalid, match="more than 100000 parts"):
+        compile_selector("optional.of(1)" + ".optMap(x, x)" * 30 + ".hasValue()")
+
+
+def test_false_parts_are_the_terms_that_keep_a_device_out() -> None:
+    selector = compile_selector(
+        'device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].index > 5\n'
+        '  && (has(device.attributes["x"].y)) && device.attributes["x"].y == 1'
+    )
+
+    assert selector.false_parts(DEVICE) == (
+        'device.attributes["gpu.example.com"].index > 5',
+        'has(device.attributes["x"].y)',
+        'device.attributes["x"].y == 1',
+    )
+    assert compile_selector("device.allowMultipleAllocations").false_parts(DEVICE) == ()
+
+
+def test_a_device_with_an_attribute_that_kubernetes_does_not_know_fails_every_selector() -> None:
+    with pytest.raises(SelectorFailed, match="unsupported attribute value"):
+        matches("true", SelectorDevice("d", {"a": {}}, {}))
+    with pytest.raises(SelectorFailed, match="cannot be evaluated"):
+        matches("true", SelectorDevice("d", {"a": {"version": "1"}}, {}))
+
+
+def test_one_selector_can_be_used_by_many_threads() -> None:
+    selector = compile_selector(
+        'device.driver == "x" || '
+        'lists.range(50).map(x, x + device.attributes["gpu.example.com"].index).sum() == 1375'
+    )
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: selector.matches(DEVICE), range(400)))
+
+
+def test_the_api_alone_imports_nothing_that_compiles() -> None:
+    """A plugin on a node without rules must not pay for a compiler."""
+    program = (
+        "import sys; import kubernetes_rules.cel.selector, driver.policy.predicate;"
+        "print(sorted(set(sys.modules) & {'re2', 'celpy', 'lark', 'kubernetes_rules.cel.checker'}))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_selector_or_is_refused(text: str) -> None:
+    try:
+        selector = compile_selector(text)
+        selector.matches(DEVICE)
+    except (SelectorInvalid, SelectorFailed):
+        return
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_integers_add_within_64_bits_and_fail_beyond(left: int, right: int) -> None:
+    expression = f"({left}) + ({right}) == dyn({max(min(left + right, 2**63 - 1), -(2**63))})"
+    if -(2**63) <= left + right < 2**63:
+        assert matches(expression)
+        return
+    with pytest.raises(SelectorFailed, match="overflow"):
+        matches(expression)

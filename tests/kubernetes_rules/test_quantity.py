@@ -1,0 +1,169 @@
+"""Quantities are read and written as Kubernetes does."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubernetes_rules.quantity import Format, Quantity, format_bytes, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("80Gi", 80 * 2**30),
+        ("1500m", Decimal("1.5")),
+        ("1e3", 1000),
+        ("1E", 10**18),
+        ("1E2", 100),
+        (".5Ki", 512),
+        ("-3", -3),
+        ("+7k", 7000),
+        ("5.", 5),
+        ("0.1n", Decimal("1e-9")),
+        ("-0.1n", Decimal("-1e-9")),
+        ("9999999999E", 2**63 - 1),
+    ],
+)
+def test_a_quantity_is_read_exactly(text: str, number: int | Decimal) -> None:
+    assert parse_quantity(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "0x10", "1.2.3", "1Gi1", "--1", "٣", "1" * 65])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        parse_quantity(text)
+
+
+@given(st.integers(min_value=0, max_value=2**63 - 1))
+def test_what_is_written_reads_back_as_the_same_number(count: int) -> None:
+    assert parse_quantity(format_bytes(count)) == count
+
+
+def test_bytes_are_written_with_the_largest_binary_suffix_that_divides_them() -> None:
+    assert format_bytes(81559 * 2**20) == "81559Mi"
+    assert format_bytes(0) == "0"
+    assert format_bytes(1000) == "1000"
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical", "form"),
+    [
+        ("1536Mi", "1536Mi", Format.BINARY_SI),
+        ("1.5Gi", "1536Mi", Format.BINARY_SI),
+        ("1024Mi", "1Gi", Format.BINARY_SI),
+        ("0.5Ki", "512", Format.BINARY_SI),
+        ("0.1", "100m", Format.DECIMAL_SI),
+        ("1500m", "1500m", Format.DECIMAL_SI),
+        ("2000m", "2", Format.DECIMAL_SI),
+        ("1000", "1k", Format.DECIMAL_SI),
+        ("1e3", "1e3", Format.DECIMAL_EXPONENT),
+        ("10e3", "10e3", Format.DECIMAL_EXPONENT),
+        ("100e4", "1e6", Format.DECIMAL_EXPONENT),
+        ("0", "0", Format.DECIMAL_SI),
+        ("-1.5Ki", "-1536", Format.BINARY_SI),
+        ("9Ei", "9223372036854775807", Format.BINARY_SI),
+        ("9999999999E", "9999999999E", Format.DECIMAL_SI),
+        ("0.1Ki", "102400m", Format.BINARY_SI),
+        ("0.0001Ki", "102400u", Format.DECIMAL_SI),
+        ("1.500", "1.500", Format.DECIMAL_SI),
+        ("+7k", "+7k", Format.DECIMAL_SI),
+        ("1000E", "1", Format.DECIMAL_SI),
+    ],
+)
+def test_a_quantity_is_printed_as_the_api_server_prints_it(text: str, canonical: str, form: Format) -> None:
+    quantity = Quantity.parse(text)
+    assert (str(quantity), quantity.format) == (canonical, form)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("Gi", 0), ("-", 0), (".", 0), ("+", 0), ("e3", 0), ("1.Ki", 1024)]
+)
+def test_a_quantity_is_read_as_leniently_as_the_api_server_reads_it(text: str, number: int) -> None:
+    assert Quantity.parse(text).value == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Pi", "1 Gi", "1gi", "1.2.3", "1e", "1e+", "1ee3", "--1", "٣", "1e99999999999999999999"]
+)
+def test_what_the_api_server_takes_for_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="quantity"):
+        Quantity.parse(text)
+
+
+def test_quantities_are_equal_when_their_numbers_are() -> None:
+    assert Quantity.parse("1Gi") == Quantity.parse("1024Mi")
+    assert hash(Quantity.parse("1.5")) == hash(Quantity.parse("1500m"))
+    assert Quantity.parse("1") != Quantity.parse("2")
+
+
+def test_a_sum_has_the_format_of_its_first_part_unless_that_is_zero() -> None:
+    assert str(Quantity.parse("1Gi").plus(Quantity.parse("1000"))) == "1073742824"
+    assert str(Quantity.parse("1Gi").plus(Quantity.parse("1Gi"))) == "2Gi"
+    assert str(Quantity.parse("1").plus(Quantity.parse("1Ki"))) == "1025"
+    assert str(Quantity.parse("0").plus(Quantity.parse("1Ki"))) == "1Ki"
+    assert str(Quantity.parse("1Gi").minus(Quantity.parse("512Mi"))) == "512Mi"
+
+
+def test_only_a_quantity_that_the_api_server_holds_as_an_int64_is_an_integer() -> None:
+    assert Quantity.parse("1Ki").as_int64() == 1024
+    assert Quantity.parse("1e3").as_int64() == 1000
+    assert Quantity.parse("1.5Ki").as_int64() is None, "1536, but held as a decimal"
+    assert Quantity.parse("1000m").as_int64() is None
+    assert Quantity.parse("100E").as_int64() is None
+
+
+def test_a_value_is_rounded_away_from_zero() -> None:
+    assert Quantity.parse("1500m").scaled(0) == 2
+    assert Quantity.parse("-1500m").scaled(0) == -2
+    assert Quantity.parse("1500m").scaled(3) == 1500
+    assert Quantity.parse("0.1Ki").scaled(3) == 102400
+
+
+def test_a_double_is_the_product_of_the_digits_and_the_power_of_ten() -> None:
+    assert Quantity.parse("0.3").approximate() == 3 * 0.1
+    assert Quantity.parse("1Gi").approximate() == 2.0**30
+    assert Quantity.parse("1e400").approximate() == float("inf")
+
+
+def test_numbers_too_far_apart_are_not_added() -> None:
+    with pytest.raises(OverflowError, match="too far apart"):
+        Quantity.parse("1e2000000000").plus(Quantity.parse("1"))
+
+
+_TEXTS = st.from_regex(
+    r"[+-]?[0-9]{1,20}(\.[0-9]{1,12})?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?", fullmatch=True
+)
+
+
+@given(_TEXTS)
+def test_what_is_printed_means_the_same_number(text: str) -> None:
+    quantity = Quantity.parse(text)
+    if abs(quantity.value) < 10**21:  # beyond, String() has no suffix left
+        assert Quantity.parse(str(quantity)) == quantity
+
+
+@given(_TEXTS)
+def test_printing_a_canonical_quantity_changes_nothing(text: str) -> None:
+    canonical = str(Quantity.parse(text).plus(Quantity.parse("0")))
+    if abs(Quantity.parse(text).value) < 10**21:
+        assert str(Quantity.parse(canonical).plus(Quantity.parse("0"))) == canonical
+
+
+@given(_TEXTS, _TEXTS)
+def test_a_sum_less_one_part_is_the_other_part(one: str, other: str) -> None:
+    left, right = Quantity.parse(one), Quantity.parse(other)
+    assert left.plus(right).minus(right) == left
+    assert left.plus(right) == right.plus(left)
+
+
+@given(st.text(alphabet="0123456789.+-eEinumkKMGTP", max_size=12))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        quantity = Quantity.parse(text)
+    except ValueError:
+        return
+    assert quantity.minus(quantity).value == 0

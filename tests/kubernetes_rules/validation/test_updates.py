@@ -1,0 +1,203 @@
+"""An update is checked for what may not change, and a status for what it says, as Kubernetes does.
+
+New objects are compared with Kubernetes by tests/fuzz/test_validation_vectors.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from fuzz.validation_cases import changed, valid_objects
+from fuzz.validation_changes import REMOVED, Change
+from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
+
+PLAIN, SHARED, _, _, _, CLAIM, TEMPLATE, CLASS = valid_objects()
+DEVICE = {"driver": "gpu.example.com", "pool": "p", "device": "d"}
+RESULT = {"request": "gpu", **DEVICE}
+SHARE = "0b1b7a5e-3f0e-4b0e-9c1e-0a1b2c3d4e5f"
+CONDITION = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Well",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+def stored(item: dict[str, Any]) -> dict[str, Any]:
+    """The object as the server has it."""
+    found = copy.deepcopy(item)
+    found["metadata"] |= {"uid": "u", "resourceVersion": "7"}
+    return found
+
+
+def on_update(item: dict[str, Any], *changes: Change) -> list[tuple[str, str]]:
+    old = stored(item)
+    return [(error.field, error.type) for error in update_errors_of(changed(old, *changes), old)]
+
+
+def on_status(new: dict[str, Any], old: dict[str, Any] | None = None, **metadata: Any) -> list[str]:
+    before = {**stored(CLAIM), "status": old or {}}
+    before["metadata"] |= metadata
+    after = {**copy.deepcopy(before), "status": new}
+    return [f"{error.field} {error.type}" for error in status_update_errors_of(after, before)]
+
+
+def allocated(*results: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"allocation": {"devices": {"results": list(results)}, **more}}
+
+
+@pytest.mark.parametrize(
+    ("item", "change", "field"),
+    [
+        (PLAIN, ("spec.driver", "other.example.com"), "spec.driver"),
+        (PLAIN, ("spec.pool.name", "other"), "spec.pool.name"),
+        (PLAIN, ("spec.nodeName", "node-2"), "spec.nodeName"),
+        (CLAIM, ("spec.devices.requests", []), "spec"),
+        (TEMPLATE, ("spec.metadata", REMOVED), "spec"),
+        (CLAIM, ("metadata.uid", "another"), "metadata.uid"),
+        (CLASS, ("metadata.resourceVersion", REMOVED), "metadata.resourceVersion"),
+        (CLASS, ("spec.extendedResourceName", "gpu"), "spec.extendedResourceName"),
+    ],
+)
+def test_what_may_not_change_is_named(item: dict[str, Any], change: Change, field: str) -> None:
+    assert on_update(item, change) == [(field, "FieldValueInvalid")]
+
+
+@pytest.mark.parametrize("item", valid_objects())
+def test_what_does_not_change_is_valid(item: dict[str, Any]) -> None:
+    assert errors_of(item) == []
+    assert on_update(item, ("metadata.labels", {"new": "label"})) == []
+
+
+def test_a_slice_may_change_its_devices_and_generation() -> None:
+    assert on_update(PLAIN, ("spec.devices", [{"name": "new"}]), ("spec.pool.generation", 4)) == []
+
+
+def test_capacity_and_taints_that_were_wrong_before_are_left_alone() -> None:
+    old = changed(stored(PLAIN), ("spec.devices.0.taints", [{"key": "a b", "effect": "None"}]))
+    new = changed(old, ("spec.devices.0.attributes.index", {"int": 1}))
+
+    assert update_errors_of(new, old) == []
+    assert update_errors_of(changed(new, ("spec.devices.0.taints.0.value", "x y")), old) != []
+
+
+def test_a_finalizer_cannot_be_added_to_what_is_deleted() -> None:
+    old = stored(CLAIM)
+    old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    new = changed(old, ("metadata.finalizers", ["example.com/keep", "example.com/late"]))
+
+    assert [error.field for error in update_errors_of(new, old)] == ["metadata.finalizers"]
+
+
+def test_an_allocation_is_never_changed_but_can_be_taken_away() -> None:
+    old = allocated(RESULT)
+
+    assert on_status(allocated(RESULT, nodeSelector={"nodeSelectorTerms": [{}]}), old) == [
+        "status.allocation FieldValueInvalid"
+    ]
+    assert on_status({}, old) == []
+    assert on_status(old, old) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "errors"),
+    [
+        (allocated(RESULT), []),
+        (allocated({**RESULT, "shareID": SHARE}), []),
+        (allocated({**RESULT, "request": "any/big"}), []),
+        (
+            allocated({**RESULT, "request": "none"}),
+            ["status.allocation.devices.results[0].request FieldValueInvalid"],
+        ),
+        (allocated({**RESULT, "pool": ""}), ["status.allocation.devices.results[0].pool FieldValueRequired"]),
+        (
+            allocated({**RESULT, "shareID": "X"}),
+            ["status.allocation.devices.results[0].shareID FieldValueInvalid"],
+        ),
+        (allocated(*[RESULT] * 33), ["status.allocation.devices.results FieldValueTooMany"]),
+        (
+            allocated(RESULT, nodeSelector={}),
+            ["status.allocation.nodeSelector.nodeSelectorTerms FieldValueRequired"],
+        ),
+        (
+            {"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]},
+            ["status.reservedFor FieldValueForbidden"],
+        ),
+        ({**allocated(RESULT), "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}, []),
+        (
+            {**allocated(RESULT), "reservedFor": [{"resource": "pods", "uid": "u"}, {"uid": "u"}]},
+            [
+                "status.reservedFor[0].name FieldValueRequired",
+                "status.reservedFor[1].resource FieldValueRequired",
+                "status.reservedFor[1].name FieldValueRequired",
+                "status.reservedFor[1] FieldValueDuplicate",
+            ],
+        ),
+        ({**allocated(RESULT), "devices": [{**DEVICE, "conditions": [CONDITION]}]}, []),
+        (
+            {**allocated(RESULT), "devices": [{**DEVICE, "device": "e"}]},
+            ["status.devices[0] FieldValueInvalid"],
+        ),
+        (
+            {
+                **allocated(RESULT),
+                "devices": [{**DEVICE, "conditions": [{**CONDITION, "type": f"T{n}"} for n in range(9)]}],
+            },
+            ["status.devices[0].conditions FieldValueTooMany"],
+        ),
+        ({**allocated(RESULT), "devices": [DEVICE, DEVICE]}, ["status.devices[1] FieldValueDuplicate"]),
+        (
+            {**allocated(RESULT), "devices": [{**DEVICE, "data": [1]}]},
+            ["status.devices[0].data FieldValueInvalid"],
+        ),
+        (
+            {
+                **allocated(RESULT),
+                "devices": [{**DEVICE, "conditions": [{"type": "Ready", "status": "Maybe"}]}],
+            },
+            [
+                "status.devices[0].conditions[0].status FieldValueNotSupported",
+                "status.devices[0].conditions[0].lastTransitionTime FieldValueRequired",
+                "status.devices[0].conditions[0].reason FieldValueRequired",
+            ],
+        ),
+        (
+            {
+                **allocated(RESULT),
+                "devices": [{**DEVICE, "networkData": {"ips": ["10.0.0.1", "10.0.0.1/8"]}}],
+            },
+            ["status.devices[0].networkData.ips[0] FieldValueInvalid"],
+        ),
+    ],
+)
+def test_a_status_is_checked_for_what_it_says(status: dict[str, Any], errors: list[str]) -> None:
+    assert on_status(status) == errors
+
+
+def test_nobody_reserves_a_claim_that_is_going_away() -> None:
+    one = {"resource": "pods", "name": "p", "uid": "u"}
+    old = {**allocated(RESULT), "reservedFor": [one]}
+    new = {**old, "reservedFor": [one, {**one, "uid": "v"}]}
+
+    assert on_status(new, old) == []
+    assert on_status(new, old, deletionTimestamp="2026-01-01T00:00:00Z") == [
+        "status.reservedFor FieldValueForbidden"
+    ]
+
+
+def test_a_taint_rule_names_device_and_taint() -> None:
+    def rule(**spec: Any) -> list[str]:
+        item = {"kind": "DeviceTaintRule", "metadata": {"name": "r"}, "spec": spec}
+        return [error.field for error in errors_of(item)]
+
+    taint = {"key": "example.com/sick", "effect": "NoExecute"}
+    assert rule(taint=taint, deviceSelector={"driver": "a.b", "pool": "p", "device": "d"}) == []
+    assert rule(taint=taint, deviceSelector={"driver": "", "pool": "A", "device": "a.b"}) == [
+        "spec.deviceSelector.driver",
+        "spec.deviceSelector.pool",
+        "spec.deviceSelector.device",
+    ]
+    assert set(rule()) == {"spec.taint.key", "spec.taint.effect"}
