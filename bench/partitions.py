@@ -18,10 +18,10 @@ from bench.kubelet_calls import Plugin
 from driver.mig import Placement
 from driver.model import PciAddress
 from driver.names import gpu_device_name, partition_device_name
-from driver.nvml.fake_machine import FakeMachine
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.driver_node import DriverNode
 from envtest.real.startup import start_cluster
+from fakegpu.machine import FakeMachine
 from proto import dra_v1_pb2 as pb
 
 MACHINE = "hgx-h100"

@@ -62,7 +62,7 @@ def start(service: Service, options: Options, intervals: Intervals) -> None:
     from driver.metrics import Metrics, serve
     from driver.names import DRIVER_NAME, checked_node_name
     from driver.nvml.deadline import Guard
-    from driver.nvml.select import nvml_from_flag
+    from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
     metrics = Metrics()

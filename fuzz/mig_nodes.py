@@ -15,11 +15,11 @@ from driver.model import Gpu, Inventory
 from driver.names import DRIVER_NAME, pool_name
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard
-from driver.nvml.driver_root import build_sysfs
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_spec import known_machines, load_machine
 from driver.offers import Offers, node_offers
 from driver.slices import lay_out
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import known_machines, load_machine
 from fuzz.allocation_objects import Json
 
 State = Literal["delivered", "mode on", "cut"]

@@ -9,8 +9,8 @@ from random import Random
 
 from driver.model import Device
 from driver.names import DRIVER_NAME
-from driver.nvml.fake_spec import known_machines
 from driver.offers import Offers
+from fakegpu.spec import known_machines
 from fuzz import mig_area
 from fuzz.allocation_objects import Json, claim, device_class, exactly, node
 from fuzz.area import Area, Case

@@ -11,13 +11,13 @@ from driver.errors import ConfigError, DriverError
 from driver.mig import Placement
 from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name
 from driver.nvml.api import ComputeMode
-from driver.nvml.fake_mps_client import ClientLimits, CudaProcess
 from envtest import cluster as envtest_cluster
 from envtest.real import paths
 from envtest.real.driver_node import MPS, DriverNode
 from envtest.real.processes import PACKAGE_ROOT
 from envtest.real.readiness import wait_until
 from envtest.real.watching import wait_for, wait_gone
+from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo_objects import NAMESPACE, DemoPod
 from gpuctl.journal_files import holding
 

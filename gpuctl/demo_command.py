@@ -15,7 +15,7 @@ from rich.console import Console
 
 from driver.errors import DriverError
 from driver.log import configure
-from driver.nvml.fake_spec import load_machine
+from fakegpu.spec import load_machine
 from gpuctl.demo_cluster import DemoCluster, Kind
 from gpuctl.demo_narrator import Narrator
 from gpuctl.demo_story import tell

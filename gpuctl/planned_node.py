@@ -16,10 +16,10 @@ from driver.inventory import Discovery
 from driver.model import Inventory
 from driver.names import DRIVER_NAME, checked_node_name, pool_name
 from driver.nvml.deadline import Guard
-from driver.nvml.driver_root import build_sysfs
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Withheld, node_offers
 from driver.slices import lay_out
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
 
 Object = dict[str, Any]
 

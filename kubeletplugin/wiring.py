@@ -17,7 +17,7 @@ from driver.metrics import Metrics
 from driver.metrics import serve as serve_metrics
 from driver.names import DRIVER_NAME, pool_name
 from driver.nvml.deadline import Guard
-from driver.nvml.select import nvml_from_flag
+from fakegpu.nvml_flag import nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.claim_status import ClaimStatuses

@@ -15,14 +15,14 @@ from pathlib import Path
 import grpc
 
 from driver.names import DRIVER_NAME, service_socket_name
-from driver.nvml.driver_root import build_driver_root, build_sysfs
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_mps_client import DaemonGone, Line
-from driver.nvml.fake_spec import known_machines
 from envtest.cluster import Cluster, Process
 from envtest.real.layout import NodeLayout
 from envtest.real.processes import PACKAGE_ROOT
 from envtest.real.readiness import wait_until
+from fakegpu.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine import FakeMachine
+from fakegpu.mps.client import DaemonGone, Line
+from fakegpu.spec import known_machines
 from proto import grpc_health_v1_pb2 as health
 
 RIGHTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml")

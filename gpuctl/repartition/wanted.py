@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
-from driver.nvml.fake_spec import known_machines, load_machine
+from fakegpu.spec import known_machines, load_machine
 from gpuctl.mig_fit import Layout, fit
 from gpuctl.mig_parted import Entry, load_mig_parted
 from gpuctl.mig_parted_import import products_of, whole_instance

@@ -11,9 +11,9 @@ from driver.config import GpuOffer, MigOffer, NodeConfig, Rule, SharedOffer
 from driver.inventory import Discovery
 from driver.model import Device, Inventory
 from driver.nvml.deadline import Guard
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Offers, node_offers
 from driver.slices import lay_out
+from fakegpu.machine import FakeMachine
 
 POOL = "node-a/gpu.nvidia.com"
 

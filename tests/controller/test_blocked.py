@@ -10,8 +10,8 @@ from controller.blocked import TAINT_BLOCKED, with_blocked
 from driver.mig import Placement
 from driver.model import Taint
 from driver.node_state import BlockedPlacement, NodeState
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Offers
+from fakegpu.machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, WHOLE, offers
 

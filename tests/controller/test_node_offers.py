@@ -15,7 +15,7 @@ from driver.inventory import Discovery
 from driver.metrics import Metrics
 from driver.node_state import BlockedPlacement, NodeState
 from driver.nvml.deadline import Guard
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, WHOLE, cut
 

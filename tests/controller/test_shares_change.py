@@ -11,8 +11,8 @@ from controller.transition import next_step
 from driver.config import GpuOffer, MigOffer, SharedOffer
 from driver.mig import Placement
 from driver.node_state import BlockedPlacement, NodeState
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Offers
+from fakegpu.machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, OFF, SERVED, SHARED, SLICED, WHOLE, names, offers
 

@@ -11,8 +11,8 @@ from controller.transition import TAINT_CHANGING, Step, next_step
 from driver.config import GpuOffer
 from driver.health import TAINT_LOST
 from driver.model import Device, Problem, Taint
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Offers
+from fakegpu.machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, OFF, SMALL, WHOLE, names, offers, taint_keys
 

@@ -11,8 +11,8 @@ from driver.config import parse_config
 from driver.mig import Placement
 from driver.model import Inventory
 from driver.nvml.api import NvmlDevice
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_spec import known_machines
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import known_machines
 from fuzz.mig_nodes import inventory, look
 from gpuctl.planned_node import PlannedNode, plan_inventory
 from kubernetes_rules.cel.selector import SelectorDevice

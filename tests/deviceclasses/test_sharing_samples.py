@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from driver.nvml.fake_spec import known_machines
 from envtest.embedded.extended_resources import asked_resources
 from envtest.embedded.server import EmbeddedApiServer
+from fakegpu.spec import known_machines
 from gpuctl.planned_node import PlannedNode
 from gpuctl.workload import defaulted
 from kubernetes_rules.allocator.requests import MOST_DEVICES

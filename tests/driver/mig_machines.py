@@ -5,7 +5,7 @@ from __future__ import annotations
 from driver.config import NodeConfig, parse_config
 from driver.model import Gpu, GpuMig
 from driver.nvml.api import NvmlDevice
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.machine import FakeMachine
 from fuzz.mig_nodes import MIG_MACHINES, look
 
 __all__ = ["MIG_MACHINES", "all_profiles", "device", "look", "mig_of", "rules", "with_mode_on"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.gpu_counters import ENGINE_COUNTERS, counter_set
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_mig_state import MigState, gpu_instance_refusal, with_gpu_instance
-from driver.nvml.fake_spec import load_machine
 from driver.offers import node_offers
+from fakegpu.machine import FakeMachine
+from fakegpu.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
+from fakegpu.spec import load_machine
 from fuzz.mig_nodes import inventory
 from tests.driver.mig_machines import MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from driver.config import NodeConfig
     from driver.mig import Placement
     from driver.model import CounterSet, Device
-    from driver.nvml.fake_mig_profiles import MigCatalogue
+    from fakegpu.mig_profiles import MigCatalogue
 
 Offered = list[tuple[int, "Placement", "Device"]]
 """Profile id, placement and device of each partition, by first memory slice."""

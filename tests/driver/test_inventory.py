@@ -13,10 +13,10 @@ from driver.inventory import Discovery
 from driver.model import NvLink, PciAddress
 from driver.nvml.api import Code, DriverNotLoaded, GpuLost, NotFound, NvmlCallFailed, NvmlTimeout
 from driver.nvml.deadline import Guard
-from driver.nvml.driver_root import build_sysfs
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_spec import known_machines
 from driver.topology import nvlink_islands, nvlink_peers
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import known_machines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

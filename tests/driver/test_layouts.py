@@ -10,9 +10,9 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.layouts import find_profile, largest_profile, layout_profiles, memory_slices, packing_order, place
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_mig_state import MigState, gpu_instance_refusal, with_gpu_instance
-from driver.nvml.fake_spec import load_machine
+from fakegpu.machine import FakeMachine
+from fakegpu.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
+from fakegpu.spec import load_machine
 from tests.driver.mig_machines import MIG_MACHINES, device, look, mig_of, with_mode_on
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from driver.layouts import Placed
     from driver.mig import GpuInstanceProfile
     from driver.model import GpuMig
-    from driver.nvml.fake_mig_profiles import MigCatalogue
+    from fakegpu.mig_profiles import MigCatalogue
 
 
 @cache

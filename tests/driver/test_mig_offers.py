@@ -10,8 +10,8 @@ import pytest
 from driver.mig import Placement
 from driver.model import Inventory, Problem
 from driver.names import gpu_device_name
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Offers, node_offers
+from fakegpu.machine import FakeMachine
 from tests.driver.mig_machines import device, look, mig_of, rules, with_mode_on
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from driver.mig import GpuInstance, Placement
 from driver.model import Inventory, PciAddress
 from driver.names import DRIVER_NAME, parse_device_name, profile_slug
 from driver.nvml.api import NvmlDevice
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Offers, node_offers
 from driver.slices import lay_out
+from fakegpu.machine import FakeMachine
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.driver.mig_machines import MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
 from tests.examples import examples

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from driver.model import Device, Gpu, Inventory, PciAddress, Problem, RequestPolicy, Version
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import Offers, node_offers
+from fakegpu.machine import FakeMachine
 from fuzz.mig_nodes import inventory as mig_inventory
 from tests.driver.mig_machines import look, rules, with_mode_on
 

@@ -10,9 +10,9 @@ import pytest
 from driver.mig import Placement
 from driver.model import CounterSet, Device, PciAddress, Taint, Version
 from driver.names import gpu_device_name
-from driver.nvml.fake_machine import FakeMachine
 from driver.offers import node_offers
 from driver.slices import Layout, lay_out, read_devices, same_spec, with_kept_times
+from fakegpu.machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
 
 POOL = "node-a/gpu.nvidia.com"

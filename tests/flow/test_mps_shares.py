@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from driver.model import PciAddress
-from driver.nvml.fake_mps_client import CudaProcess
-from driver.nvml.fake_mps_faults import START
 from envtest.real.driver_node import MPS, DriverNode
 from envtest.real.readiness import wait_until
+from fakegpu.mps.client import CudaProcess
+from fakegpu.mps_faults import START
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running
 from tests.flow.mig_scene import end, offered, wait_offered
 from tests.flow.share_scene import (

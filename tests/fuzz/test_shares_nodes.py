@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from driver.model import Device
-from driver.nvml.fake_spec import known_machines
+from fakegpu.spec import known_machines
 from fuzz.allocation_area import our_answer
 from fuzz.area import Case
 from fuzz.mig_nodes import MIG_MACHINES, State, offers, one_rule, sample, slices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from driver.mig import Placement
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.machine import FakeMachine
 
 
 def run_commands(machine: FakeMachine, text: str) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from driver.nvml.fake_machine import FakeMachine
 from envtest.embedded.server import EmbeddedApiServer
+from fakegpu.machine import FakeMachine
 from gpuctl.__main__ import commands
 from gpuctl.planned_node import plan_node
 from gpuctl.repartition.node_gpus import NodeGpu, node_gpus

@@ -123,7 +123,7 @@ def test_the_text_fits_into_80_columns_and_tells_who_holds_what() -> None:
 
 @pytest.mark.usefixtures("temporary_here")
 def test_a_machine_file_is_played_as_well_as_a_name() -> None:
-    machine = str(PROJECT / "driver/nvml/machines/t4.yaml")
+    machine = str(PROJECT / "fakegpu/machines/t4.yaml")
 
     code, output, errors = demo_here("-o", "json", "--machine", machine)
 

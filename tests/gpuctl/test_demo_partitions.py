@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from driver.mig import Placement
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.machine import FakeMachine
 from gpuctl.demo_cluster import DemoCluster
 from gpuctl.demo_narrator import Narrator
 from gpuctl.demo_partitions import check_shared, picture

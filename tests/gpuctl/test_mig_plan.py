@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from driver.errors import ConfigError
 from driver.mig import Placement
 from driver.model import GpuMig
-from driver.nvml.fake_spec import known_machines
+from fakegpu.spec import known_machines
 from gpuctl.__main__ import commands
 from gpuctl.mig_bar import bar, ruler
 from gpuctl.mig_fit import fit, named_layouts, read_layout

@@ -11,8 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from driver.errors import ConfigError
-from driver.nvml.fake_spec import known_machines
 from envtest.embedded.server import EmbeddedApiServer
+from fakegpu.spec import known_machines
 from gpuctl.__main__ import commands
 from gpuctl.planned_node import plan_node
 

@@ -8,8 +8,8 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.names import parse_device_name
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_spec import known_machines
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import known_machines
 from gpuctl.planned_node import plan_node
 from kubernetes_rules.validation import errors_of
 

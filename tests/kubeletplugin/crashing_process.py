@@ -19,7 +19,7 @@ if __name__ == "__main__":
 from driver.inventory import Discovery
 from driver.names import DRIVER_NAME, unshared_name
 from driver.nvml.deadline import Guard
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble
 from kubeletplugin.claim_call import Call, ClaimRef
 from kubeletplugin.health_stream import HealthBoard

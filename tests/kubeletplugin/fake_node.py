@@ -20,7 +20,7 @@ from driver.model import PciAddress
 from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, partition_device_name, pool_name
 from driver.node_state import NodeState
 from driver.nvml.deadline import Guard
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.health_stream import HealthBoard

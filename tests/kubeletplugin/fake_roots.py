@@ -12,8 +12,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from driver.nvml.driver_root import build_device_nodes, build_driver_files, build_sysfs
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.driver_root import build_device_nodes, build_driver_files, build_sysfs
+from fakegpu.machine import FakeMachine
 
 _INSTALLED = ("usr", "lib", "var")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from driver.errors import ClaimBlocked, DriverError
 from driver.model import PciAddress
 from driver.nvml.api import Code, NvmlCallFailed
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.machine import FakeMachine
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.mps.spec import read_spec, write_spec
 from kubeletplugin.mps_client import MpsClient, MpsDaemon, MpsState

@@ -12,7 +12,7 @@ from driver.model import PciAddress
 from driver.names import DeviceName
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard, Watch
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.machine import FakeMachine
 from kubeletplugin.entry import PartitionRecord
 from kubeletplugin.partitions import Partitions
 from tests.kubeletplugin.fake_roots import lay_sysfs

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driver.errors import NodeIncomplete
-from driver.nvml.driver_root import build_driver_root
-from driver.nvml.fake_capabilities import access_minor
+from fakegpu.capabilities import access_minor
+from fakegpu.driver_root import build_driver_root
 from kubeletplugin.capabilities import Capabilities
 from kubeletplugin.device_nodes import DeviceFolder, DeviceNode
 from tests.kubeletplugin.partition_scene import Scene

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from driver.errors import NodeIncomplete
-from driver.nvml.driver_root import build_driver_root
-from driver.nvml.fake_machine import FakeMachine
+from fakegpu.driver_root import build_driver_root
+from fakegpu.machine import FakeMachine
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.driver_programs import MOST_OUTPUT_BYTES, Program, ProgramHangs, find_program, run_program
 from kubeletplugin.mps.processes import ended_within

@@ -12,8 +12,8 @@ import pytest
 
 from driver.errors import ClaimBlocked, HardwareChanged, NodeIncomplete
 from driver.names import gpu_device_name, partition_device_name
-from driver.nvml.driver_root import build_driver_root
-from driver.nvml.fake_capabilities import access_minor
+from fakegpu.capabilities import access_minor
+from fakegpu.driver_root import build_driver_root
 from kubeletplugin.cdi import HostPaths
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.entry import HeldDevice, PartitionRecord

@@ -12,7 +12,7 @@ from driver.errors import ClaimBlocked, ClaimRefused, DriverError, NvmlError, St
 from driver.mig import Placement
 from driver.nvml.api import Code, DriverNotLoaded, GpuLost, NvmlCallFailed, NvmlDevice, NvmlTimeout
 from driver.nvml.deadline import Watch
-from driver.nvml.fake import FakeDevice
+from fakegpu.nvml import FakeDevice
 from kubeletplugin.entry import PartitionRecord
 from kubeletplugin.mig_mode import MigSwitch
 from tests.kubeletplugin.partition_scene import Crash, Scene, unmade

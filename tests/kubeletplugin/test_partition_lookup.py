@@ -10,7 +10,7 @@ from driver.errors import ClaimRefused
 from driver.names import DeviceName, parse_device_name, partition_device_name
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Watch
-from driver.nvml.fake_mig_profiles import load_catalogue
+from fakegpu.mig_profiles import load_catalogue
 from kubeletplugin.entry import PartitionRecord
 from tests.kubeletplugin.partition_scene import Scene
 

@@ -16,8 +16,8 @@ from driver.errors import DriverError
 from driver.mig import GpuInstance
 from driver.names import profile_slug
 from driver.nvml.api import Code
-from driver.nvml.fake_mig import CHANGES
-from driver.nvml.fake_mig_profiles import load_catalogue
+from fakegpu.mig_calls import CHANGES
+from fakegpu.mig_profiles import load_catalogue
 from kubeletplugin.entry import PartitionRecord
 from tests.examples import examples
 from tests.kubeletplugin.partition_scene import Crash, Scene

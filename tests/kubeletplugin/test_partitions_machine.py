@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from driver.errors import DriverError
 from driver.mig import GpuInstance, Placement
 from driver.names import gpu_device_name
-from driver.nvml.fake_mig import CHANGES
+from fakegpu.mig_calls import CHANGES
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import HeldDevice
 from tests.examples import examples

@@ -10,7 +10,7 @@ from driver.errors import ClaimBlocked, NodeIncomplete
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.driver_programs import ProgramHangs
 from kubeletplugin.time_slices import Interval, TimeSlices
-from tests.driver.nvml.programs import Programs
+from tests.fakegpu.programs import Programs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from driver.kube.paths import claim_path
 from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, pool_name
-from driver.nvml.driver_root import build_driver_root, build_sysfs
-from driver.nvml.fake_machine import FakeMachine
 from envtest.embedded.server import EmbeddedApiServer
+from fakegpu.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine import FakeMachine
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
 from tests.kubeletplugin.fake_kubelet import DRA_V1, FakeKubelet, short_folder

@@ -10,9 +10,9 @@ import pytest
 
 from driver.errors import NvmlError
 from driver.nvml.api import NotSupported, NvmlCallFailed
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_spec import known_machines, load_machine
 from driver.nvml.real import SONAME, RealNvml
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import known_machines, load_machine
 from tests.driver.nvml.c_library import CLibrary
 from tests.driver.nvml.contract import CLAUSES
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES, READING_CLAUSES

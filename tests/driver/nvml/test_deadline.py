@@ -13,7 +13,7 @@ import pytest
 
 from driver.nvml.api import Code, NotSupported, NvmlTimeout
 from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard
-from driver.nvml.fake_mig import CHANGES
+from fakegpu.mig_calls import CHANGES
 
 if TYPE_CHECKING:
     from driver.nvml.deadline import Watch

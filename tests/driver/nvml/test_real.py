@@ -16,8 +16,8 @@ from driver.nvml.api import (
     NvmlCallFailed,
     SessionLost,
 )
-from driver.nvml.fake_machine import FakeMachine
 from driver.nvml.real import LIBRARY_FOLDERS, SONAME, RealNvml
+from fakegpu.machine import FakeMachine
 from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, CLibrary
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from driver.mig import Placement
 from driver.nvml.api import Code, GpuLost, InstanceNotFound, NotSupported, NvmlCallFailed
-from driver.nvml.fake_machine import FakeMachine
 from driver.nvml.real import RealDevice, RealNvml
+from fakegpu.machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
 
 ONE_G = 19

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
-from driver.nvml.driver_root import CALL_LOG, build_driver_root
-from driver.nvml.fake_machine import FakeMachine
-from driver.nvml.fake_mps_client import CudaProcess, Line
 from driver.service import Service
+from fakegpu.driver_root import CALL_LOG, build_driver_root
+from fakegpu.machine import FakeMachine
+from fakegpu.mps.client import CudaProcess, Line
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.mps.control import CONTROL
 from kubeletplugin.mps.folders import DaemonFolder

@@ -1,0 +1,173 @@
+"""Builds what a fake machine's node would have: a driver root whose containers start, and its sysfs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fakegpu.capabilities import null_device
+
+if TYPE_CHECKING:
+    from driver.model import PciAddress
+    from fakegpu.machine import FakeMachine
+    from fakegpu.spec import Slot
+
+LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
+CALL_LOG = "var/log/nvidia-calls.log"
+"""Below the driver root: one line for each run of a binary of it, its name and its arguments."""
+
+CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+LIBRARIES = {
+    "libcuda": "libcuda.so.1",
+    "libcudadebugger": "libcudadebugger.so.1",
+    "libnvcuvid": "libnvcuvid.so.1",
+    "libnvidia-cfg": "libnvidia-cfg.so.1",
+    "libnvidia-encode": "libnvidia-encode.so.1",
+    "libnvidia-gpucomp": "",
+    "libnvidia-ml": "libnvidia-ml.so.1",
+    "libnvidia-nvvm": "libnvidia-nvvm.so.4",
+    "libnvidia-opencl": "libnvidia-opencl.so.1",
+    "libnvidia-opticalflow": "libnvidia-opticalflow.so.1",
+    "libnvidia-ptxjitcompiler": "libnvidia-ptxjitcompiler.so.1",
+}
+"""Library -> its soname link; the file itself is ``<library>.so.<driver version>``."""
+
+STUBS = ("nvidia-debugdump", "nvidia-persistenced")
+SMI, MPS_CONTROL, MPS_SERVER = "nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
+CDI_HOOK = "nvidia-cdi-hook"
+
+_REFUSAL = 'echo "$0: the state of this fake machine cannot be reached from here" >&2\nexit 1\n'
+_DRM_FIRST_RENDER = 128
+_DRM_FIRST_CARD = 1  # card0 is the server's own graphics
+
+
+def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = False) -> Path:
+    """Build the driver root of the machine as it is now, below ``folder``; returns ``folder``.
+
+    Device nodes are real character devices (the null device) where this process may make them, else
+    links to /dev/null. Libraries are small files of the driver's version. nvidia-smi lists the GPUs
+    whose nodes it sees, so inside a container those of the container; every binary notes its calls
+    in CALL_LOG, where that can be reached. Where the machine's state is in a file, nvidia-smi and
+    nvidia-cuda-mps-control also change it (fakegpu.smi, fakegpu.mps.program); elsewhere, and
+    in containers that cannot reach the file, they refuse that. ``cdi_hook`` adds nvidia-cdi-hook. The
+    capability files of MIG follow the machine from then on, whoever changes it
+    (fakegpu.capabilities).
+    """
+    build_device_nodes(folder, machine)
+    build_driver_files(folder, machine, cdi_hook=cdi_hook)
+    return folder
+
+
+def build_device_nodes(folder: Path, machine: FakeMachine) -> None:
+    """Build the part of a driver root that follows the machine: the nodes, and the capabilities of MIG."""
+    for name in (*CONTROL_NODES, *(f"nvidia{gpu.minor}" for gpu in machine.state.gpus.values())):
+        null_device(folder / "dev" / name)
+    for names in _drm_names(machine).values():
+        for node in names:
+            null_device(folder / "dev" / "dri" / node)
+    machine.attach_driver_root(folder)
+
+
+def build_driver_files(folder: Path, machine: FakeMachine, *, cdi_hook: bool = False) -> None:
+    """Build the part of a driver root that is installed: below ``usr``, ``lib`` and ``var``."""
+    _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
+    (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
+    lists = f'case "$*" in ""|-L)\n{_list_of_gpus(folder, machine)}exit 0;; esac\n'
+    _script(folder, SMI, _program(folder, machine, "smi") + lists + _REFUSAL)
+    _script(folder, MPS_CONTROL, _program(folder, machine, "mps.program") + _REFUSAL)
+    _script(folder, MPS_SERVER, f"echo {MPS_SERVER} is started by {MPS_CONTROL} >&2\nexit 1\n")
+    for name in (*STUBS, CDI_HOOK) if cdi_hook else STUBS:
+        _script(folder, name)
+    firmware = folder / "lib" / "firmware" / "nvidia" / machine.state.driver_version
+    firmware.mkdir(parents=True, exist_ok=True)
+    (firmware / "gsp_ga10x.bin").write_bytes(b"not firmware\n")
+
+
+def build_sysfs(folder: Path, machine: FakeMachine) -> Path:
+    """Build the machine's PCI functions below ``folder/sys``; returns that, to be given as --sysfs-root."""
+    root = folder / "sys"
+    links = root / "bus" / "pci" / "devices"
+    links.mkdir(parents=True, exist_ok=True)
+    drivers = root / "bus" / "pci" / "drivers"
+    (drivers / "nvidia").mkdir(parents=True, exist_ok=True)
+    drm_names = _drm_names(machine)
+    for slot in machine.spec.slots:
+        device = root / "devices" / slot.pcie_root / _bridge(slot) / str(slot.pci)
+        for node in drm_names[slot.pci]:
+            (device / "drm" / node).mkdir(parents=True, exist_ok=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "device").write_text(f"0x{machine.spec.product.device_id:04x}\n")
+        (device / "class").write_text("0x030200\n")
+        (device / "numa_node").write_text(f"{-1 if slot.numa_node is None else slot.numa_node}\n")
+        _link(device / "driver", os.path.relpath(drivers / "nvidia", device))
+        _link(links / str(slot.pci), os.path.relpath(device, links))
+    return root
+
+
+def _bridge(slot: Slot) -> str:
+    """The root port above a GPU: each GPU has one of its own, which is enough for the rule of pcieRoot."""
+    root = slot.pcie_root.removeprefix("pci")
+    return f"{root}:{slot.minor % 32:02x}.0"
+
+
+def _drm_names(machine: FakeMachine) -> dict[PciAddress, tuple[str, str]]:
+    """The DRM nodes of each slot, numbered by slot: they do not follow the minors of NVIDIA's nodes."""
+    return {
+        pci: (f"card{_DRM_FIRST_CARD + number}", f"renderD{_DRM_FIRST_RENDER + number}")
+        for number, pci in enumerate(sorted(machine.state.gpus))
+    }
+
+
+def _libraries(folder: Path, version: str) -> None:
+    """The libraries of one version; those of another one are removed, as a driver upgrade does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("lib*.so*"):
+        old.unlink()
+    for library, soname in LIBRARIES.items():
+        file = folder / f"{library}.so.{version}"
+        file.write_bytes(b"not a library\n")
+        if soname:
+            _link(folder / soname, file.name)
+    _link(folder / "libcuda.so", "libcuda.so.1")
+
+
+def _link(path: Path, target: str) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _script(root: Path, name: str, body: str = "") -> None:
+    path = root / "usr" / "bin" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = shlex.quote(str((root / CALL_LOG).absolute()))
+    # Inside a container the log's folder is not there: then nothing is noted.
+    note = f'[ -d {shlex.quote(str((root / CALL_LOG).absolute().parent))} ] && echo "{name} $*" >>{log}'
+    path.write_text(f"#!/bin/sh\n{note}\n{body}exit 0\n")
+    path.chmod(0o755)
+
+
+def _program(root: Path, machine: FakeMachine, module: str) -> str:
+    """Shell lines that become a program of this package, where the machine's state can be reached."""
+    if machine.flag is None:
+        return ""
+    state = machine.flag.rpartition("@")[2]
+    words = (sys.executable, "-P", "-m", f"fakegpu.{module}", machine.flag, str(root.absolute()))
+    return (
+        f"if [ -x {shlex.quote(sys.executable)} ] && [ -f {shlex.quote(state)} ]; then\n"
+        f"export PYTHONPATH={shlex.quote(str(Path(__file__).parents[1]))}\n"
+        f'exec {shlex.join(words)} "$0" "$@"\nfi\n'
+    )
+
+
+def _list_of_gpus(root: Path, machine: FakeMachine) -> str:
+    """Shell lines that print one line for each GPU whose node exists, as ``nvidia-smi -L`` does."""
+    lines = []
+    for index, pci in enumerate(machine.state.listed()):
+        node = f"dev/nvidia{machine.state.gpus[pci].minor}"
+        seen = f"[ -e /{node} ] || [ -e {shlex.quote(str((root / node).absolute()))} ]"
+        text = f"GPU {index}: {machine.spec.product.name} (UUID: {machine.uuid(pci)})"
+        lines.append(f"if {seen}; then echo {shlex.quote(text)}; fi\n")
+    return "".join(lines)

@@ -1,0 +1,321 @@
+"""The controls of a fake machine: what a test or a demo does to it while others look at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.errors import ConfigError
+from driver.model import PciAddress
+from driver.nvml.api import NODE_CALLS, Code
+from fakegpu.capabilities import change_with_capabilities, write_capabilities
+from fakegpu.mig_calls import CHANGES
+from fakegpu.mig_state import MigState, mig_uuid
+from fakegpu.mps_faults import ANY_COMMAND, MpsFault, without_use
+from fakegpu.nvml import FakeNvml
+from fakegpu.sharing_calls import FAKE_GPU_CALLS, SHARING_CHANGES
+from fakegpu.spec import known_machines, load_machine
+from fakegpu.state import ANY_CALL, Fault, FileStore, MachineState, MemoryStore, with_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fakegpu.mps_faults import MpsFaultKind
+    from fakegpu.spec import MachineSpec
+    from fakegpu.state import GpuState, StateStore
+
+PREFIX = "fake:"
+
+GpuSelector = int | str | PciAddress
+"""A GPU of a fake machine: its index, its UUID, or its PCI address."""
+
+
+class FakeMachine:
+    """A machine, its state, and the hands that change it; ``nvml`` looks at it as a process would."""
+
+    def __init__(self, spec: MachineSpec, store: StateStore, flag: str | None = None) -> None:
+        """``flag`` is what another process opens the same machine with; None where none can."""
+        self.spec = spec
+        self.flag = flag
+        self._store = store
+
+    @classmethod
+    def open(cls, text: str) -> FakeMachine:
+        """Open ``[fake:]MACHINE[@STATE]``: a shipped machine's name or a file, and a state file to share.
+
+        Without STATE the machine lives in the returned object alone. Raises ConfigError.
+        """
+        machine, _, state = text.removeprefix(PREFIX).partition("@")
+        spec = load_machine(machine)
+        if state:
+            named = machine if machine in known_machines() else Path(machine).absolute()
+            flag = f"{PREFIX}{named}@{Path(state).absolute()}"
+            return cls(spec, FileStore(Path(state), spec), flag)
+        return cls(spec, MemoryStore(MachineState.fresh(spec)))
+
+    def nvml(self) -> FakeNvml:
+        """NVML as one process sees it."""
+        return FakeNvml(self.spec, self._store)
+
+    @property
+    def state(self) -> MachineState:
+        """Everything that can change, as it is now."""
+        return self._store.read()
+
+    def pci(self, gpu: GpuSelector) -> PciAddress:
+        """The address of a GPU of the machine; raises ConfigError when there is none."""
+        state = self.state
+        for index, pci in enumerate(state.listed()):
+            if gpu in (index, pci, str(pci), self.uuid(pci)):
+                return pci
+        for pci in state.gpus:
+            if gpu in (pci, str(pci)):
+                return pci
+        raise ConfigError(f"the machine {self.spec.name} has no GPU {gpu}", "name an index, UUID or address")
+
+    def uuid(self, gpu: PciAddress) -> str:
+        """The UUID of the board that sits at an address."""
+        return self.spec.board_uuid(gpu, self.state.gpus[gpu].board)
+
+    def fail(
+        self,
+        call: str = ANY_CALL,
+        gpu: GpuSelector | None = None,
+        code: int = Code.UNKNOWN,
+        times: int | None = None,
+    ) -> None:
+        """Make calls fail with an NVML return code: ``call`` is a method of driver.nvml.api, ``*`` is any."""
+        self._add_fault(gpu, Fault(0, call, None, code, times))
+
+    def fail_after(
+        self, call: str, gpu: GpuSelector | None = None, code: int = Code.UNKNOWN, times: int | None = None
+    ) -> None:
+        """Make calls that change a GPU fail after they have done their work; ConfigError for other calls."""
+        if call not in CHANGES | SHARING_CHANGES:
+            raise ConfigError(
+                f"the call {call!r} changes nothing",
+                f"name one of {', '.join(sorted(CHANGES | SHARING_CHANGES))}",
+            )
+        self._add_fault(gpu, Fault(0, call, None, code, times, after=True))
+
+    def not_supported(self, call: str, gpu: GpuSelector | None = None) -> None:
+        """Make calls answer NOT_SUPPORTED."""
+        self._add_fault(gpu, Fault(0, call, None, Code.NOT_SUPPORTED))
+
+    def hang(self, call: str = ANY_CALL, gpu: GpuSelector | None = None) -> None:
+        """Make calls hang until ``heal``."""
+        self._add_fault(gpu, Fault(0, call, None, None))
+
+    def slow(self, seconds: float, call: str = ANY_CALL, gpu: GpuSelector | None = None) -> None:
+        """Make calls take longer by so many seconds, until ``heal``."""
+        self._add_fault(gpu, Fault(0, call, None, None, seconds=seconds))
+
+    def heal(self, call: str | None = None, gpu: GpuSelector | None = None) -> None:
+        """Remove the rules for a call and a GPU; those left out stand for all of them."""
+        pci = None if gpu is None else self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            kept = (f for f in state.faults if call not in (None, f.call) or pci not in (None, f.pci))
+            return replace(state, faults=tuple(kept))
+
+        self._store.change(edit)
+
+    def spoil_mps(
+        self,
+        kind: MpsFaultKind,
+        command: str = ANY_COMMAND,
+        words: str = "",
+        gpu: GpuSelector | None = None,
+        times: int | None = None,
+    ) -> None:
+        """Make the control daemons of MPS on a GPU hang, die, lie or refuse; see MpsFault."""
+        pci = None if gpu is None else self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            fault = MpsFault(state.next_fault, kind, command, pci, words, times)
+            return replace(state, mps_faults=(*state.mps_faults, fault), next_fault=state.next_fault + 1)
+
+        self._store.change(edit)
+
+    def heal_mps(self) -> None:
+        """Remove all rules that spoil the daemons of MPS; one that hangs goes on with what it was asked."""
+        self._store.change(lambda state: replace(state, mps_faults=()))
+
+    def spend_mps_fault(self, command: str, gpus: tuple[PciAddress, ...]) -> MpsFault | None:
+        """The oldest rule that spoils a command of a daemon for these GPUs, used up by one; None without."""
+        found: list[MpsFault] = []
+
+        def edit(state: MachineState) -> MachineState:
+            found.clear()
+            found.extend([fault for fault in state.mps_faults if fault.hits(command, gpus)][:1])
+            return replace(state, mps_faults=without_use(state.mps_faults, found))
+
+        if any(fault.hits(command, gpus) for fault in self.state.mps_faults):
+            self._store.change(edit)
+        return found[0] if found else None
+
+    def wait(self) -> None:
+        """Wait until the machine may have changed."""
+        self._store.wait()
+
+    def add_process(self, gpu: PciAddress, process_id: int) -> None:
+        """Say that one more process holds a GPU."""
+        self._change_processes(gpu, lambda pids: {*pids, process_id})
+
+    def end_process(self, gpu: PciAddress, process_id: int) -> None:
+        """Say that a process holds a GPU no longer."""
+        self._change_processes(gpu, lambda pids: pids - {process_id})
+
+    def _change_processes(self, pci: PciAddress, edit_pids: Callable[[set[int]], set[int]]) -> None:
+        def edit(state: MachineState) -> MachineState:
+            pids = tuple(sorted(edit_pids(set(state.gpus[pci].process_ids))))
+            return with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids))
+
+        self._store.change(edit)
+
+    def lose(self, gpu: GpuSelector) -> None:
+        """Let a GPU fall off the bus (XID 79): every call on it says GPU_IS_LOST."""
+        pci = self.pci(gpu)
+        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], lost=True)))
+
+    def remove(self, gpu: GpuSelector) -> None:
+        """Take a GPU out: NVML lists it no more, and the indexes behind it move."""
+        pci = self.pci(gpu)
+        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], present=False)))
+
+    def restore(self, gpu: GpuSelector) -> None:
+        """Undo ``lose`` and ``remove``."""
+        pci = self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            return with_gpu(state, pci, replace(state.gpus[pci], present=True, lost=False))
+
+        self._store.change(edit)
+
+    def replace_board(self, gpu: GpuSelector) -> str:
+        """Put another board of the same kind into the slot; returns its UUID."""
+        pci = self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            old = state.gpus[pci]
+            new = replace(old, board=old.board + 1, lost=False, process_ids=(), mig=MigState()).after_load()
+            return with_gpu(state, pci, new)
+
+        change_with_capabilities(self._store, edit)
+        return self.uuid(pci)
+
+    def set_minors(self, minors: Mapping[GpuSelector, int]) -> None:
+        """Move minors, as resets and reboots do; raises ConfigError when two GPUs would share one."""
+        moved = {self.pci(gpu): minor for gpu, minor in minors.items()}
+
+        def edit(state: MachineState) -> MachineState:
+            gpus = {pci: replace(gpu, minor=moved.get(pci, gpu.minor)) for pci, gpu in state.gpus.items()}
+            if len({gpu.minor for gpu in gpus.values()}) != len(gpus):
+                raise ConfigError("two GPUs cannot have the same minor", "name all GPUs whose minors move")
+            return replace(state, gpus=gpus)
+
+        change_with_capabilities(self._store, edit)
+
+    def set_processes(self, gpu: GpuSelector, process_ids: tuple[int, ...]) -> None:
+        """Say which processes run on a GPU, or on the MIG device of a UUID: they hold it until they end."""
+        pids = tuple(sorted(process_ids))
+        if isinstance(gpu, str) and gpu.startswith("MIG-"):
+            self._store.change(lambda state: self._with_mig_processes(state, gpu, pids))
+            return
+        pci = self.pci(gpu)
+        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+
+    def reset(self, gpu: GpuSelector) -> None:
+        """Reset a GPU that nobody uses: a pending MIG mode comes true, and its instances are gone.
+
+        Raises ConfigError while a process runs on it.
+        """
+        pci = self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            old = state.gpus[pci]
+            if old.process_ids or old.mig.processes():
+                raise ConfigError(f"the GPU {pci} is in use", "end its processes before the reset")
+            new = replace(old, lost=False, mig=old.mig.after_reset())
+            return with_gpu(state, pci, new.after_load())
+
+        change_with_capabilities(self._store, edit)
+
+    def reboot(self) -> None:
+        """Restart the machine: no process, no MIG instance, no mode and no handle is left."""
+
+        def edit(state: MachineState) -> MachineState:
+            gpus = {
+                pci: replace(self._after_load(gpu), lost=False, process_ids=())
+                for pci, gpu in state.gpus.items()
+            }
+            return replace(state, gpus=gpus, driver_loaded=True, session=state.session + 1)
+
+        change_with_capabilities(self._store, edit)
+
+    def attach_driver_root(self, folder: Path) -> None:
+        """Let the capability files below a driver root follow the MIG instances from now on."""
+        root = str(folder.absolute())
+
+        def edit(state: MachineState) -> MachineState:
+            write_capabilities(folder, state)
+            return replace(state, driver_roots=tuple(dict.fromkeys((*state.driver_roots, root))))
+
+        if self.spec.product.mig is not None:
+            self._store.change(edit)
+
+    def driver_gone(self) -> None:
+        """Unload the kernel driver: every call says DRIVER_NOT_LOADED, and all handles are void for good.
+
+        MIG instances, compute modes and time-slices go with it, and so does a MIG mode that does not last.
+        """
+
+        def edit(state: MachineState) -> MachineState:
+            gpus = {pci: self._after_load(gpu) for pci, gpu in state.gpus.items()}
+            return replace(state, gpus=gpus, driver_loaded=False)
+
+        change_with_capabilities(self._store, edit)
+
+    def driver_back(self, version: str | None = None) -> None:
+        """Load the kernel driver again, perhaps another version."""
+
+        def edit(state: MachineState) -> MachineState:
+            return replace(
+                state,
+                driver_loaded=True,
+                session=state.session + 1,
+                driver_version=version or state.driver_version,
+            )
+
+        change_with_capabilities(self._store, edit)
+
+    def _after_load(self, gpu: GpuState) -> GpuState:
+        mig = gpu.mig.after_reset(mode_lasts=self.spec.product.mig_needs_reset)
+        return replace(gpu, mig=mig).after_load()
+
+    def _with_mig_processes(self, state: MachineState, uuid: str, pids: tuple[int, ...]) -> MachineState:
+        for pci, gpu in state.gpus.items():
+            parent = self.spec.board_uuid(pci, gpu.board)
+            for gi in gpu.mig.instances:
+                if any(mig_uuid(parent, gi.id, ci.id) == uuid for ci in gi.compute_instances):
+                    inside = tuple(
+                        replace(ci, process_ids=pids) if mig_uuid(parent, gi.id, ci.id) == uuid else ci
+                        for ci in gi.compute_instances
+                    )
+                    mig = gpu.mig.with_instance(gi.id, replace(gi, compute_instances=inside))
+                    return with_gpu(state, pci, replace(gpu, mig=mig))
+        raise ConfigError(f"the machine {self.spec.name} has no MIG device {uuid}", "create it first")
+
+    def _add_fault(self, gpu: GpuSelector | None, rule: Fault) -> None:
+        """Number a rule and aim it at the GPU; refuses one for a call that there is not."""
+        if rule.call != ANY_CALL and rule.call not in NODE_CALLS and rule.call not in FAKE_GPU_CALLS:
+            known = ", ".join(sorted(NODE_CALLS | FAKE_GPU_CALLS))
+            raise ConfigError(f"there is no call {rule.call!r}", f"name {ANY_CALL} or one of {known}")
+        pci = None if gpu is None else self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            fault = replace(rule, number=state.next_fault, pci=pci)
+            return replace(state, faults=(*state.faults, fault), next_fault=state.next_fault + 1)
+
+        self._store.change(edit)

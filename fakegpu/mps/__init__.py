@@ -1,0 +1,1 @@
+"""MPS of a fake machine: the control daemon, its servers, its clients."""

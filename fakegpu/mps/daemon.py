@@ -1,0 +1,258 @@
+"""The control daemon of a fake MPS: one thread that serves commands and CUDA clients on a unix socket."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fakegpu.machine import FakeMachine
+from fakegpu.mps.client import SOCKET
+from fakegpu.mps.control import CommandRefused, Control, Limits, limit_mib, thread_percentage
+from fakegpu.mps.devices import most_clients
+from fakegpu.mps.server import SERVER_NAME, ServerProcesses, name_process
+
+if TYPE_CHECKING:
+    from fakegpu.mps.devices import CudaDevice
+    from fakegpu.mps_faults import MpsFault
+
+CONTROL_NAME = "nvidia-cuda-mps-control"
+PID_FILE, LOCK, LOG_PIPE = f"{CONTROL_NAME}.pid", "control_lock", "log"
+CONTROL_LOG = "control.log"
+
+_LOOK_AGAIN_SECONDS = 0.02  # a server that was killed tells nobody
+_MOST_LINE_BYTES = 65536
+
+
+class CannotStart(Exception):
+    """The daemon ends before it serves; the text is what it says."""
+
+
+class Daemon:
+    """A daemon for some devices, with its files in ``pipes`` and its log in ``logs``."""
+
+    def __init__(
+        self, flag: str, devices: tuple[CudaDevice, ...], pipes: Path, logs: Path, programs: Path
+    ) -> None:
+        """``flag`` opens the machine; ``programs`` is the folder where the server's program lies."""
+        self._machine = machine = FakeMachine.open(flag)
+        self._state = Path(flag.rpartition("@")[2])
+        self._gpus = tuple(dict.fromkeys(device.pci for device in devices))
+        self._pipes = pipes
+        self._log = logs / CONTROL_LOG
+        self._servers = ServerProcesses(machine, flag, self._gpus, programs / SERVER_NAME)
+        uuids = tuple(device.uuid for device in devices)
+        self.control = Control(uuids, most_clients(machine, devices), self)
+        self._selector = selectors.DefaultSelector()
+        self._buffers: dict[socket.socket, bytes] = {}
+        self._clients: dict[int, socket.socket] = {}
+        self._waiting: list[tuple[socket.socket, dict[str, Any]]] = []
+        self._quitters: list[socket.socket] = []
+        self._force_at: float | None = None
+        self._done = False
+
+    def open(self) -> None:
+        """Take the lock and the socket, and write the pid file; raises CannotStart."""
+        for folder in (self._pipes, self._log.parent):
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise CannotStart(f"Failed to create directory {folder}: {error.strerror}") from error
+        self._lock = (self._pipes / LOCK).open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CannotStart("An instance of this daemon is already running") from error
+        path = self._pipes / SOCKET
+        path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        try:
+            self._listener.bind(str(path))
+        except OSError as error:
+            raise CannotStart(f"Failed to bind {path}: {error}") from error
+        path.chmod(0o666)
+        self._listener.listen()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        (self._pipes / LOG_PIPE).unlink(missing_ok=True)
+        os.mkfifo(self._pipes / LOG_PIPE)
+        (self._pipes / PID_FILE).write_text(f"{os.getpid()}\n")
+        name_process(CONTROL_NAME)
+        self._note(f"Starting control daemon using socket {path}")
+        self._note(
+            f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={self._pipes}"
+        )
+
+    def serve(self) -> None:
+        """Serve until ``quit``, SIGTERM or the end of the machine, then leave nothing behind."""
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        try:
+            while not self._done and self._state.exists():
+                for key, _ in self._selector.select(_LOOK_AGAIN_SECONDS):
+                    self._readable(key.fileobj)
+                for pid in self._servers.ended():
+                    self._note(f"Server {pid} exited")
+                    self.control.server_left(pid)
+                self._let_in_who_waits()
+                self._go_on_quitting()
+        finally:
+            self.control.shut(force=True)
+            for name in (PID_FILE, SOCKET, LOG_PIPE):
+                (self._pipes / name).unlink(missing_ok=True)
+            # Whoever asked for the end may start another daemon as soon as it is answered.
+            self._lock.close()
+            for connection in self._quitters:
+                _reply(connection, {"answer": ""})
+
+    def start_server(self, uid: int) -> int:
+        """Start a server; raises CommandRefused."""
+        try:
+            pid = self._servers.start()
+        except CommandRefused as refused:
+            self._note(str(refused))
+            raise
+        self._note(f"Starting new server {pid} for user {uid}")
+        self._note(f"NEW SERVER {pid}: Ready")
+        return pid
+
+    def end_server(self, pid: int) -> None:
+        """End a server."""
+        self._servers.end(pid)
+        self._note(f"Server {pid} exited with status 0")
+
+    def drop_client(self, pid: int) -> None:
+        """End the connection of a client."""
+        self._close(self._clients.pop(pid))
+
+    def _readable(self, source: object) -> None:
+        if source is self._listener:
+            connection, _ = self._listener.accept()
+            self._buffers[connection] = b""
+            self._selector.register(connection, selectors.EVENT_READ)
+            return
+        connection = next(known for known in self._buffers if known is source)
+        with suppress(ConnectionError):
+            data = connection.recv(_MOST_LINE_BYTES)
+            if data:
+                self._buffers[connection] += data
+                while connection in self._buffers and b"\n" in self._buffers[connection]:
+                    line, _, self._buffers[connection] = self._buffers[connection].partition(b"\n")
+                    self._asked(connection, json.loads(line))
+                return
+        self._close(connection)
+
+    def _asked(self, connection: socket.socket, question: dict[str, Any]) -> None:
+        if "command" in question:
+            self._command(connection, question["command"].split())
+        else:
+            self._let_in(connection, question)
+
+    def _command(self, connection: socket.socket, words: list[str]) -> None:
+        self._note(f"Cmd:{' '.join(words)}")
+        fault = self._spoiled(words[0])
+        if fault and fault.kind == "refuse":
+            _reply(connection, {"answer": fault.words})
+            return
+        if fault and fault.kind == "lie" and words[0].startswith("set_"):
+            words = [*words[:-1], fault.words]
+        if words[0] == "quit":
+            self._quit(connection, words[1:])
+            return
+        try:
+            answer = self.control.answer(words)
+        except CommandRefused as refused:
+            answer = str(refused)
+        if fault and fault.kind == "die":
+            os._exit(1)
+        _reply(connection, {"answer": answer})
+
+    def _spoiled(self, command: str) -> MpsFault | None:
+        fault = self._machine.spend_mps_fault(command, self._gpus)
+        if fault and fault.kind == "hang":
+            hang(self._machine, fault)
+        return fault
+
+    def _quit(self, connection: socket.socket, options: list[str]) -> None:
+        match options:
+            case []:
+                pass
+            case ["-t", seconds] if seconds.isdigit():
+                self._force_at = time.monotonic() + int(seconds)
+            case _:
+                _reply(connection, {"answer": "Usage: quit [-t TIMEOUT]"})
+                return
+        self._quitters.append(connection)
+        self.control.quitting = True
+
+    def _go_on_quitting(self) -> None:
+        if not self.control.quitting:
+            return
+        force = self._force_at is not None and time.monotonic() >= self._force_at
+        self._done = self.control.shut(force=force)
+
+    def _let_in(self, connection: socket.socket, client: dict[str, Any]) -> None:
+        pid, uid = int(client["pid"]), int(client["uid"])
+        try:
+            if pid in self._clients:
+                raise CommandRefused(f"process {pid} is a client already")
+            own = Limits(
+                thread_percentage(client["percentage"] or "100"), _own_limits(client["pinned"] or "")
+            )
+            server = self.control.connect(pid, uid, own)
+        except CommandRefused as refused:
+            self._note(f"Client {pid} from user {uid} refused: {refused}")
+            _reply(connection, {"refused": str(refused)})
+            return
+        if server is None:
+            self._waiting.append((connection, client))
+            return
+        self._clients[pid] = connection
+        self._note(f"NEW CLIENT {pid} from user {uid}: Server {server.pid}")
+        limits = server.clients[pid]
+        pinned = dict(sorted(limits.pinned_mib.items()))
+        _reply(connection, {"server": server.pid, "percentage": limits.percentage, "pinned_mib": pinned})
+
+    def _let_in_who_waits(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for connection, client in waiting:
+            if connection in self._buffers:
+                self._let_in(connection, client)
+
+    def _close(self, connection: socket.socket) -> None:
+        if self._buffers.pop(connection, None) is None:
+            return
+        self._selector.unregister(connection)
+        connection.close()
+        for pid in [pid for pid, known in self._clients.items() if known is connection]:
+            del self._clients[pid]
+            self.control.client_left(pid)
+
+    def _note(self, text: str) -> None:
+        moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        with self._log.open("a") as log:
+            log.write(f"[{moment} Control {os.getpid():>5}] {text}\n")
+
+
+def hang(machine: FakeMachine, fault: MpsFault) -> None:
+    """Stand still for as long as the rule is there."""
+    while fault in machine.state.mps_faults:
+        machine.wait()
+
+
+def _own_limits(text: str) -> dict[str, int]:
+    """CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, ``0=1G,1=512MB``; raises CommandRefused."""
+    pairs = [entry.partition("=") for entry in text.split(",") if entry]
+    return {device: limit_mib(value) for device, _, value in pairs}
+
+
+def _reply(connection: socket.socket, answer: dict[str, Any]) -> None:
+    with suppress(OSError):  # whoever asked has gone
+        connection.sendall(json.dumps(answer).encode() + b"\n")

@@ -1,0 +1,54 @@
+"""nvidia-cuda-mps-control of a fake machine: starts the daemon, or hands it commands from stdin."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fakegpu.mps.client import DaemonGone, Line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run as ``python -m fakegpu.mps.program MACHINE ROOT PROGRAM [OPTION...]``; returns the exit code."""
+    flag, _, program, *options = arguments
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # noqa: S108 - as the real one
+    if not options:
+        return _commands(pipes)
+    # Commands are many and need nothing of the daemon's, which is long in loading.
+    from fakegpu.mps.start import start
+
+    return start(flag, options, pipes, Path(program).absolute().parent)
+
+
+def _commands(pipes: Path) -> int:
+    """Hand over each line of stdin and print its answer; 1 when there is no daemon, or it ends meanwhile."""
+    try:
+        line = Line(pipes)
+    except DaemonGone:
+        _say("Cannot find MPS control daemon process")
+        return 1
+    try:
+        for text in sys.stdin:
+            if text.strip():
+                answer = line.ask({"command": text.strip()})["answer"]
+                if answer:
+                    _say(answer)
+    except DaemonGone:
+        return 1
+    finally:
+        line.close()
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

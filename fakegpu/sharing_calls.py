@@ -1,0 +1,78 @@
+"""What a fake GPU says about its sharing: compute mode, and the time-slice that only nvidia-smi sets."""
+
+# ruff: noqa: D102 - the protocol of driver.nvml.api documents compute_mode and set_compute_mode
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import GPU_CALLS, Code, failure
+from fakegpu.state import with_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from driver.nvml.api import ComputeMode
+    from fakegpu.nvml import FakeNvml
+    from fakegpu.spec import MachineSpec, Slot
+    from fakegpu.state import GpuState, MachineState
+
+SMI_CALLS: dict[str, str] = {
+    "time_slice": "nvidia-smi compute-policy --list",
+    "set_time_slice": "nvidia-smi compute-policy --set-timeslice",
+}
+"""What nvidia-smi asks of the kernel driver without NVML; faults name it like a call of NVML."""
+
+FAKE_GPU_CALLS: dict[str, str] = GPU_CALLS | SMI_CALLS
+SHARING_CHANGES = frozenset({"set_compute_mode", "set_time_slice"})
+"""The calls of this module that change a GPU."""
+
+_VOLTA = (7, 0)
+_LONGEST_TIME_SLICE = 3
+
+
+class FakeSharingCalls:
+    """What FakeDevice answers about sharing."""
+
+    _nvml: FakeNvml
+    _spec: MachineSpec
+    _slot: Slot
+    _session: int
+
+    def compute_mode(self) -> ComputeMode | None:
+        return self._nvml.gpu_call("compute_mode", self._slot.pci, self._session)[1].compute_mode
+
+    def set_compute_mode(self, mode: ComputeMode) -> None:
+        _, gpu = self._nvml.gpu_call("set_compute_mode", self._slot.pci, self._session)
+        if self._spec.product.virtualization == "vgpu" or gpu.mig.enabled:
+            raise self._cannot("set_compute_mode", Code.NOT_SUPPORTED)
+        self._set("set_compute_mode", lambda now: replace(now, compute_mode=mode))
+
+    def time_slice(self) -> int:
+        """0 default, 1 short, 2 medium, 3 long; NotSupported before Volta and in a vGPU guest."""
+        _, gpu = self._nvml.gpu_call("time_slice", self._slot.pci, self._session)
+        self._check_time_slices("time_slice")
+        return gpu.time_slice
+
+    def set_time_slice(self, number: int) -> None:
+        """Set it until the driver is loaded anew; INVALID_ARGUMENT for a number that there is not."""
+        self._nvml.gpu_call("set_time_slice", self._slot.pci, self._session)
+        self._check_time_slices("set_time_slice")
+        if number not in range(_LONGEST_TIME_SLICE + 1):
+            raise self._cannot("set_time_slice", Code.INVALID_ARGUMENT)
+        self._set("set_time_slice", lambda now: replace(now, time_slice=number))
+
+    def _check_time_slices(self, call: str) -> None:
+        product = self._spec.product
+        if product.compute_capability < _VOLTA or product.virtualization == "vgpu":
+            raise self._cannot(call, Code.NOT_SUPPORTED)
+
+    def _set(self, call: str, edit: Callable[[GpuState], GpuState]) -> None:
+        def edit_state(state: MachineState) -> MachineState:
+            return with_gpu(state, self._slot.pci, edit(state.gpus[self._slot.pci]))
+
+        self._nvml.change(call, self._slot.pci, edit_state)
+
+    def _cannot(self, call: str, code: Code) -> Exception:
+        return failure(FAKE_GPU_CALLS[call], code, str(self._slot.pci))

@@ -1,0 +1,215 @@
+"""Reads machine files: what a fake machine is made of, as YAML, checked strictly with every error's path."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from driver.errors import ConfigError
+from driver.model import PciAddress
+from driver.nvml.api import ARCHITECTURES, BRANDS, NvLinkEnd
+from fakegpu.fields import Fields
+from fakegpu.mig_profiles import known_catalogues, load_catalogue
+
+if TYPE_CHECKING:
+    from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
+    from fakegpu.mig_profiles import MigCatalogue
+
+MACHINES = Path(__file__).with_name("machines")
+"""The machine files that ship with the driver, ``<name>.yaml``."""
+
+_UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
+
+    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances.
+    """
+
+    name: str
+    device_id: int
+    brand: str
+    architecture: str
+    compute_capability: tuple[int, int]
+    memory_bytes: int | None
+    addressing_mode: AddressingMode | None
+    mig: MigCatalogue | None
+    virtualization: Virtualization
+
+    @property
+    def mig_needs_reset(self) -> bool:
+        """Whether MIG mode changes only with a reset; then it also lasts over reboots."""
+        return self.architecture == "Ampere"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
+
+    ``numa_node`` is None where the firmware tells none. ``links`` are the active NVLinks.
+    """
+
+    pci: PciAddress
+    minor: int
+    numa_node: int | None
+    pcie_root: str
+    switches: tuple[str, ...]
+    links: tuple[NvLinkEnd, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's."""
+
+    name: str
+    driver_version: str
+    cuda_driver_version: str
+    product: Product
+    slots: tuple[Slot, ...]
+    fabric: FabricInfo | None
+    p2p: bool
+
+    def slot(self, pci: PciAddress) -> Slot:
+        """The slot at an address; raises KeyError where the machine has none."""
+        for slot in self.slots:
+            if slot.pci == pci:
+                return slot
+        raise KeyError(str(pci))
+
+    def board_uuid(self, pci: PciAddress, board: int) -> str:
+        """The UUID of the n-th board that sat in a slot: the same on every run."""
+        return f"GPU-{uuid.uuid5(_UUID_NAMESPACE, f'{self.name} {pci} {board}')}"
+
+
+def known_machines() -> tuple[str, ...]:
+    """The names of the machines that ship with the driver, sorted."""
+    return tuple(sorted(path.stem for path in MACHINES.glob("*.yaml")))
+
+
+def load_machine(machine: str) -> MachineSpec:
+    """Read a shipped machine by name, or a machine file by its path.
+
+    Raises ConfigError: unknown machine (listing the known ones), unreadable file, or everything
+    that is wrong in the file with its paths.
+    """
+    shipped = MACHINES / f"{machine}.yaml"
+    path = shipped if machine in known_machines() else Path(machine)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"there is no machine {machine!r}: {error.strerror}",
+            f"name a machine file, or one of {', '.join(known_machines())}",
+        ) from error
+    return _parsed(path, text)
+
+
+@cache
+def _parsed(path: Path, text: str) -> MachineSpec:
+    """The machine that a file describes; remembered, since YAML takes milliseconds to read."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the machine file {path} is no YAML", str(error)) from error
+    fields = Fields(document)
+    spec = _machine(path.stem, fields)
+    if fields.errors:
+        raise ConfigError(f"the machine file {path} cannot be used", "; ".join(fields.errors))
+    return spec
+
+
+def topology_level(one: Slot, other: Slot) -> TopologyLevel:
+    """What nvmlDeviceGetTopologyCommonAncestor says about two GPUs."""
+    if one.pci == other.pci:
+        return "internal"
+    if one.pcie_root == other.pcie_root:
+        if one.switches and one.switches[-1:] == other.switches[-1:]:
+            return "single"
+        if one.switches and one.switches[:1] == other.switches[:1]:
+            return "multiple"
+        return "hostbridge"
+    if one.numa_node is not None and one.numa_node == other.numa_node:
+        return "node"
+    return "system"
+
+
+def _machine(name: str, fields: Fields) -> MachineSpec:
+    slots = sorted((_slot(item) for item in fields.items("gpus")), key=lambda slot: slot.pci)
+    if not slots:
+        fields.refuse("gpus", "needs at least one GPU")
+    for part in ("pci", "minor"):
+        values = [getattr(slot, part) for slot in slots]
+        if len(set(values)) != len(values):
+            fields.refuse("gpus", f"no two may have the same {part}")
+    links = _links(fields.child("nvlink"), slots) if "nvlink" in fields else {}
+    spec = MachineSpec(
+        name=name,
+        driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?"),
+        cuda_driver_version=fields.text("cuda_driver_version", r"\d+\.\d+"),
+        product=_product(fields.child("product")),
+        slots=tuple(_with_links(slot, links) for slot in slots),
+        fabric=fields.child("fabric").fabric() if "fabric" in fields else None,
+        p2p=fields.flag("p2p", default=True),
+    )
+    fields.refuse_unknown()
+    return spec
+
+
+def _product(fields: Fields) -> Product:
+    memory_mib = fields.number("memory_mib", minimum=1, default=0)
+    mig = fields.choice("mig", known_catalogues(), default=None)
+    major, _, minor = fields.text("compute_capability", r"\d+\.\d+").partition(".")
+    product = Product(
+        name=fields.text("name"),
+        device_id=fields.number("device_id", minimum=1),
+        brand=fields.text("brand", "|".join(BRANDS.values())),
+        architecture=fields.text("architecture", "|".join(ARCHITECTURES.values())),
+        compute_capability=(int(major or 0), int(minor or 0)),
+        memory_bytes=memory_mib * 2**20 or None,
+        addressing_mode=fields.choice("addressing_mode", ("HMM", "ATS", "None"), default=None),
+        mig=load_catalogue(mig) if mig else None,
+        virtualization=fields.choice(
+            "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
+        ),
+    )
+    fields.refuse_unknown()
+    return product
+
+
+def _slot(fields: Fields) -> Slot:
+    slot = Slot(
+        pci=fields.address("pci"),
+        minor=fields.number("minor", minimum=0),
+        numa_node=fields.number("numa_node", minimum=0) if "numa_node" in fields else None,
+        pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}"),
+        switches=fields.texts("switches"),
+    )
+    fields.refuse_unknown()
+    return slot
+
+
+def _links(fields: Fields, slots: list[Slot]) -> dict[PciAddress, list[NvLinkEnd]]:
+    """``switch_links`` go from every GPU into switches; ``pairs`` are [index, index, links]."""
+    links: dict[PciAddress, list[NvLinkEnd]] = {slot.pci: [] for slot in slots}
+    for ends in links.values():
+        ends.extend([NvLinkEnd("switch")] * fields.number("switch_links", minimum=1, default=0))
+    for position, (first, second, count) in enumerate(fields.triples("pairs")):
+        if first == second or max(first, second) >= len(slots):
+            fields.refuse(f"pairs[{position}]", "must name two different GPUs of the machine")
+        else:
+            links[slots[first].pci].extend([NvLinkEnd("gpu", slots[second].pci)] * count)
+            links[slots[second].pci].extend([NvLinkEnd("gpu", slots[first].pci)] * count)
+    fields.refuse_unknown()
+    return links
+
+
+def _with_links(slot: Slot, links: dict[PciAddress, list[NvLinkEnd]]) -> Slot:
+    ends = tuple(links.get(slot.pci, ()))
+    return Slot(slot.pci, slot.minor, slot.numa_node, slot.pcie_root, slot.switches, ends)

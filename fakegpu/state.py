@@ -1,0 +1,285 @@
+"""What changes on a fake machine, and where it is kept: in memory, or in a file that processes share."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from threading import Condition, Event, RLock
+from typing import TYPE_CHECKING, Protocol
+
+from driver.errors import ConfigError
+from driver.model import PciAddress
+from fakegpu.mig_state import NO_MIG, MigState
+from fakegpu.mps_faults import MpsFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from driver.nvml.api import ComputeMode
+    from fakegpu.spec import MachineSpec
+
+SCHEMA = 2
+ANY_CALL = "*"
+
+# A file tells nobody that it was replaced; a hung call looks this often whether its rule is gone.
+_LOOK_AGAIN_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """One slot now: ``board`` counts the boards that sat there, ``lost`` is fallen off the bus (XID 79).
+
+    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long.
+    """
+
+    minor: int
+    board: int = 0
+    present: bool = True
+    lost: bool = False
+    process_ids: tuple[int, ...] = ()
+    mig: MigState = NO_MIG
+    compute_mode: ComputeMode = "default"
+    time_slice: int = 0
+
+    def after_load(self) -> GpuState:
+        """The state after a reset or a new load of the driver: neither mode nor time-slice outlives them."""
+        return replace(self, compute_mode="default", time_slice=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A rule that spoils calls: those named ``call`` (``*`` is any), on one GPU or on whatever.
+
+    ``code`` is the NVML return code to fail with. Without one, calls take ``seconds`` longer; without
+    both, they hang for as long as the rule is there. ``times`` counts down with each call that it
+    hits; None never ends. With ``after`` the call has done its work before it fails.
+    """
+
+    number: int
+    call: str
+    pci: PciAddress | None
+    code: int | None
+    times: int | None = None
+    seconds: float | None = None
+    after: bool = False
+
+    def hits(self, call: str, pci: PciAddress | None) -> bool:
+        """Whether the rule spoils this call."""
+        return self.call in (ANY_CALL, call) and self.pci in (None, pci)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """Everything that can change. ``session`` counts loads of the kernel driver: old handles are void.
+
+    ``driver_roots`` are the folders in which the capability files follow the instances.
+    """
+
+    gpus: Mapping[PciAddress, GpuState]
+    driver_version: str
+    cuda_driver_version: str
+    driver_loaded: bool = True
+    session: int = 1
+    faults: tuple[Fault, ...] = ()
+    next_fault: int = 1
+    driver_roots: tuple[str, ...] = ()
+    mps_faults: tuple[MpsFault, ...] = ()
+
+    @classmethod
+    def fresh(cls, spec: MachineSpec) -> MachineState:
+        """The machine as it comes from the factory."""
+        gpus = {slot.pci: GpuState(slot.minor) for slot in spec.slots}
+        return cls(gpus, spec.driver_version, spec.cuda_driver_version)
+
+    def listed(self) -> list[PciAddress]:
+        """The GPUs that NVML lists, in the order of their indexes."""
+        return sorted(pci for pci, gpu in self.gpus.items() if gpu.present)
+
+    def to_json(self, machine: str) -> str:
+        """The state as the text of a state file."""
+        document: dict[str, object] = {"schema": SCHEMA, "machine": machine}
+        document |= {
+            "driver_version": self.driver_version,
+            "cuda_driver_version": self.cuda_driver_version,
+            "driver_loaded": self.driver_loaded,
+            "session": self.session,
+            "next_fault": self.next_fault,
+            "driver_roots": self.driver_roots,
+            "gpus": {str(pci): asdict(gpu) for pci, gpu in sorted(self.gpus.items())},
+            "mps_faults": [fault.to_document() for fault in self.mps_faults],
+            "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
+        }
+        return json.dumps(document, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, machine: str) -> MachineState:
+        """Read a state file's text; raises ValueError when it is none, or another machine's."""
+        document = json.loads(text)
+        try:
+            head = (document.pop("schema"), document.pop("machine"))
+            gpus = {PciAddress.parse(pci): _gpu(gpu) for pci, gpu in document.pop("gpus").items()}
+            faults = tuple(_fault(fault) for fault in document.pop("faults"))
+            mps = tuple(MpsFault.from_document(fault) for fault in document.pop("mps_faults", ()))
+            roots = tuple(document.pop("driver_roots"))
+            state = cls(gpus=gpus, faults=faults, driver_roots=roots, mps_faults=mps, **document)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"it is no state of a fake machine ({error})") from error
+        if head != (SCHEMA, machine):
+            raise ValueError(f"it holds schema {head[0]} of machine {head[1]!r}")
+        return state
+
+
+def _gpu(document: dict[str, object]) -> GpuState:
+    pids, mig = document.pop("process_ids"), document.pop("mig")
+    if not isinstance(pids, list) or not isinstance(mig, dict):
+        raise TypeError("process_ids is no list, or mig no mapping")
+    state = MigState.from_document(mig)
+    return GpuState(process_ids=tuple(pids), mig=state, **document)  # type: ignore[arg-type]  # TypeError if not
+
+
+def _fault(document: dict[str, object]) -> Fault:
+    pci = document.pop("pci")
+    address = PciAddress.parse(pci) if isinstance(pci, str) else None
+    return Fault(pci=address, **document)  # type: ignore[arg-type]  # TypeError if not
+
+
+class StateStore(Protocol):
+    """Where the state of one machine is kept."""
+
+    def read(self) -> MachineState:
+        """The state now; cheap when it has not changed."""
+        ...
+
+    def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
+        """Replace the state by an edit of it that nothing comes between; returns the new state."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until the state may have changed."""
+        ...
+
+
+class MemoryStore:
+    """The state of a machine that lives in this process alone."""
+
+    def __init__(self, state: MachineState) -> None:
+        self._state = state
+        self._changed = Condition(RLock())
+
+    def read(self) -> MachineState:
+        """The state now."""
+        return self._state
+
+    def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
+        """Replace the state and wake all that wait."""
+        with self._changed:
+            self._state = edit(self._state)
+            self._changed.notify_all()
+            return self._state
+
+    def wait(self) -> None:
+        """Wait for a change; a change just before is noticed after a short while."""
+        with self._changed:
+            self._changed.wait(_LOOK_AGAIN_SECONDS)
+
+
+class FileStore:
+    """The state in a file that several processes share: replaced by rename, under a lock beside it."""
+
+    def __init__(self, path: Path, spec: MachineSpec) -> None:
+        """Open the state file, made afresh where there is none; raises ConfigError when it is unusable."""
+        self._path = path
+        self._machine = spec.name
+        self._lock = RLock()
+        self._state = MachineState.fresh(spec)
+        self._descriptor = -1
+        self._inode = (-1, -1)
+        try:
+            with self._exclusively():
+                if not path.exists():
+                    self._write(self._state)
+                self.read()
+        except OSError as error:
+            raise ConfigError(
+                f"the state file {path} cannot be used: {error.strerror}", "name a file in a writable folder"
+            ) from error
+
+    def read(self) -> MachineState:
+        """The state now, read again only when the file was replaced; raises ConfigError when it is broken."""
+        with self._lock:
+            try:
+                status = self._path.stat()
+            except FileNotFoundError as error:
+                raise ConfigError(
+                    f"the state file {self._path} was removed", "start all that use it again"
+                ) from error
+            if (status.st_dev, status.st_ino) != self._inode:
+                self._load()
+            return self._state
+
+    def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
+        """Replace the state; processes take turns."""
+        with self._exclusively():
+            state = edit(self.read())
+            self._write(state)
+            return self.read()
+
+    def wait(self) -> None:
+        """Wait for a short while."""
+        Event().wait(_LOOK_AGAIN_SECONDS)
+
+    def _load(self) -> None:
+        # The file that was read stays open: its inode number cannot be given to a newer file, so
+        # that equal numbers mean the same content.
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        with os.fdopen(os.dup(descriptor), encoding="utf-8") as file:
+            text = file.read()
+        try:
+            self._state = MachineState.from_json(text, self._machine)
+        except ValueError as error:
+            os.close(descriptor)
+            raise ConfigError(
+                f"the state file {self._path} cannot be used: {error}",
+                f"remove it, or start with the machine that it was made for (now {self._machine})",
+            ) from error
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._inode = (status.st_dev, status.st_ino)
+
+    def _write(self, state: MachineState) -> None:
+        # No fsync: a fake machine need not survive the crash of a real one.
+        temporary = self._path.with_name(f".{self._path.name}-{os.urandom(6).hex()}")
+        temporary.write_text(state.to_json(self._machine), encoding="utf-8")
+        temporary.rename(self._path)
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        with self._lock, self._path.with_name(f"{self._path.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def with_gpu(state: MachineState, pci: PciAddress, gpu: GpuState) -> MachineState:
+    """The state with one slot replaced."""
+    return replace(state, gpus={**state.gpus, pci: gpu})
+
+
+def without_fault_use(state: MachineState, number: int) -> MachineState:
+    """The state after a counted rule has hit once; the last hit removes it."""
+    kept = []
+    for fault in state.faults:
+        if fault.number != number or fault.times is None:
+            kept.append(fault)
+        elif fault.times > 1:
+            kept.append(replace(fault, times=fault.times - 1))
+    return replace(state, faults=tuple(kept))

@@ -1,0 +1,140 @@
+"""The capability files of the fake kernel driver follow the instances, whoever makes or unmakes them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.mig import Placement
+from fakegpu.capabilities import CAPABILITIES, CAPABILITY_NODES, access_minor
+from fakegpu.driver_root import build_driver_root
+from fakegpu.machine import FakeMachine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from driver.nvml.api import NvmlDevice
+
+THREE_G = 9
+ALWAYS = {"mig/config", "mig/monitor"}
+
+
+def gpu(machine: FakeMachine, index: int) -> NvmlDevice:
+    nvml = machine.nvml()
+    nvml.init()
+    device = nvml.device_by_index(index)
+    device.set_mig_mode(True)
+    return device
+
+
+def files(root: Path) -> set[str]:
+    folder = root / CAPABILITIES
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def machine() -> FakeMachine:
+    return FakeMachine.open("hgx-h100")
+
+
+@pytest.fixture
+def root(tmp_path: Path, machine: FakeMachine) -> Path:
+    """The driver root of a machine, built before there is any instance."""
+    return build_driver_root(tmp_path / "root", machine)
+
+
+@pytest.mark.parametrize(
+    ("place", "minor"),
+    [
+        ((0, 0), 3), ((0, 0, 0), 4), ((0, 1), 12), ((1, 0), 138), ((7, 13, 0), 1066), ((31, 14), 4314),
+        ((31, 14, 7), 4322),
+    ],
+)  # fmt: skip
+def test_minors_are_those_of_the_kernel_driver(place: tuple[int, ...], minor: int) -> None:
+    assert access_minor(*place) == minor
+
+
+def test_without_instances_there_are_only_the_capabilities_of_the_administrator(root: Path) -> None:
+    assert files(root) == ALWAYS
+    assert (root / CAPABILITIES / "mig/config").read_text().startswith("DeviceFileMinor: 1\n")
+    assert "DeviceFileMode: 292\n" in (root / CAPABILITIES / "mig/monitor").read_text()
+
+
+def test_a_gpu_without_mig_has_no_capabilities(tmp_path: Path) -> None:
+    root = build_driver_root(tmp_path, FakeMachine.open("l40s-octo"))
+    assert files(root) == set()
+    assert not (root / CAPABILITY_NODES).exists()
+
+
+def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(
+    root: Path, machine: FakeMachine
+) -> None:
+    device = gpu(machine, 2)
+    instance = device.create_gpu_instance(THREE_G, Placement(4, 4))
+    gi = f"gpu2/mig/gi{instance.id}"
+    assert files(root) == {*ALWAYS, f"{gi}/access"}
+    device.create_compute_instance(instance.id, 2)
+    assert files(root) == {*ALWAYS, f"{gi}/access", f"{gi}/ci0/access"}
+    minor = access_minor(2, instance.id, 0)
+    assert (root / CAPABILITIES / gi / "ci0/access").read_text() == (
+        f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+    )
+    assert (root / CAPABILITY_NODES / f"nvidia-cap{minor}").is_char_device()
+    device.destroy_compute_instance(instance.id, 0)
+    assert files(root) == {*ALWAYS, f"{gi}/access"}
+    device.destroy_gpu_instance(instance.id)
+    assert files(root) == ALWAYS
+    assert not (root / CAPABILITIES / "gpu2").exists()
+
+
+def test_files_follow_the_minor_of_the_gpu(root: Path, machine: FakeMachine) -> None:
+    instance = gpu(machine, 2).create_gpu_instance(THREE_G, Placement(0, 4))
+    machine.set_minors({2: 5, 5: 2})
+    assert files(root) == {*ALWAYS, f"gpu5/mig/gi{instance.id}/access"}
+
+
+def test_files_go_with_the_mode_with_resets_and_with_the_driver(root: Path, machine: FakeMachine) -> None:
+    for end in (
+        lambda: machine.reset(0),
+        machine.reboot,
+        lambda: machine.replace_board(0),
+        lambda: gpu(machine, 0).set_mig_mode(False),
+    ):
+        gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
+        assert files(root) != ALWAYS
+        end()
+        assert files(root) == ALWAYS
+    machine.driver_gone()
+    assert files(root) == set()
+    machine.driver_back()
+    assert files(root) == ALWAYS
+
+
+def test_a_driver_root_that_was_removed_is_left_alone(tmp_path: Path, machine: FakeMachine) -> None:
+    build_driver_root(tmp_path / "there", machine).rename(tmp_path / "elsewhere")
+    gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_root_that_is_built_again_is_put_right(root: Path, machine: FakeMachine) -> None:
+    instance = gpu(machine, 0).create_gpu_instance(THREE_G, Placement(0, 4))
+    missing = root / CAPABILITIES / f"gpu0/mig/gi{instance.id}/access"
+    missing.unlink()
+    (root / CAPABILITIES / "mig/stale").write_text("")
+    build_driver_root(root, machine)
+    assert files(root) == {*ALWAYS, f"gpu0/mig/gi{instance.id}/access"}
+
+
+def test_what_another_process_makes_shows_too(tmp_path: Path) -> None:
+    flag = f"fake:hgx-h100@{tmp_path / 'state.json'}"
+    root = build_driver_root(tmp_path / "root", FakeMachine.open(flag))
+    program = (
+        "from fakegpu.machine import FakeMachine\nfrom driver.mig import Placement\n"
+        f"nvml = FakeMachine.open({flag!r}).nvml()\nnvml.init()\ngpu = nvml.device_by_index(1)\n"
+        "gpu.set_mig_mode(True)\ngpu.create_gpu_instance(9, Placement(0, 4))\n"
+    )
+    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
+    assert files(root) == {*ALWAYS, "gpu1/mig/gi1/access"}

@@ -1,0 +1,169 @@
+"""The machine files: shipped ones are what they are named for, wrong ones are told all their errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ConfigError
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import known_machines, load_machine, topology_level
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = """
+driver_version: "570.1"
+cuda_driver_version: "12.8"
+product: {name: NVIDIA X, device_id: 0x1, brand: Nvidia, architecture: Hopper, compute_capability: "9.0"}
+gpus:
+  - {pci: "0000:02:00.0", minor: 0, pcie_root: "pci0000:00"}
+  - {pci: "0000:01:00.0", minor: 1, pcie_root: "pci0000:00"}
+"""
+
+V100_PAIRS = {
+    (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 5): 2, (2, 3): 2, (4, 7): 2, (5, 6): 2, (6, 7): 2,
+    (0, 1): 1, (0, 2): 1, (1, 3): 1, (2, 6): 1, (3, 7): 1, (4, 5): 1, (4, 6): 1, (5, 7): 1,
+}  # fmt: skip
+
+
+def test_the_shipped_machines_are_all_there() -> None:
+    assert set(known_machines()) >= {
+        "dgx-a100", "hgx-h100", "a30-quad", "l40s-octo", "t4", "dgx1-v100", "gb200-tray",
+        "a100-vgpu-guest", "dgx2", "dgx-a100-80gb", "gh200", "hgx-h200", "hgx-b200", "rtx-pro-6000-octo",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "nodes", "roots", "links"),
+    [
+        ("dgx-a100", 8, {3: 2, 1: 2, 7: 2, 5: 2}, 4, 12),
+        ("hgx-h100", 8, {0: 4, 1: 4}, 8, 18),
+        ("a30-quad", 4, {0: 2, 1: 2}, 4, 4),
+        ("l40s-octo", 8, {0: 4, 1: 4}, 2, 0),
+        ("t4", 1, {None: 1}, 1, 0),
+        ("dgx1-v100", 8, {0: 4, 1: 4}, 2, 6),
+        ("gb200-tray", 4, {0: 2, 1: 2}, 4, 18),
+        ("a100-vgpu-guest", 1, {None: 1}, 1, 0),
+        ("dgx2", 16, {0: 8, 1: 8}, 8, 6),
+        ("dgx-a100-80gb", 8, {3: 2, 1: 2, 7: 2, 5: 2}, 4, 12),
+        ("gh200", 1, {0: 1}, 1, 0),
+        ("hgx-h200", 8, {0: 4, 1: 4}, 8, 18),
+        ("hgx-b200", 8, {0: 4, 1: 4}, 8, 18),
+        ("rtx-pro-6000-octo", 8, {0: 4, 1: 4}, 4, 0),
+    ],
+)
+def test_a_machine_has_its_gpus_nodes_roots_and_links(
+    machine: str, gpus: int, nodes: dict[int | None, int], roots: int, links: int
+) -> None:
+    slots = load_machine(machine).slots
+    assert len(slots) == gpus
+    assert Counter(slot.numa_node for slot in slots) == nodes
+    assert len({slot.pcie_root for slot in slots}) == roots
+    assert {len(slot.links) for slot in slots} == {links}
+
+
+def test_the_dgx1_is_a_hybrid_cube_mesh() -> None:
+    slots = load_machine("dgx1-v100").slots
+    found = {
+        (one, other): count
+        for one, slot in enumerate(slots)
+        for other, there in enumerate(slots)
+        if one < other and (count := sum(end.remote == there.pci for end in slot.links))
+    }
+    assert found == V100_PAIRS
+
+
+def test_minors_of_the_l40s_do_not_follow_the_bus() -> None:
+    minors = [slot.minor for slot in load_machine("l40s-octo").slots]
+    assert sorted(minors) == list(range(8))
+    assert minors != sorted(minors)
+
+
+def test_the_l40s_have_every_distance() -> None:
+    first, *others = load_machine("l40s-octo").slots
+    assert [topology_level(first, other) for other in others] == [
+        "single",
+        *["multiple"] * 2,
+        *["system"] * 4,
+    ]
+
+
+def test_the_gb200_tray_is_part_of_a_fabric_and_the_h100_board_of_none() -> None:
+    tray, board = load_machine("gb200-tray").fabric, load_machine("hgx-h100").fabric
+    assert tray is not None
+    assert board is not None
+    assert tray.state == board.state == "completed"
+    assert set(board.cluster_uuid) == {"0", "-"}
+    assert set(tray.cluster_uuid) != {"0", "-"}
+
+
+def test_uuids_are_the_same_each_time_and_never_twice() -> None:
+    uuids = [
+        FakeMachine.open(machine).uuid(slot.pci)
+        for machine in known_machines()
+        for slot in load_machine(machine).slots
+    ]
+    again = [
+        FakeMachine.open(machine).uuid(slot.pci)
+        for machine in known_machines()
+        for slot in load_machine(machine).slots
+    ]
+    assert uuids == again
+    assert len(set(uuids)) == len(uuids)
+
+
+def test_a_machine_file_is_taken_by_its_path_and_sorted_by_the_bus(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD)
+    spec = load_machine(str(path))
+    assert spec.name == "mine"
+    assert [slot.minor for slot in spec.slots] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('"570.1"', "570.1", "driver_version: must be a text"),
+        ("brand: Nvidia", "brand: Acme", "product.brand: must be a text like"),
+        ("architecture: Hopper", "architecture: Fermi 2", "product.architecture: must be"),
+        ("minor: 1", "minor: -1", "gpus[1].minor: must be a whole number from 0"),
+        ("minor: 1", "minor: true", "gpus[1].minor: must be a whole number"),
+        ("minor: 1", "minor: 0", "gpus: no two may have the same minor"),
+        ("0000:01:00.0", "0000:02:00.0", "gpus: no two may have the same pci"),
+        ("0000:01:00.0", "1:0", "gpus[1].pci: '1:0' is not a PCI address"),
+        ("gpus:", "gpu_list:", "gpus: must be a list"),
+        ("gpus:", "nvlink: {pairs: [[0, 0, 4]]}\ngpus:", "nvlink.pairs[0]: must name two different GPUs"),
+        ("gpus:", "nvlink: {pairs: [[0, 2, 4]]}\ngpus:", "nvlink.pairs[0]: must name two different GPUs"),
+        ("gpus:", "nvlink: {pairs: [[0, 1]]}\ngpus:", "nvlink.pairs: must be a list of"),
+        ("gpus:", "nvlink: []\ngpus:", "nvlink: must be a mapping"),
+        ("brand: Nvidia,", "brand: Nvidia, mig: a100-41gb,", "product.mig: must be one of a100-40gb"),
+        ("brand: Nvidia,", "brand: Nvidia, mig: true,", "product.mig: must be one of a100-40gb"),
+        ("gpus:", "p2p: maybe\ngpus:", "p2p: must be true or false"),
+        ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.state: must be one of"),
+        ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.cluster_uuid: must be"),
+        ("gpus:", "colour: green\ngpus:", "colour: is no known field"),
+        ("minor: 1,", "minor: 1, switches: s0,", "gpus[1].switches: must be a list of texts"),
+        (GOOD, "- 1", "the file: must be a mapping"),
+        (GOOD, "{", "is no YAML"),
+    ],
+)
+def test_a_wrong_field_is_told_with_its_path(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    path = tmp_path / "mine.yaml"
+    assert old in GOOD
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load_machine(str(path))
+    assert complaint in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_all_errors_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD.replace("minor: 0", "minor: x").replace("brand: Nvidia", "brand: 7") + "size: 3\n")
+    with pytest.raises(ConfigError) as caught:
+        load_machine(str(path))
+    for complaint in ("gpus[0].minor", "product.brand", "size"):
+        assert complaint in str(caught.value)

@@ -1,0 +1,377 @@
+"""MIG on a fake machine: modes and resets, who holds an instance, what survives what, and faults."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.mig import MigProcess, Placement
+from driver.nvml.api import GPU_CALLS, Code, GpuLost, MigMode, NotSupported, NvmlCallFailed, SessionLost
+from driver.nvml.mig import MIG_CALLS
+from fakegpu.machine import FakeMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from driver.mig import MigDevice
+    from driver.nvml.api import NvmlDevice
+
+ONE_G, TWO_G, THREE_G, FOUR_G, SEVEN_G, ONE_G_ME, ONE_G_DOUBLE = 19, 14, 9, 5, 0, 20, 15
+
+
+def gpu(machine: FakeMachine, index: int = 0) -> NvmlDevice:
+    nvml = machine.nvml()
+    nvml.init()
+    return nvml.device_by_index(index)
+
+
+def partition(device: NvmlDevice, profile_id: int, start: int) -> MigDevice:
+    """A GPU instance with one compute instance that spans it."""
+    size = device.gpu_instance_placements(profile_id)[0].size
+    instance = device.create_gpu_instance(profile_id, Placement(start, size))
+    device.create_compute_instance(instance.id, device.compute_instance_profiles(instance.id)[-1].id)
+    return next(mig for mig in device.mig_devices() if mig.gpu_instance_id == instance.id)
+
+
+def refused(call: Callable[..., object], *arguments: object) -> int:
+    with pytest.raises(NvmlCallFailed) as caught:
+        call(*arguments)
+    return caught.value.code
+
+
+@pytest.fixture(params=["memory", "file"])
+def hopper(request: pytest.FixtureRequest, tmp_path: Path) -> FakeMachine:
+    """Eight H100 with MIG on on the first one, with the state in memory and in a file."""
+    state = f"@{tmp_path / 'state.json'}" if request.param == "file" else ""
+    machine = FakeMachine.open(f"fake:hgx-h100{state}")
+    assert gpu(machine).set_mig_mode(True) == "done"
+    return machine
+
+
+@pytest.fixture
+def ampere() -> FakeMachine:
+    """Eight A100 with MIG off."""
+    return FakeMachine.open("dgx-a100")
+
+
+def test_ampere_takes_the_mode_with_the_next_reset(ampere: FakeMachine) -> None:
+    device = gpu(ampere)
+    assert not device.mig_without_reset()
+    assert device.set_mig_mode(True) == "reset-required"
+    assert device.mig_mode() == MigMode(enabled=False, pending=True)
+    with pytest.raises(NotSupported):
+        device.create_gpu_instance(ONE_G, Placement(0, 1))
+    ampere.reset(0)
+    assert device.mig_mode() == MigMode(enabled=True, pending=True)
+    assert gpu(ampere, 1).mig_mode() == MigMode(enabled=False, pending=False)
+
+
+def test_a_pending_mode_can_be_taken_back(ampere: FakeMachine) -> None:
+    device = gpu(ampere)
+    device.set_mig_mode(True)
+    assert device.set_mig_mode(False) == "done"
+    ampere.reset(0)
+    assert device.mig_mode() == MigMode(enabled=False, pending=False)
+
+
+def test_hopper_takes_the_mode_at_once_unless_somebody_uses_the_gpu(hopper: FakeMachine) -> None:
+    device = gpu(hopper, 1)
+    assert device.mig_without_reset()
+    hopper.set_processes(1, (77,))
+    assert device.set_mig_mode(True) == "in-use"
+    assert device.mig_mode() == MigMode(enabled=False, pending=False)
+    hopper.set_processes(1, ())
+    assert device.set_mig_mode(True) == "done"
+    assert device.mig_mode() == MigMode(enabled=True, pending=True)
+
+
+def test_a_busy_ampere_says_so_and_cannot_be_reset(ampere: FakeMachine) -> None:
+    ampere.set_processes(0, (77,))
+    assert gpu(ampere).set_mig_mode(True) == "in-use"
+    with pytest.raises(ConfigError, match="in use"):
+        ampere.reset(0)
+
+
+def test_a_process_in_a_partition_stands_in_the_way_of_a_reset(hopper: FakeMachine) -> None:
+    mig = partition(gpu(hopper), ONE_G, 0)
+    hopper.set_processes(mig.uuid, (5,))
+    with pytest.raises(ConfigError, match="in use"):
+        hopper.reset(0)
+    assert gpu(hopper).mig_devices() == (mig,)
+
+
+def test_turning_mig_off_takes_the_instances_with_it(hopper: FakeMachine) -> None:
+    device = gpu(hopper)
+    busy = partition(device, THREE_G, 4)
+    hopper.set_processes(busy.uuid, (5,))
+    assert device.set_mig_mode(False) == "in-use"
+    hopper.set_processes(busy.uuid, ())
+    assert device.set_mig_mode(False) == "done"
+    assert device.mig_devices() == ()
+    device.set_mig_mode(True)
+    assert device.gpu_instances() == ()
+
+
+@pytest.mark.parametrize("ending", ["reset", "reboot", "driver"])
+@pytest.mark.parametrize("machine", ["a30-quad", "hgx-b200"])
+def test_no_instance_outlives_a_reset_a_reboot_or_the_driver(machine: str, ending: str) -> None:
+    """Only Ampere keeps the mode over a new load of the driver."""
+    fake = FakeMachine.open(machine)
+    gpu(fake).set_mig_mode(True)
+    fake.reset(0)
+    first, *_ = gpu(fake).gpu_instance_profiles()
+    partition(gpu(fake), first.id, 0)
+    match ending:
+        case "reset":
+            fake.reset(0)
+        case "reboot":
+            fake.reboot()
+        case "driver":
+            fake.driver_gone()
+            fake.driver_back()
+    stays = ending == "reset" or machine == "a30-quad"
+    assert gpu(fake).mig_mode() == MigMode(enabled=stays, pending=stays)
+    assert gpu(fake).mig_devices() == ()
+
+
+def test_a_reboot_voids_handles_and_ends_processes(hopper: FakeMachine) -> None:
+    device = gpu(hopper)
+    hopper.set_processes(3, (9,))
+    hopper.lose(4)
+    hopper.reboot()
+    with pytest.raises(SessionLost):
+        device.uuid()
+    assert gpu(hopper, 3).process_ids() == ()
+    assert gpu(hopper, 4).minor() == 4
+
+
+def test_another_board_comes_without_mig(hopper: FakeMachine) -> None:
+    partition(gpu(hopper), ONE_G, 0)
+    hopper.replace_board(0)
+    assert gpu(hopper).mig_mode() == MigMode(enabled=False, pending=False)
+
+
+def test_a_process_holds_its_compute_instance_and_is_named(hopper: FakeMachine) -> None:
+    device = gpu(hopper)
+    mig = partition(device, TWO_G, 2)
+    hopper.set_processes(mig.uuid, (40, 4))
+    place = (mig.gpu_instance_id, mig.compute_instance_id)
+    assert device.mig_processes() == (MigProcess(4, *place), MigProcess(40, *place))
+    assert device.process_ids() == (4, 40)
+    assert refused(device.destroy_compute_instance, *place) == Code.IN_USE
+    assert refused(device.destroy_gpu_instance, mig.gpu_instance_id) == Code.IN_USE
+    hopper.set_processes(mig.uuid, ())
+    device.destroy_compute_instance(*place)
+    device.destroy_gpu_instance(mig.gpu_instance_id)
+    with pytest.raises(ConfigError, match=mig.uuid):
+        hopper.set_processes(mig.uuid, (1,))
+
+
+def test_ids_and_uuids_belong_to_the_place(hopper: FakeMachine) -> None:
+    device = gpu(hopper)
+    ids = {}
+    for profile_id, start in ((SEVEN_G, 0), (THREE_G, 0), (THREE_G, 4), (TWO_G, 4), (ONE_G, 0), (ONE_G, 6)):
+        mig = partition(device, profile_id, start)
+        ids[profile_id, start] = mig.gpu_instance_id
+        device.destroy_compute_instance(mig.gpu_instance_id, 0)
+        device.destroy_gpu_instance(mig.gpu_instance_id)
+        assert partition(device, profile_id, start) == mig
+        device.destroy_compute_instance(mig.gpu_instance_id, 0)
+        device.destroy_gpu_instance(mig.gpu_instance_id)
+    assert list(ids.values()) == [0, 1, 2, 5, 7, 13]
+    gpu(hopper, 1).set_mig_mode(True)
+    assert partition(gpu(hopper, 1), ONE_G, 0).uuid != partition(device, ONE_G, 0).uuid
+
+
+@pytest.mark.parametrize(
+    ("machine", "layout"),
+    [
+        ("hgx-h100", [(ONE_G, 0), (ONE_G, 1), (TWO_G, 2), (THREE_G, 4)]),
+        ("hgx-h100", [(FOUR_G, 0), (THREE_G, 4)]),
+        ("hgx-b200", [(FOUR_G, 0), (TWO_G, 4), (ONE_G, 6)]),
+        ("hgx-h200", [(TWO_G, 0), (TWO_G, 2), (TWO_G, 4), (ONE_G, 6)]),
+        ("gh200", [(ONE_G_DOUBLE, 0), (ONE_G_DOUBLE, 2), (ONE_G_DOUBLE, 4), (ONE_G_DOUBLE, 6)]),
+        ("gb200-tray", [(ONE_G_ME, 6), *((ONE_G, start) for start in range(6))]),
+        ("rtx-pro-6000-octo", [(65, 0), (67, 3), (66, 6)]),
+        ("rtx-pro-6000-octo", [(14, 0), (47, 3), (21, 6), (67, 9)]),
+    ],
+)
+def test_layouts_that_the_hardware_allows_can_be_made(machine: str, layout: list[tuple[int, int]]) -> None:
+    device = gpu(FakeMachine.open(machine))
+    device.set_mig_mode(True)
+    for profile_id, start in layout:
+        partition(device, profile_id, start)
+    assert len(device.mig_devices()) == len(layout)
+
+
+@pytest.mark.parametrize(
+    ("machine", "there", "wanted"),
+    [
+        ("hgx-h100", [(ONE_G_ME, 0)], (ONE_G_ME, 1)),  # one OFA
+        ("hgx-h100", [(ONE_G, 3)], (FOUR_G, 0)),
+        ("hgx-h100", [(ONE_G, 6)], (THREE_G, 4)),
+        ("hgx-h100", [(ONE_G, 0)], (SEVEN_G, 0)),
+        ("rtx-pro-6000-octo", [(65, 0)], (14, 3)),  # +me.all holds all decoders
+        ("rtx-pro-6000-octo", [(64, 0)], (21, 6)),
+        ("rtx-pro-6000-octo", [(21, 0)], (65, 3)),
+    ],
+)
+def test_what_slices_or_engines_forbid_is_refused(
+    machine: str, there: list[tuple[int, int]], wanted: tuple[int, int]
+) -> None:
+    device = gpu(FakeMachine.open(machine))
+    device.set_mig_mode(True)
+    for profile_id, start in there:
+        partition(device, profile_id, start)
+    before = device.mig_devices()
+    profile_id, start = wanted
+    place = next(place for place in device.gpu_instance_placements(profile_id) if place.start == start)
+    assert refused(device.create_gpu_instance, profile_id, place) == Code.INSUFFICIENT_RESOURCES
+    assert device.mig_devices() == before
+
+
+def test_media_extensions_of_an_a30_are_one_profile_at_a_time() -> None:
+    machine = FakeMachine.open("a30-quad")
+    gpu(machine).set_mig_mode(True)
+    machine.reset(0)
+    device = gpu(machine)
+    partition(device, 6, 0)
+    assert refused(device.create_gpu_instance, 21, Placement(2, 1)) == Code.INSUFFICIENT_RESOURCES
+    assert device.gpu_instance_capacity(21) == 0
+    assert device.gpu_instance_capacity(14) == 2
+
+
+@pytest.mark.parametrize("place", [Placement(1, 2), Placement(6, 2), Placement(0, 1), Placement(-2, 2)])
+def test_a_place_that_is_not_listed_is_refused(hopper: FakeMachine, place: Placement) -> None:
+    assert refused(gpu(hopper).create_gpu_instance, TWO_G, place) == Code.INVALID_ARGUMENT
+
+
+def test_a_gpu_instance_is_cut_into_compute_instances_until_it_is_full(hopper: FakeMachine) -> None:
+    device = gpu(hopper)
+    instance = device.create_gpu_instance(SEVEN_G, Placement(0, 8))
+    made = [device.create_compute_instance(instance.id, profile_id) for profile_id in (2, 2)]
+    assert [ci.placement for ci in made] == [Placement(0, 3), Placement(4, 3)]
+    last = device.create_compute_instance(instance.id, 0)
+    assert (last.id, last.placement) == (2, Placement(3, 1))
+    assert refused(device.create_compute_instance, instance.id, 0) == Code.INSUFFICIENT_RESOURCES
+    assert [mig.compute_instance_slices for mig in device.mig_devices()] == [3, 3, 1]
+    assert len({mig.uuid for mig in device.mig_devices()}) == 3
+    device.destroy_compute_instance(instance.id, 1)
+    assert device.create_compute_instance(instance.id, 1).id == 1
+
+
+def test_a_vgpu_guest_has_no_mig_to_change() -> None:
+    device = gpu(FakeMachine.open("a100-vgpu-guest"))
+    for call in (device.gpu_instance_profiles, device.gpu_instances, device.mig_without_reset):
+        assert refused(call) == Code.NOT_SUPPORTED
+    assert refused(device.set_mig_mode, True) == Code.NOT_SUPPORTED
+    assert refused(device.create_gpu_instance, ONE_G, Placement(0, 1)) == Code.NOT_SUPPORTED
+
+
+def test_a_guest_that_shows_mig_may_look_and_not_touch(tmp_path: Path) -> None:
+    path = tmp_path / "guest.yaml"
+    path.write_text(
+        'driver_version: "570.1"\ncuda_driver_version: "12.8"\n'
+        "product: {name: GRID A100-40C, device_id: 0x20f1, brand: NvidiaVCS, architecture: Ampere, "
+        'compute_capability: "8.0", memory_mib: 40960, mig: a100-40gb, virtualization: vgpu}\n'
+        'gpus: [{pci: "0000:02:01.0", minor: 0, pcie_root: "pci0000:00"}]\n'
+    )
+    device = gpu(FakeMachine.open(str(path)))
+    assert device.mig_mode() == MigMode(enabled=False, pending=False)
+    assert refused(device.set_mig_mode, True) == Code.NOT_SUPPORTED
+
+
+CALLS: dict[str, Callable[[NvmlDevice], object]] = {
+    "set_mig_mode": lambda device: device.set_mig_mode(True),
+    "mig_without_reset": lambda device: device.mig_without_reset(),
+    "gpu_instance_profiles": lambda device: device.gpu_instance_profiles(),
+    "gpu_instance_placements": lambda device: device.gpu_instance_placements(ONE_G),
+    "mig_devices": lambda device: device.mig_devices(),
+    "gpu_instances": lambda device: device.gpu_instances(),
+    "gpu_instance_capacity": lambda device: device.gpu_instance_capacity(ONE_G),
+    "create_gpu_instance": lambda device: device.create_gpu_instance(ONE_G, Placement(0, 1)),
+    "destroy_gpu_instance": lambda device: device.destroy_gpu_instance(13),
+    "compute_instance_profiles": lambda device: device.compute_instance_profiles(13),
+    "compute_instances": lambda device: device.compute_instances(13),
+    "create_compute_instance": lambda device: device.create_compute_instance(13, 0),
+    "destroy_compute_instance": lambda device: device.destroy_compute_instance(13, 0),
+    "mig_processes": lambda device: device.mig_processes(),
+}
+
+
+def test_every_mig_call_is_tried_with_faults() -> None:
+    assert set(CALLS) == set(MIG_CALLS)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_fault_hits_each_mig_call_and_changes_nothing(hopper: FakeMachine, call: str) -> None:
+    device = gpu(hopper)
+    partition(device, ONE_G, 6)
+    before = hopper.state.gpus
+    hopper.fail(call, gpu=0, code=Code.NO_PERMISSION)
+    with pytest.raises(NvmlCallFailed) as caught:
+        CALLS[call](device)
+    assert (caught.value.call, caught.value.code) == (GPU_CALLS[call], Code.NO_PERMISSION)
+    assert "root" in str(caught.value)
+    hopper.heal()
+    hopper.not_supported(call, gpu=0)
+    with pytest.raises(NotSupported):
+        CALLS[call](device)
+    hopper.heal()
+    hopper.lose(0)
+    with pytest.raises(GpuLost):
+        CALLS[call](device)
+    hopper.restore(0)
+    assert hopper.state.gpus == before
+
+
+def test_a_call_can_fail_although_it_did_its_work(hopper: FakeMachine) -> None:
+    device = gpu(hopper)
+    hopper.fail_after("create_gpu_instance", gpu=0, code=Code.UNKNOWN, times=1)
+    assert refused(device.create_gpu_instance, THREE_G, Placement(4, 4)) == Code.UNKNOWN
+    (made,) = device.gpu_instances()
+    assert made.placement == Placement(4, 4)
+    hopper.fail_after("destroy_gpu_instance", times=1)
+    assert refused(device.destroy_gpu_instance, made.id) == Code.UNKNOWN
+    assert device.gpu_instances() == ()
+    assert hopper.state.faults == ()
+    with pytest.raises(ConfigError, match="changes nothing"):
+        hopper.fail_after("gpu_instances")
+
+
+def test_a_hung_creation_is_made_when_it_goes_on(hopper: FakeMachine) -> None:
+    device = gpu(hopper)
+    hopper.hang("create_gpu_instance", gpu=0)
+    caller = threading.Thread(target=device.create_gpu_instance, args=(ONE_G, Placement(0, 1)), daemon=True)
+    caller.start()
+    caller.join(0.1)
+    assert caller.is_alive()
+    assert device.gpu_instances() == ()
+    hopper.heal()
+    caller.join(10)
+    assert [instance.placement for instance in device.gpu_instances()] == [Placement(0, 1)]
+
+
+def test_a_slow_call_takes_its_time_and_succeeds(hopper: FakeMachine) -> None:
+    device = gpu(hopper)
+    hopper.slow(0.2, "create_gpu_instance", gpu=0)
+    caller = threading.Thread(target=device.create_gpu_instance, args=(ONE_G, Placement(0, 1)), daemon=True)
+    caller.start()
+    caller.join(0.05)
+    assert caller.is_alive()
+    caller.join(10)
+    assert len(device.gpu_instances()) == 1
+
+
+def test_instances_are_shared_by_all_that_use_one_state_file(tmp_path: Path) -> None:
+    flag = f"fake:hgx-h200@{tmp_path / 'state.json'}"
+    here, there = FakeMachine.open(flag), FakeMachine.open(flag)
+    gpu(here).set_mig_mode(True)
+    mig = partition(gpu(here), THREE_G, 0)
+    assert gpu(there).mig_devices() == (mig,)
+    there.set_processes(mig.uuid, (8,))
+    assert refused(gpu(here).destroy_compute_instance, mig.gpu_instance_id, 0) == Code.IN_USE

@@ -1,0 +1,241 @@
+"""The fake machine: what is done to it shows in NVML at once, in every process, and goes away again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.model import PciAddress
+from driver.nvml.api import (
+    Code,
+    DriverNotLoaded,
+    GpuLost,
+    NotFound,
+    NotSupported,
+    NvmlCallFailed,
+    SessionLost,
+)
+from fakegpu.machine import FakeMachine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu.nvml import FakeNvml
+
+
+@pytest.fixture(params=["memory", "file"])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> FakeMachine:
+    """Eight GPUs, with the state in memory and in a file."""
+    state = f"@{tmp_path / 'state.json'}" if request.param == "file" else ""
+    return FakeMachine.open(f"fake:dgx-a100{state}")
+
+
+@pytest.fixture
+def nvml(machine: FakeMachine) -> FakeNvml:
+    """A process that has begun its session."""
+    nvml = machine.nvml()
+    nvml.init()
+    return nvml
+
+
+def test_a_fault_hits_its_call_on_its_gpu_only(machine: FakeMachine, nvml: FakeNvml) -> None:
+    machine.fail("uuid", gpu=2, code=Code.RESET_REQUIRED)
+    broken = nvml.device_by_index(2)
+    with pytest.raises(NvmlCallFailed) as caught:
+        broken.uuid()
+    assert caught.value.code == Code.RESET_REQUIRED
+    assert broken.minor() == 2
+    assert nvml.device_by_index(1).uuid() == machine.uuid(machine.pci(1))
+
+
+def test_a_fault_of_the_node_hits_calls_that_have_no_gpu(machine: FakeMachine, nvml: FakeNvml) -> None:
+    machine.fail("device_count", code=Code.UNKNOWN)
+    with pytest.raises(NvmlCallFailed):
+        nvml.device_count()
+    machine.heal("device_count")
+    assert nvml.device_count() == 8
+
+
+def test_a_counted_fault_wears_off(machine: FakeMachine, nvml: FakeNvml) -> None:
+    machine.fail("minor", gpu=0, times=2)
+    device = nvml.device_by_index(0)
+    for _ in range(2):
+        with pytest.raises(NvmlCallFailed):
+            device.minor()
+    assert device.minor() == 0
+    assert machine.state.faults == ()
+
+
+def test_a_gpu_is_chosen_by_index_uuid_or_address(machine: FakeMachine, nvml: FakeNvml) -> None:
+    pci = PciAddress.parse("0000:0f:00.0")
+    for gpu in (1, machine.uuid(pci), "0000:0f:00.0", pci):
+        machine.not_supported("name", gpu=gpu)
+        with pytest.raises(NotSupported):
+            nvml.device_by_index(1).name()
+        machine.heal(gpu=gpu)
+        assert nvml.device_by_index(1).name() == "NVIDIA A100-SXM4-40GB"
+
+
+def test_a_call_or_gpu_that_is_not_there_cannot_be_spoiled(machine: FakeMachine) -> None:
+    with pytest.raises(ConfigError, match="no call 'uid'"):
+        machine.fail("uid")
+    with pytest.raises(ConfigError, match="no GPU 8"):
+        machine.fail("uuid", gpu=8)
+
+
+def test_a_hung_call_answers_when_its_rule_is_gone(machine: FakeMachine, nvml: FakeNvml) -> None:
+    device = nvml.device_by_index(5)
+    machine.hang("uuid", gpu=5)
+    answers: list[str] = []
+    caller = threading.Thread(target=lambda: answers.append(device.uuid()), daemon=True)
+    caller.start()
+    caller.join(0.1)
+    assert caller.is_alive()
+    assert nvml.device_by_index(4).uuid() == machine.uuid(machine.pci(4))
+    machine.heal(gpu=5)
+    caller.join(10)
+    assert answers == [machine.uuid(machine.pci(5))]
+
+
+def test_a_lost_gpu_says_so_to_every_call_until_it_is_restored(machine: FakeMachine, nvml: FakeNvml) -> None:
+    device = nvml.device_by_index(3)
+    machine.lose(3)
+    for call in (device.uuid, device.minor, device.process_ids, lambda: nvml.device_by_index(3)):
+        with pytest.raises(GpuLost):
+            call()
+    assert nvml.device_count() == 8
+    machine.restore(3)
+    assert device.minor() == 3
+
+
+def test_another_board_has_another_uuid_at_the_same_address(machine: FakeMachine, nvml: FakeNvml) -> None:
+    pci, before = machine.pci(6), machine.uuid(machine.pci(6))
+    after = machine.replace_board(6)
+    assert after != before
+    assert nvml.device_by_pci(pci).uuid() == after
+
+
+def test_minors_move_but_never_onto_each_other(machine: FakeMachine, nvml: FakeNvml) -> None:
+    machine.set_minors({0: 1, 1: 0})
+    assert [nvml.device_by_index(index).minor() for index in range(3)] == [1, 0, 2]
+    with pytest.raises(ConfigError, match="same minor"):
+        machine.set_minors({0: 5})
+
+
+def test_a_removed_gpu_moves_the_indexes_behind_it(machine: FakeMachine, nvml: FakeNvml) -> None:
+    gone, last = machine.pci(0), machine.pci(7)
+    machine.remove(0)
+    assert nvml.device_count() == 7
+    assert nvml.device_by_pci(last).index() == 6
+    with pytest.raises(NotFound):
+        nvml.device_by_pci(gone)
+    machine.restore(gone)
+    assert nvml.device_by_pci(last).index() == 7
+
+
+def test_processes_are_seen_until_they_end(machine: FakeMachine, nvml: FakeNvml) -> None:
+    machine.set_processes(2, (30, 10))
+    assert nvml.device_by_index(2).process_ids() == (10, 30)
+    machine.set_processes(2, ())
+    assert nvml.device_by_index(2).process_ids() == ()
+
+
+def test_without_a_driver_nothing_answers_and_old_handles_stay_void(
+    machine: FakeMachine, nvml: FakeNvml
+) -> None:
+    device = nvml.device_by_index(0)
+    machine.driver_gone()
+    for call in (device.uuid, nvml.device_count, machine.nvml().init):
+        with pytest.raises(DriverNotLoaded):
+            call()
+    machine.driver_back("575.51.03")
+    for call in (device.uuid, nvml.device_count):
+        with pytest.raises(SessionLost):
+            call()
+    nvml.init()
+    assert nvml.driver_version() == "575.51.03"
+    with pytest.raises(SessionLost):
+        device.uuid()
+
+
+def test_another_process_changes_what_this_one_sees(tmp_path: Path) -> None:
+    spec = f"fake:t4@{tmp_path / 'state.json'}"
+    machine = FakeMachine.open(spec)
+    nvml = machine.nvml()
+    nvml.init()
+    program = f"from fakegpu.machine import FakeMachine\nFakeMachine.open({spec!r}).lose(0)\n"
+    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
+    with pytest.raises(GpuLost):
+        nvml.device_by_index(0)
+
+
+def test_changes_of_several_processes_do_not_undo_each_other(tmp_path: Path) -> None:
+    spec = f"fake:t4@{tmp_path / 'state.json'}"
+    machine = FakeMachine.open(spec)
+    program = (
+        "from fakegpu.machine import FakeMachine\n"
+        f"machine = FakeMachine.open({spec!r})\n"
+        "print('ready', flush=True)\ninput()\n"
+        "for _ in range(60):\n    machine.fail('uuid')\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert [fault.number for fault in machine.state.faults] == list(range(1, 181))
+
+
+def test_the_state_file_of_another_machine_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    FakeMachine.open(f"fake:t4@{state}")
+    with pytest.raises(ConfigError, match="machine 't4'"):
+        FakeMachine.open(f"fake:dgx2@{state}")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "machine": "t4"}', "\x00"])
+def test_a_broken_state_file_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
+    state = tmp_path / "state.json"
+    state.write_text(text)
+    with pytest.raises(ConfigError, match=r"state\.json"):
+        FakeMachine.open(f"fake:t4@{state}")
+
+
+def test_a_state_file_is_plain_json_that_a_person_can_read(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    FakeMachine.open(f"fake:t4@{state}").hang("uuid", gpu=0)
+    document = json.loads(state.read_text())
+    assert document["faults"] == [
+        {
+            "number": 1,
+            "call": "uuid",
+            "pci": "0000:3b:00.0",
+            "code": None,
+            "times": None,
+            "seconds": None,
+            "after": False,
+        }
+    ]
+
+
+def test_a_removed_state_file_is_told(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    nvml = FakeMachine.open(f"fake:t4@{state}").nvml()
+    state.unlink()
+    with pytest.raises(ConfigError, match="was removed"):
+        nvml.init()

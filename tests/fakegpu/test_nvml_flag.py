@@ -1,0 +1,61 @@
+"""The --nvml flag: what each form gives, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.nvml.real import RealNvml
+from fakegpu.machine import FakeMachine
+from fakegpu.nvml import FakeNvml
+from fakegpu.nvml_flag import nvml_from_flag
+from fakegpu.spec import known_machines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_real_is_the_binding_and_loads_nothing_yet(tmp_path: Path) -> None:
+    assert isinstance(nvml_from_flag("real", tmp_path), RealNvml)
+
+
+def test_a_shipped_machine_is_taken_by_its_name() -> None:
+    nvml = nvml_from_flag("fake:gb200-tray")
+    assert isinstance(nvml, FakeNvml)
+    nvml.init()
+    assert nvml.device_count() == 4
+
+
+def test_two_that_name_one_state_file_see_one_machine(tmp_path: Path) -> None:
+    flag = f"fake:t4@{tmp_path / 'state.json'}"
+    nvml = nvml_from_flag(flag)
+    nvml.init()
+    replaced = FakeMachine.open(flag).replace_board(0)
+    assert nvml.device_by_index(0).uuid() == replaced
+
+
+@pytest.mark.parametrize("flag", ["", "nvidia", "Fake:t4", "fake:dgx-h900", "fake:", "fake:/no/such.yaml"])
+def test_an_unknown_one_is_told_the_known_ones(flag: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        nvml_from_flag(flag)
+    assert all(machine in str(caught.value) for machine in known_machines())
+    assert not caught.value.retryable
+
+
+def test_a_state_file_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="writable folder"):
+        nvml_from_flag(f"fake:t4@{tmp_path / 'no' / 'state.json'}")
+
+
+@pytest.mark.parametrize(("flag", "absent"), [("real", "yaml"), ("fake:t4", "pynvml")])
+def test_only_the_chosen_one_is_imported(flag: str, absent: str) -> None:
+    program = (
+        "import sys\nfrom fakegpu.nvml_flag import nvml_from_flag\n"
+        f"nvml_from_flag({flag!r})\nprint({absent!r} in sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)
+    assert ended.stdout == b"False\n"

@@ -1,0 +1,81 @@
+"""The state of a fake machine survives its file, whatever it is."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.mig import Placement
+from driver.model import PciAddress
+from fakegpu.machine import FakeMachine
+from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState, MigState
+from fakegpu.mps_faults import MpsFault
+from fakegpu.state import Fault, GpuState, MachineState
+
+addresses = st.builds(
+    PciAddress, st.integers(0, 0xFFFFFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7)
+)
+pids = st.lists(st.integers(1, 2**22)).map(tuple)
+placements = st.builds(Placement, st.integers(0, 7), st.integers(1, 8))
+ids = st.integers(0, 14)
+compute_instances = st.builds(ComputeInstanceState, ids, ids, placements, pids)
+gpu_instances = st.builds(GpuInstanceState, ids, ids, placements, st.lists(compute_instances).map(tuple))
+mig_states = st.builds(MigState, st.booleans(), st.booleans(), st.lists(gpu_instances).map(tuple))
+gpus = st.builds(
+    GpuState,
+    minor=st.integers(0, 31),
+    board=st.integers(0, 9),
+    present=st.booleans(),
+    lost=st.booleans(),
+    process_ids=pids,
+    mig=mig_states,
+    compute_mode=st.sampled_from(["default", "prohibited", "exclusive-process"]),
+    time_slice=st.integers(0, 3),
+)
+faults = st.builds(
+    Fault,
+    number=st.integers(1),
+    call=st.text(),
+    pci=st.none() | addresses,
+    code=st.none() | st.integers(),
+    times=st.none() | st.integers(1),
+    seconds=st.none() | st.floats(0, 10),
+    after=st.booleans(),
+)
+mps_faults = st.builds(
+    MpsFault,
+    number=st.integers(1),
+    kind=st.sampled_from(["hang", "die", "lie", "refuse"]),
+    command=st.text(),
+    pci=st.none() | addresses,
+    words=st.text(),
+    times=st.none() | st.integers(1),
+)
+states = st.builds(
+    MachineState,
+    gpus=st.dictionaries(addresses, gpus),
+    driver_version=st.text(),
+    cuda_driver_version=st.text(),
+    driver_loaded=st.booleans(),
+    session=st.integers(1),
+    faults=st.lists(faults).map(tuple),
+    next_fault=st.integers(1),
+    driver_roots=st.lists(st.text()).map(tuple),
+    mps_faults=st.lists(mps_faults).map(tuple),
+)
+
+
+@given(states)
+def test_a_state_is_read_back_as_it_was_written(state: MachineState) -> None:
+    assert MachineState.from_json(state.to_json("m"), "m") == state
+
+
+def test_a_state_that_knows_no_sharing_is_read_with_every_gpu_unshared() -> None:
+    machine = FakeMachine.open("t4")
+    document = json.loads(machine.state.to_json("t4"))
+    del document["mps_faults"]
+    for gpu in document["gpus"].values():
+        del gpu["compute_mode"], gpu["time_slice"]
+    assert MachineState.from_json(json.dumps(document), "t4") == machine.state
