@@ -17,7 +17,7 @@ from bench.claims import make_claim, make_namespace
 from bench.kubelet_calls import Plugin
 from bench.latency import Latency, measure
 from bench.lifecycle import median_of, resident_mib, slices_back, start_to_published
-from driver.names import gpu_device_name
+from driver.devices.names import gpu_device_name
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.driver_node import DriverNode
 from envtest.real.processes import PACKAGE_ROOT

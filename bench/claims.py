@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from driver.names import DRIVER_NAME, pool_name
+from driver.devices.names import DRIVER_NAME, pool_name
 from envtest.cluster import Cluster
 from envtest.real import paths
 from proto import dra_v1_pb2 as pb

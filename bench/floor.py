@@ -19,8 +19,8 @@ import grpc
 import urllib3
 import yaml
 
-from driver.durable import write_durably
 from driver.kube.paths import claim_path
+from driver.process.durable import write_durably
 from proto import dra_v1_pb2 as pb
 
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"

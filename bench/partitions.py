@@ -15,9 +15,9 @@ import click
 from bench.__main__ import Row, print_table
 from bench.claims import make_claim, make_namespace
 from bench.kubelet_calls import Plugin
-from driver.mig import Placement
-from driver.model import PciAddress
-from driver.names import gpu_device_name, partition_device_name
+from driver.devices.names import gpu_device_name, partition_device_name
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.driver_node import DriverNode
 from envtest.real.startup import start_cluster

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driver.names import pool_name
+from driver.devices.names import pool_name
 from envtest.real import paths
 from envtest.real.api import ApiClient
 from gpuctl.planned_node import plan_node

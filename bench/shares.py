@@ -18,8 +18,8 @@ import click
 from bench.__main__ import Row, print_table
 from bench.claims import make_claim, make_namespace
 from bench.kubelet_calls import Plugin
-from driver.names import gpu_device_name, shared_device_name
-from driver.sharing import SharedForm
+from driver.devices.names import gpu_device_name, shared_device_name
+from driver.devices.sharing import SharedForm
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.driver_node import DriverNode
 from envtest.real.startup import start_cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import driver.lean  # noqa: F401 - before everything else, which it keeps small
+import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
 
 # isort: split
 
@@ -14,7 +14,7 @@ import click
 
 from controller.intervals import Intervals
 from driver.errors import DriverError
-from driver.log import Level, configure, get_logger
+from driver.process.log import Level, configure, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from controller.node_offers import NodeOffers
     from controller.plugin_watch import PluginWatch
     from controller.publisher import Publisher
-    from driver.config import NodeConfig
-    from driver.service import Service
+    from driver.policy.config import NodeConfig
+    from driver.process.service import Service
 
 NAME = "gpu-dra-controller"
 
@@ -55,13 +55,13 @@ def start(service: Service, options: Options, intervals: Intervals) -> None:
     from controller.node_offers import NodeOffers
     from controller.publisher import Publisher
     from controller.slice_writer import SliceWriter
-    from driver.inventory import Discovery
+    from driver.devices.names import DRIVER_NAME, checked_node_name
+    from driver.hardware.inventory import Discovery
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
     from driver.kube.retry import retry_until
-    from driver.metrics import Metrics, serve
-    from driver.names import DRIVER_NAME, checked_node_name
     from driver.nvml.deadline import Guard
+    from driver.process.metrics import Metrics, serve
     from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
@@ -179,7 +179,7 @@ def main(intervals: Intervals | None, /, log_level: Level, **flags: object) -> N
 
     Every flag can be given as the environment variable that is shown with it.
     """
-    from driver.service import Service
+    from driver.process.service import Service
 
     configure(log_level)
     service = Service()

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controller.admission_subject import Config, Request, Subject
-from driver.opaque import GpuConfig, MalformedConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
-from driver.sharing import Strategy
+from driver.claims.opaque import GpuConfig, MalformedConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
+from driver.devices.sharing import Strategy
 
 Document = GpuConfig | MigDeviceConfig | VfioDeviceConfig
 

@@ -6,16 +6,18 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from driver.model import Taint
-from driver.names import parse_device_name, profile_slug
+from driver.devices.device import Taint
+from driver.devices.names import parse_device_name, profile_slug
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from driver.mig import Placement
-    from driver.model import Device, Gpu, PciAddress
-    from driver.names import DeviceName
-    from driver.node_state import BlockedPlacement, NodeState
+    from driver.devices.device import Device
+    from driver.devices.names import DeviceName
+    from driver.devices.node_state import BlockedPlacement, NodeState
+    from driver.hardware.gpu import Gpu
+    from driver.nvml.mig import Placement
+    from driver.nvml.pci_address import PciAddress
 
 TAINT_BLOCKED = "gpu.nvidia.com/blocked"
 """Its value is the reason: those of BlockedPlacement, and HELD_BY_CLAIM."""

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from controller.transition import next_step
 from driver.errors import ApiError
-from driver.log import get_logger
-from driver.slices import read_devices
+from driver.process.log import get_logger
+from driver.slices.specs import read_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from controller.transition import Change, Step
+    from driver.devices.device import CounterSet, Device
     from driver.kube.backoff import Backoff
-    from driver.model import CounterSet, Device, PciAddress
-    from driver.offers import Offers
+    from driver.nvml.pci_address import PciAddress
+    from driver.policy.offers import Offers
 
 _log = get_logger(__name__)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from driver.model import Device
-    from driver.offers import Offers
+    from driver.devices.device import Device
+    from driver.policy.offers import Offers
 
 COUNTER_FIELDS = frozenset({"sharedCounters", "consumesCounters"})
 """What a server without the feature gate DRAPartitionableDevices leaves out of a slice and of its devices."""

@@ -7,23 +7,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from controller.blocked import with_blocked
+from driver.devices.health import taint_of_failure
 from driver.errors import NvmlError
-from driver.health import taint_of_failure
-from driver.log import get_logger
-from driver.mig_offers import HIDDEN
+from driver.kinds.mig_offers import HIDDEN
 from driver.nvml.api import DriverNotLoaded
-from driver.offers import node_offers
+from driver.policy.offers import node_offers
+from driver.process.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.node_events import NodeEvents
-    from driver.config import NodeConfig
-    from driver.inventory import Discovery
-    from driver.metrics import Metrics
-    from driver.model import Inventory, Taint
-    from driver.node_state import NodeState
-    from driver.offers import Offers, Withheld
+    from driver.devices.device import Taint
+    from driver.devices.node_state import NodeState
+    from driver.hardware.gpu import Inventory
+    from driver.hardware.inventory import Discovery
+    from driver.policy.config import NodeConfig
+    from driver.policy.offers import Offers, Withheld
+    from driver.process.metrics import Metrics
 
 _log = get_logger(__name__)
 

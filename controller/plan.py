@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.slices import with_kept_times
+from driver.slices.specs import with_kept_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -11,10 +11,10 @@ import threading
 from typing import TYPE_CHECKING, Literal, cast
 
 from controller.plugin_watch import UNIMPLEMENTED, Stream
-from driver.log import get_logger
-from driver.mig import Placement
-from driver.model import PciAddress
-from driver.node_state import BlockedPlacement, NodeState
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
 from proto import node_state_v1_pb2 as v1
 
 if TYPE_CHECKING:

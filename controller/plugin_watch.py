@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
-from driver.log import get_logger
-from driver.names import checked_socket_path, service_socket_name
+from driver.process.log import get_logger
+from driver.process.sockets import checked_socket_path, service_socket_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

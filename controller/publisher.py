@@ -16,13 +16,13 @@ from controller.changeover import Changeover
 from controller.counterless import COUNTER_FIELDS, SHARING_FIELDS, storable
 from controller.overlay import Overlay
 from controller.plan import plan_sync
+from driver.devices.names import pool_name
 from driver.errors import DriverError
 from driver.kube.backoff import Backoff
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
-from driver.log import get_logger
-from driver.names import pool_name
-from driver.slices import lay_out
+from driver.process.log import get_logger
+from driver.slices.specs import lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from controller.slice_writer import SliceWriter
     from driver.errors import ApiError
     from driver.kube.client import KubeClient
-    from driver.metrics import Metrics
-    from driver.offers import Offers
-    from driver.slices import Layout
+    from driver.policy.offers import Offers
+    from driver.process.metrics import Metrics
+    from driver.slices.specs import Layout
 
 _log = get_logger(__name__)
 

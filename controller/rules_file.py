@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from driver.config import load_config
 from driver.errors import ConfigError
-from driver.log import get_logger
+from driver.policy.config import load_config
+from driver.process.log import get_logger
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.node_events import NodeEvents
-    from driver.config import NodeConfig
+    from driver.policy.config import NodeConfig
 
 _log = get_logger(__name__)
 

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from driver.errors import ConfigError
-from driver.log import get_logger
+from driver.process.log import get_logger
 
 _Stamp = tuple[tuple[int, int, int], ...]
 

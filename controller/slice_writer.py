@@ -8,8 +8,8 @@ from controller.plan import generate_name
 from driver.errors import ConfigError
 from driver.kube.errors import NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
-from driver.log import get_logger
-from driver.slices import canonical_devices, same_spec
+from driver.process.log import get_logger
+from driver.slices.specs import canonical_devices, same_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from controller.node_events import NodeEvents
     from controller.plan import Create, Update
     from driver.kube.client import KubeClient
-    from driver.metrics import Metrics
-    from driver.slices import Rejected
+    from driver.process.metrics import Metrics
+    from driver.slices.specs import Rejected
 
 Object = dict[str, Any]
 

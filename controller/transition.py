@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.blocked import TAINT_BLOCKED
-from driver.health import taints
-from driver.model import Taint
-from driver.names import gpu_device_name, parse_device_name, unshared_name
-from driver.offers import Offers
+from driver.devices.device import Taint
+from driver.devices.health import taints
+from driver.devices.names import gpu_device_name, parse_device_name, unshared_name
+from driver.policy.offers import Offers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from driver.model import CounterSet, Device, PciAddress
+    from driver.devices.device import CounterSet, Device
+    from driver.nvml.pci_address import PciAddress
 
 TAINT_CHANGING = "gpu.nvidia.com/changing"
 """Other devices are to be published of this GPU, as soon as no claim has those that go away."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import driver.lean  # noqa: F401 - before everything else, which it keeps small
+import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
 
 # isort: split
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from driver.errors import DriverError
-from driver.log import Level, configure, get_logger
+from driver.process.log import Level, configure, get_logger
 
 if TYPE_CHECKING:
-    from driver.service import Service
+    from driver.process.service import Service
 
 NAME = "gpu-dra-webhook"
 
@@ -69,7 +69,7 @@ def main(log_level: Level, cert_file: Path, key_file: Path, addr: str) -> None:
 
     Every flag can be given as the environment variable that is shown with it.
     """
-    from driver.service import Service
+    from driver.process.service import Service
 
     configure(log_level)
     service = Service()

@@ -23,7 +23,7 @@ from controller.admission_review import review
 from controller.admission_subject import ReviewMalformed
 from controller.serving_certificate import ServingCertificate
 from driver.errors import ConfigError
-from driver.log import get_logger, operation
+from driver.process.log import get_logger, operation
 
 REQUEST_SECONDS = 10.0
 """How long a connection may take from the TLS handshake to the last byte of its request."""

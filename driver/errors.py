@@ -6,7 +6,7 @@
     ├── ApiError               retryable   the Kubernetes API refused or did not answer (driver.kube.errors)
     ├── ClaimError
     │   ├── ClaimRefused       permanent   the claim can never be prepared as it stands
-    │   │   └── MalformedConfig permanent  an opaque configuration has errors (driver.opaque)
+    │   │   └── MalformedConfig permanent  an opaque configuration has errors (driver.claims.opaque)
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device
     │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.gpu_instances)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fakegpu.capabilities import null_device
 
 if TYPE_CHECKING:
-    from driver.model import PciAddress
+    from driver.nvml.pci_address import PciAddress
     from fakegpu.machine import FakeMachine
     from fakegpu.spec import Slot
 

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from driver.model import PciAddress
 from driver.nvml.api import FabricInfo
+from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

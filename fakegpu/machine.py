@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.model import PciAddress
 from driver.nvml.api import NODE_CALLS, Code
+from driver.nvml.pci_address import PciAddress
 from fakegpu.capabilities import change_with_capabilities, write_capabilities
 from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_state import MigState, mig_uuid

@@ -1,14 +1,14 @@
 """The MIG calls of a fake GPU: they keep the hardware's rules and change the machine's state."""
 
-# ruff: noqa: D102 - the protocol of driver.nvml.mig documents these methods
+# ruff: noqa: D102 - the protocol of driver.nvml.mig_calls documents these methods
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from driver.mig import ComputeInstance, GpuInstance
 from driver.nvml.api import GPU_CALLS, Code, failure
+from driver.nvml.mig import ComputeInstance, GpuInstance
 from fakegpu import mig_state
 from fakegpu.mig_state import MigState
 from fakegpu.state import with_gpu
@@ -16,8 +16,8 @@ from fakegpu.state import with_gpu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.mig import ComputeInstanceProfile, GpuInstanceProfile, MigDevice, MigProcess, Placement
-    from driver.nvml.mig import MigActivation
+    from driver.nvml.mig import ComputeInstanceProfile, GpuInstanceProfile, MigDevice, MigProcess, Placement
+    from driver.nvml.mig_calls import MigActivation
     from fakegpu.mig_profiles import MigCatalogue
     from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState
     from fakegpu.nvml import FakeNvml

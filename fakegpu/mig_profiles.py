@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from driver.errors import ConfigError
-from driver.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile, Placement
+from driver.nvml.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile, Placement
 from fakegpu.fields import Fields
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from dataclasses import astuple, dataclass, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from driver.mig import Engines, MigDevice, MigProcess, Placement
 from driver.nvml.api import Code
+from driver.nvml.mig import Engines, MigDevice, MigProcess, Placement
 from fakegpu.mig_profiles import compute_placements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from driver.mig import GpuInstanceProfile
+    from driver.nvml.mig import GpuInstanceProfile
     from fakegpu.mig_profiles import MigCatalogue
 
 _UUID_NAMESPACE = uuid.UUID("2b7a2c55-6f0e-5b57-8f4c-2a6a0b9f1d34")

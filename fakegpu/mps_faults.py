@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from driver.model import PciAddress
+from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,6 @@ from fakegpu.state import without_fault_use
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.model import PciAddress
     from driver.nvml.api import (
         AddressingMode,
         FabricInfo,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         TopologyLevel,
         Virtualization,
     )
+    from driver.nvml.pci_address import PciAddress
     from fakegpu.spec import MachineSpec, Slot
     from fakegpu.state import Fault, GpuState, MachineState, StateStore
 

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from driver.mig import partition_name
-from driver.model import PciAddress
 from driver.nvml.api import Code, NotSupported, NvmlCallFailed
+from driver.nvml.mig import partition_name
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 
 if TYPE_CHECKING:

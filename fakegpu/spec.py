@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from driver.errors import ConfigError
-from driver.model import PciAddress
 from driver.nvml.api import ARCHITECTURES, BRANDS, NvLinkEnd
+from driver.nvml.pci_address import PciAddress
 from fakegpu.fields import Fields
 from fakegpu.mig_profiles import known_catalogues, load_catalogue
 

@@ -11,7 +11,7 @@ from threading import Condition, Event, RLock
 from typing import TYPE_CHECKING, Protocol
 
 from driver.errors import ConfigError
-from driver.model import PciAddress
+from driver.nvml.pci_address import PciAddress
 from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
 

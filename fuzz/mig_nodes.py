@@ -8,15 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from driver.config import NodeConfig, load_config, parse_config
-from driver.inventory import Discovery
-from driver.layouts import layout_profiles, place
-from driver.model import Gpu, Inventory
-from driver.names import DRIVER_NAME, pool_name
+from driver.devices.names import DRIVER_NAME, pool_name
+from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.inventory import Discovery
+from driver.kinds.layouts import layout_profiles, place
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard
-from driver.offers import Offers, node_offers
-from driver.slices import lay_out
+from driver.policy.config import NodeConfig, load_config, parse_config
+from driver.policy.offers import Offers, node_offers
+from driver.slices.specs import lay_out
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines, load_machine

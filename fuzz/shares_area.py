@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from random import Random
 
-from driver.model import Device
-from driver.names import DRIVER_NAME
-from driver.offers import Offers
+from driver.devices.device import Device
+from driver.devices.names import DRIVER_NAME
+from driver.policy.offers import Offers
 from fakegpu.spec import known_machines
 from fuzz import mig_area
 from fuzz.allocation_objects import Json, claim, device_class, exactly, node

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.errors import ConfigError, DriverError
-from driver.mig import Placement
-from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name
 from driver.nvml.api import ComputeMode
+from driver.nvml.mig import Placement
 from envtest import cluster as envtest_cluster
 from envtest.real import paths
 from envtest.real.driver_node import MPS, DriverNode
@@ -20,6 +20,7 @@ from envtest.real.watching import wait_for, wait_gone
 from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo_objects import NAMESPACE, DemoPod
 from gpuctl.journal_files import holding
+from kubeletplugin.wire.names import cdi_spec_file_name
 
 Object = dict[str, Any]
 Kind = Literal["embedded", "real"]

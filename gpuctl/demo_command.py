@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from driver.errors import DriverError
-from driver.log import configure
+from driver.process.log import configure
 from fakegpu.spec import load_machine
 from gpuctl.demo_cluster import DemoCluster, Kind
 from gpuctl.demo_narrator import Narrator

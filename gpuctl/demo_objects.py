@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from driver.names import DRIVER_NAME
+from driver.devices.names import DRIVER_NAME
 
 Object = dict[str, Any]
 

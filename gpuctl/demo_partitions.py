@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from driver.gpu_counters import MEMORY_SLICE
-from driver.mig import Placement
-from driver.names import gpu_device_name, parse_device_name
-from driver.slices import read_devices
+from driver.devices.device import MEMORY_SLICE
+from driver.devices.names import gpu_device_name, parse_device_name
+from driver.nvml.mig import Placement
+from driver.slices.specs import read_devices
 from gpuctl.demo_objects import SMALL_CLASS, DemoPod, small_pods
 from gpuctl.demo_pods import DemoFailed, PodFacts, check_nothing_left, is_gpu_node, labels, run
 from gpuctl.mig_bar import bar, ruler

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
-from driver.names import parse_device_name, unshared_name
+from driver.devices.names import parse_device_name, unshared_name
 from driver.nvml.api import ComputeMode
 from gpuctl.demo_objects import SHARE_CLASS, share_pods
 from gpuctl.demo_pods import DemoFailed, PodFacts, check_nothing_left, is_gpu_node, labels, run

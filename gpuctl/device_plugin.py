@@ -22,9 +22,9 @@ from typing import Any, Literal
 import jsonschema
 import yaml
 
+from driver.devices.sharing import Strategy
 from driver.errors import ConfigError
-from driver.sharing import Strategy
-from driver.strict_yaml import load_strictly
+from driver.policy.strict_yaml import load_strictly
 from gpuctl.device_plugin_schema import CONFIGURATION, WITHOUT_EQUIVALENT
 
 MigStrategy = Literal["none", "single", "mixed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from textwrap import indent
 
-from driver.sharing import Strategy
+from driver.devices.sharing import Strategy
 from gpuctl.device_plugin import PREFIX
 from gpuctl.device_plugin_import import Devices, Imported
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from driver.sharing import MOST_MPS_CLIENTS, Strategy
-from driver.sharing_field import MOST_SHARES
+from driver.devices.sharing import MOST_MPS_CLIENTS, Strategy
+from driver.policy.sharing_field import MOST_SHARES
 from gpuctl.device_plugin import GPU, PluginConfig, Replicated
 
 _MIG_RESOURCE = re.compile(

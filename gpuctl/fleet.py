@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from driver.names import DRIVER_NAME
+from driver.devices.names import DRIVER_NAME
 from gpuctl.pool_counters import PoolCounters, counters_of
 from kubernetes_rules.allocator.held import Held
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from driver.mig import Placement
+from driver.nvml.mig import Placement
 
 Part = tuple[str, Placement]
 """What stands in a box, and the memory slices that the box lies over."""

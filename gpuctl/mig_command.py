@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driver.config import load_config
 from driver.errors import ConfigError
-from driver.model import PciAddress
+from driver.nvml.pci_address import PciAddress
+from driver.policy.config import load_config
 from gpuctl.mig_fit import read_layout
 from gpuctl.mig_picture import mig_picture
 from gpuctl.mig_plan import mig_kinds
@@ -18,7 +18,7 @@ from gpuctl.plan_command import MACHINE_HELP
 from gpuctl.planned_node import plan_node
 
 if TYPE_CHECKING:
-    from driver.model import Gpu, Inventory
+    from driver.hardware.gpu import Gpu, Inventory
 
 NO_FIT_EXIT_CODE = 3
 

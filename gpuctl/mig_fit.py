@@ -9,13 +9,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.layouts import largest_profile, layout_profiles, memory_slices, place
-from driver.mig_field import MOST_PARTITIONS
+from driver.kinds.layouts import largest_profile, layout_profiles, memory_slices, place
+from driver.policy.mig_field import MOST_PARTITIONS
 
 if TYPE_CHECKING:
-    from driver.layouts import Placed
-    from driver.mig import GpuInstanceProfile
-    from driver.model import GpuMig
+    from driver.hardware.gpu import GpuMig
+    from driver.kinds.layouts import Placed
+    from driver.nvml.mig import GpuInstanceProfile
 
 Layout = str | tuple[str, ...]
 
@@ -26,7 +26,7 @@ _ENGINES = {
     "jpeg": "JPEG engines",
     "ofa": "OFA engines",
 }
-"""The fields of driver.mig.Engines in words."""
+"""The fields of driver.nvml.mig.Engines in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from driver.errors import ConfigError
-from driver.strict_yaml import load_strictly
+from driver.policy.strict_yaml import load_strictly
 
 MOST_PARTITIONS = 16
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._+-]{0,98}[A-Za-z0-9])?", re.ASCII)

@@ -15,8 +15,8 @@ from gpuctl.mig_plan import NO_MIG, counted
 from gpuctl.node_picture import GIB, ranges
 
 if TYPE_CHECKING:
-    from driver.layouts import Placed
-    from driver.mig import Placement
+    from driver.kinds.layouts import Placed
+    from driver.nvml.mig import Placement
     from gpuctl.mig_fit import Fit
     from gpuctl.mig_plan import Kind, Offered
 

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.config import NodeConfig
-from driver.layouts import memory_slices
-from driver.names import parse_device_name
-from driver.offers import node_offers
+from driver.devices.names import parse_device_name
+from driver.kinds.layouts import memory_slices
+from driver.policy.config import NodeConfig
+from driver.policy.offers import node_offers
 from gpuctl.mig_fit import Fit, Layout, fit, named_layouts
 from gpuctl.share_words import share_words
 
 if TYPE_CHECKING:
-    from driver.layouts import Placed
-    from driver.mig import Placement
-    from driver.model import Device, Gpu, Inventory
+    from driver.devices.device import Device
+    from driver.hardware.gpu import Gpu, Inventory
+    from driver.kinds.layouts import Placed
+    from driver.nvml.mig import Placement
 
 NO_MIG = "the GPU has no MIG"
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from driver.names import gpu_device_name, parse_device_name, unshared_name
-from driver.slices import read_devices
+from driver.devices.names import gpu_device_name, parse_device_name, unshared_name
+from driver.slices.specs import read_devices
 from gpuctl.share_words import STRATEGIES, share_words
 from kubernetes_rules.quantity import parse_quantity
 
 if TYPE_CHECKING:
-    from driver.model import PciAddress
+    from driver.nvml.pci_address import PciAddress
 
 GIB = 2**30
 WHOLE = "whole"

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from controller.plan import generate_name
-from driver.config import NodeConfig, load_config
-from driver.inventory import Discovery
-from driver.model import Inventory
-from driver.names import DRIVER_NAME, checked_node_name, pool_name
+from driver.devices.names import DRIVER_NAME, checked_node_name, pool_name
+from driver.hardware.gpu import Inventory
+from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.offers import Withheld, node_offers
-from driver.slices import lay_out
+from driver.policy.config import NodeConfig, load_config
+from driver.policy.offers import Withheld, node_offers
+from driver.slices.specs import lay_out
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
 

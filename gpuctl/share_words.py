@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from driver.names import parse_device_name
-from driver.sharing import MEMORY, SHARES
+from driver.devices.names import parse_device_name
+from driver.devices.sharing import MEMORY, SHARES
 from kubernetes_rules.quantity import format_bytes
 
 if TYPE_CHECKING:
-    from driver.model import Device
-    from driver.sharing import Strategy
+    from driver.devices.device import Device
+    from driver.devices.sharing import Strategy
 
 STRATEGIES: dict[Strategy, str] = {"TimeSlicing": "time-slicing", "MPS": "MPS"}
 """The strategies as people write them."""

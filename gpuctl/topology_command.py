@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
 from driver.errors import ConfigError
-from driver.names import DRIVER_NAME, parse_gpu_device_name
 from gpuctl.cluster_view import DRA, ClusterView, Object, kubeconfig_option
 from gpuctl.node_picture import published_gpus
 from gpuctl.output import emit, output_option

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import driver.lean  # noqa: F401 - before everything else, which it keeps small
+import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
 
 # isort: split
 
@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from driver.errors import DriverError
-from driver.log import LEVELS, Level, configure
+from driver.process.log import LEVELS, Level, configure
 from kubeletplugin.front import open_front
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.settings import Settings

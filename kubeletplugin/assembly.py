@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from driver.devices.node_state import NodeState
 from driver.errors import DriverError
-from driver.inventory import Discovery
-from driver.node_state import NodeState
+from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi import HostPaths
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import ClaimRef

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from driver.names import CDI_CLASS, CDI_VENDOR
 from kubeletplugin.device_nodes import DeviceNode
 from kubeletplugin.driver_files import DriverFiles
+from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR
 
 _READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
 _WRITABLE = ["rw", "nosuid", "nodev", "rbind", "rprivate"]

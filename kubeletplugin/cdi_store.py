@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from driver.durable import write_durably
 from driver.errors import StorageError
-from driver.names import CDI_CLASS, CDI_VENDOR, cdi_spec_file_name, is_safe_uid
+from driver.process.durable import write_durably
+from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR, cdi_spec_file_name, is_safe_uid
 
 _PREFIX = f"{CDI_VENDOR}-{CDI_CLASS}_"
 

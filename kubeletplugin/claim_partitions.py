@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from driver.devices.names import DeviceName, parse_device_name
 from driver.errors import ClaimBlocked, DriverError
-from driver.log import get_logger
-from driver.model import PciAddress
-from driver.names import DeviceName, parse_device_name
 from driver.nvml.api import DriverNotLoaded, GpuLost, InstanceNotFound, NotFound
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
 from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
 from kubeletplugin.journal import Journal
 from kubeletplugin.partitions import Partitions

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from driver.errors import ClaimBlocked, DriverError
-from driver.inventory import Discovery, GpuIdentity
-from driver.log import get_logger
-from driver.model import PciAddress
+from driver.hardware.inventory import Discovery, GpuIdentity
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
 from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
 from kubeletplugin.journal import Journal
 from kubeletplugin.plan import PlannedDevice

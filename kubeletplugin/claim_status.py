@@ -15,7 +15,7 @@ from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.paths import claim_path
-from driver.log import get_logger
+from driver.process.log import get_logger
 from kubeletplugin.device_status import ToldClaim, statuses_to_apply, told_claims
 from kubeletplugin.journal import Journal
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from driver.model import PciAddress
-from driver.node_state import BlockedPlacement
+from driver.devices.node_state import BlockedPlacement
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.entry import Entry
 from kubeletplugin.mps_client import MpsState
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driver.names import DRIVER_NAME, parse_device_name
+from driver.devices.names import DRIVER_NAME, parse_device_name
 from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 
 Object = dict[str, Any]

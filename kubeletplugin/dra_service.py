@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
-from driver.log import operation
-from driver.names import is_safe_uid
+from driver.process.log import operation
 from kubeletplugin.claim_call import Call, ClaimRef, Claims, PreparedDevice
+from kubeletplugin.wire.names import is_safe_uid
 from proto import dra_v1_pb2 as v1
 from proto import dra_v1beta1_pb2 as v1beta1
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
-    from driver.metrics import Metrics, Operation
+    from driver.process.metrics import Metrics, Operation
 
 PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 DRA_V1 = "v1.DRAPlugin"

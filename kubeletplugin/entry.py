@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from driver.mig import Placement
-from driver.sharing import Strategy
+from driver.devices.sharing import Strategy
+from driver.nvml.mig import Placement
 
 SCHEMA = 1
 

@@ -17,8 +17,8 @@ from kubeletplugin.server import WORKERS, SocketServer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from driver.metrics import Metrics
-    from driver.service import Service
+    from driver.process.metrics import Metrics
+    from driver.process.service import Service
     from kubeletplugin.claim_call import Claims
 
 SERVICE_PART = "service socket"

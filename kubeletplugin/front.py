@@ -11,10 +11,10 @@ import threading
 import time
 from dataclasses import dataclass
 
+from driver.devices.names import DRIVER_NAME
 from driver.errors import ClaimBlocked
-from driver.metrics import Metrics
-from driver.names import DRIVER_NAME
-from driver.service import Service
+from driver.process.metrics import Metrics
+from driver.process.service import Service
 from kubeletplugin.claim_call import Call, ClaimRef, Claims, PreparedDevice
 from kubeletplugin.face import Face, open_face
 from kubeletplugin.health_stream import HealthBoard

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from driver.errors import ClaimBlocked
-from driver.mig import ComputeInstance, ComputeInstanceProfile, GpuInstance
-from driver.model import PciAddress
 from driver.nvml.api import (
     Code,
     DriverNotLoaded,
@@ -18,6 +16,8 @@ from driver.nvml.api import (
     SessionLost,
 )
 from driver.nvml.deadline import Watch
+from driver.nvml.mig import ComputeInstance, ComputeInstanceProfile, GpuInstance
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.entry import PartitionRecord
 
 _MOST_NAMED = 8

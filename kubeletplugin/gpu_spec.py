@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from driver.devices.names import parse_gpu_device_name, unshared_name
 from driver.errors import ClaimBlocked, HardwareChanged
-from driver.inventory import Discovery, GpuIdentity
-from driver.model import PciAddress
-from driver.names import parse_gpu_device_name, unshared_name
-from driver.pci import drm_nodes
+from driver.hardware.inventory import Discovery, GpuIdentity
+from driver.hardware.pci import drm_nodes
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.capabilities import Capabilities
 from kubeletplugin.cdi import CdiDevice, FileEdits, HostPaths, build_spec, file_edits
 from kubeletplugin.device_nodes import DeviceFolder, DeviceNode

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable
 from typing import Literal
 
+from driver.devices.health import Health, health
+from driver.devices.names import gpu_device_name
 from driver.errors import NvmlError
-from driver.health import Health, health
-from driver.inventory import Discovery
-from driver.log import get_logger
-from driver.model import PciAddress
-from driver.names import gpu_device_name
+from driver.hardware.inventory import Discovery
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
 from kubeletplugin.entry import HeldDevice
 from kubeletplugin.health_stream import DeviceHealth, HealthBoard
 from kubeletplugin.journal import Journal

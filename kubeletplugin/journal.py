@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from driver.durable import TEMPORARY_PREFIX, remove_durably, write_durably
 from driver.errors import StorageError
-from driver.names import is_safe_uid
+from driver.process.durable import TEMPORARY_PREFIX, remove_durably, write_durably
 from kubeletplugin.entry import Entry, MalformedEntry, decode, encode
+from kubeletplugin.wire.names import is_safe_uid
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"

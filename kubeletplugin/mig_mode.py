@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from driver.errors import ClaimBlocked, ClaimRefused
-from driver.mig_walk import changes_without_reset
-from driver.model import PciAddress
+from driver.hardware.mig_walk import changes_without_reset
 from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
-from driver.nvml.mig import MigActivation
+from driver.nvml.mig_calls import MigActivation
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.gpu_instances import processes
 
 

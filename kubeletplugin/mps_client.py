@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 
 from driver.errors import ClaimBlocked, ClaimRefused
-from driver.log import get_logger
+from driver.process.log import get_logger
 from kubeletplugin.mps.spec import MpsDaemon, MpsState
 from proto import mps_v1_pb2 as v1
 

@@ -15,7 +15,7 @@ from proto import node_state_v1_pb2 as v1
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from driver.node_state import NodeState
+    from driver.devices.node_state import NodeState
     from kubeletplugin.streams import StreamCall
 
 NODE_STATE_V1 = "gpu.nvidia.com.nodestate.v1.NodeState"

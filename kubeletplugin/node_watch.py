@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
+from driver.devices.names import parse_device_name
+from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import StorageError
-from driver.log import get_logger
-from driver.mig import GpuInstance, Placement
-from driver.model import Gpu, Inventory, PciAddress
-from driver.names import parse_device_name
-from driver.node_state import BlockedPlacement, NodeState
+from driver.hardware.gpu import Gpu, Inventory
+from driver.nvml.mig import GpuInstance, Placement
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
 from kubeletplugin.daemons_down import daemons_down
 from kubeletplugin.entry import Entry, HeldDevice
 from kubeletplugin.journal import Journal

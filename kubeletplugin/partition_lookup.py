@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from driver.devices.names import DeviceName, profile_slug
 from driver.errors import ClaimRefused
-from driver.mig import GpuInstanceProfile, MigDevice, partition_name
-from driver.names import DeviceName, profile_slug
 from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
+from driver.nvml.mig import GpuInstanceProfile, MigDevice, partition_name
 from kubeletplugin.entry import PartitionRecord
 from kubeletplugin.gpu_instances import GpuInstances
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from driver.metrics import PartitionUse
+from driver.process.metrics import PartitionUse
 from kubeletplugin.entry import Entry, HeldDevice
 
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from driver.devices.names import DeviceName
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
-from driver.inventory import Discovery
-from driver.log import get_logger
-from driver.mig import GpuInstance
-from driver.model import PciAddress
-from driver.names import DeviceName
+from driver.hardware.inventory import Discovery
 from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
+from driver.nvml.mig import GpuInstance
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
 from kubeletplugin.entry import PartitionRecord
 from kubeletplugin.gpu_instances import GpuInstances, NoRoom, described, find, own
 from kubeletplugin.mig_mode import MigSwitch

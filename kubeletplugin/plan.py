@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from driver.claims import AllocatedDevice, Claim, ClaimConfig
+from driver.claims.allocation import AllocatedDevice, Claim, ClaimConfig
+from driver.claims.opaque import GpuConfig, MigDeviceConfig, decode_gpu_config, decode_mig_config
+from driver.devices.names import DeviceName, parse_device_name, unshared_name
 from driver.errors import ClaimRefused, DeviceHeld
-from driver.model import PciAddress
-from driver.names import DeviceName, cdi_device_name, parse_device_name, unshared_name
-from driver.opaque import GpuConfig, MigDeviceConfig, decode_gpu_config, decode_mig_config
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.claim_call import PreparedDevice
 from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord, ShareRecord
 from kubeletplugin.share_plan import Wish, wish_of
+from kubeletplugin.wire.names import cdi_device_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from driver.claims import read_claim
+from driver.claims.allocation import read_claim
 from driver.errors import (
     ApiError,
     ClaimRefused,
@@ -23,9 +23,8 @@ from driver.errors import (
     NvmlError,
     StorageError,
 )
-from driver.log import get_logger
-from driver.names import cdi_qualified_name, is_safe_uid
 from driver.nvml.api import GpuLost, NotFound
+from driver.process.log import get_logger
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.claim_partitions import ClaimPartitions, without_records
@@ -37,6 +36,7 @@ from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.plan import PlannedDevice, answer, gpus_held, gpus_of, plan, refuse_if_held
 from kubeletplugin.sharing import NotReady
+from kubeletplugin.wire.names import cdi_qualified_name, is_safe_uid
 
 T = TypeVar("T")
 

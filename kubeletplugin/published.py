@@ -6,12 +6,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from driver.devices.sharing import MEMORY
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
-from driver.log import get_logger
-from driver.sharing import MEMORY
+from driver.process.log import get_logger
 from kubernetes_rules.quantity import parse_quantity
 
 _log = get_logger(__name__)

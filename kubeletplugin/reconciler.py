@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from driver.errors import ClaimRefused, DriverError
-from driver.log import get_logger
+from driver.process.log import get_logger
 from kubeletplugin.entry import Entry
 from kubeletplugin.journal import Journal
 from kubeletplugin.preparer import Identity, Preparer, boottime_ns

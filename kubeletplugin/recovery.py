@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from driver.devices.names import parse_device_name
 from driver.errors import StorageError
-from driver.names import parse_device_name
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.entry import Entry, HeldDevice
 from kubeletplugin.journal import Journal

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from driver.log import get_logger
+from driver.process.log import get_logger
 from kubeletplugin.dra_service import DRA_V1, DRA_V1BETA1
 from kubeletplugin.health_stream import HEALTH_V1, HEALTH_V1ALPHA1
 from proto import registration_v1_pb2 as pb

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import grpc
 
 from driver.errors import ConfigError
-from driver.log import get_logger
-from driver.names import checked_socket_path
+from driver.process.log import get_logger
+from driver.process.sockets import checked_socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

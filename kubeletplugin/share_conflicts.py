@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from driver.devices.names import parse_device_name
 from driver.errors import DeviceHeld
-from driver.names import parse_device_name
 from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 
 _LET_GO = "it is let go when that claim's pod has ended; delete the pod if it should not run"

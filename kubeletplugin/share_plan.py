@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from driver.claims import AllocatedDevice
+from driver.claims.allocation import AllocatedDevice
+from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
+from driver.devices.names import DRIVER_NAME, DeviceName, unshared_name
+from driver.devices.sharing import Share, SharedForm, Strategy, read_share
 from driver.errors import ClaimRefused
-from driver.names import DRIVER_NAME, DeviceName, unshared_name
-from driver.opaque import GpuConfig, MigDeviceConfig, MpsSettings
-from driver.sharing import Share, SharedForm, Strategy, read_share
 from kubeletplugin.entry import ShareRecord
 
 MIB = 1 << 20

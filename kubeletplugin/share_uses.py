@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from driver.metrics import ShareUse
+from driver.process.metrics import ShareUse
 from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from driver.devices.names import parse_device_name
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
-from driver.inventory import Discovery
-from driver.log import get_logger
-from driver.model import PciAddress
-from driver.names import parse_device_name
+from driver.hardware.inventory import Discovery
 from driver.nvml.api import ComputeMode, DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
 from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.mps_client import MpsClient, MpsDaemon
 from kubeletplugin.share_conflicts import interval_of

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from driver.devices.names import parse_device_name
 from driver.errors import DriverError
-from driver.log import get_logger
-from driver.names import parse_device_name
+from driver.process.log import get_logger
 from kubeletplugin.claim_shares import ClaimShares, groups_of
 from kubeletplugin.journal import Journal
 from kubeletplugin.locks import KeyedLocks, gpu_key

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from driver.durable import remove_durably, write_durably
+from driver.devices.names import parse_device_name
+from driver.devices.sharing import Strategy
 from driver.errors import StorageError
-from driver.log import get_logger
-from driver.model import PciAddress
-from driver.names import parse_device_name
 from driver.nvml.api import ComputeMode
-from driver.sharing import Strategy
+from driver.nvml.pci_address import PciAddress
+from driver.process.durable import remove_durably, write_durably
+from driver.process.log import get_logger
 
 UNKNOWN = ""
 """In place of an interval: nobody knows which one is set."""

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from driver.devices.names import DRIVER_NAME, pool_name
 from driver.errors import ClaimRefused, DriverError, StorageError
-from driver.inventory import Discovery
+from driver.hardware.inventory import Discovery
 from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.events import EventRecorder, Reference
 from driver.kube.paths import claim_path
-from driver.log import get_logger
-from driver.metrics import Metrics
-from driver.metrics import serve as serve_metrics
-from driver.names import DRIVER_NAME, pool_name
 from driver.nvml.deadline import Guard
+from driver.process.log import get_logger
+from driver.process.metrics import Metrics
+from driver.process.metrics import serve as serve_metrics
 from fakegpu.nvml_flag import nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice

@@ -7,7 +7,7 @@ import io
 import pytest
 from hypothesis import HealthCheck, settings
 
-from driver.log import configure
+from driver.process.log import configure
 from tests.examples import LONG
 
 # "ci" is what make test runs with, "long" what make test-long does.

@@ -147,16 +147,16 @@ def test_every_package_stands_in_the_table(rules: Rules) -> None:
     [
         ("controller/publisher.py", "from kubeletplugin.journal import Journal"),
         ("kubeletplugin/server.py", "def late():\n    import controller"),
-        ("driver/model.py", "from proto import dra_v1_pb2"),
-        ("proto/generate.py", "import driver.names"),
-        ("driver/names.py", "from driver import service"),
-        ("driver/kube/client.py", "from driver.slices import plan"),
-        ("driver/inventory.py", "import pynvml"),
+        ("driver/hardware/gpu.py", "from proto import dra_v1_pb2"),
+        ("proto/generate.py", "import driver.devices.names"),
+        ("driver/devices/names.py", "from driver import service"),
+        ("driver/kube/client.py", "from driver.slices.specs import plan"),
+        ("driver/hardware/inventory.py", "import pynvml"),
         ("driver/nvml/realistic.py", "import pynvml"),
         ("controller/publisher.py", "from kubernetes.client import ApiClient"),
-        ("driver/service.py", "import grpc"),
-        ("driver/service.py", "from .slices import plan"),
-        ("driver/config.py", "import importlib\nimportlib.import_module('kubernetes')"),
+        ("driver/process/service.py", "import grpc"),
+        ("driver/process/service.py", "from .slices import plan"),
+        ("driver/policy/config.py", "import importlib\nimportlib.import_module('kubernetes')"),
     ],
 )
 def test_an_import_out_of_order_is_found(rules: Rules, file: str, source: str) -> None:
@@ -165,7 +165,9 @@ def test_an_import_out_of_order_is_found(rules: Rules, file: str, source: str) -
 
 
 def test_what_the_tables_allow_is_not_complained_about(rules: Rules) -> None:
-    source = "import grpc\nfrom driver.log import get_logger\nfrom proto import dra_v1_pb2\nimport json"
+    source = (
+        "import grpc\nfrom driver.process.log import get_logger\nfrom proto import dra_v1_pb2\nimport json"
+    )
     assert [violations(rules, one) for one in imports_of(source, "kubeletplugin/server.py")] == [
         [],
         [],

@@ -15,7 +15,7 @@ from driver.errors import ApiError
 from driver.kube.errors import NotFound
 from driver.kube.paths import events_path, object_path
 from driver.kube.retry import retry_until
-from driver.log import get_logger
+from driver.process.log import get_logger
 
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient

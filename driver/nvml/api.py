@@ -11,10 +11,10 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from driver.errors import NvmlError
-from driver.nvml.mig import MIG_CALLS, MigCalls
+from driver.nvml.mig_calls import MIG_CALLS, MigCalls
 
 if TYPE_CHECKING:
-    from driver.model import PciAddress
+    from driver.nvml.pci_address import PciAddress
 
 
 class Code(IntEnum):

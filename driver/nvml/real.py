@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pynvml
 
-from driver.model import PciAddress
 from driver.nvml.api import (
     ARCHITECTURES,
     BRANDS,
@@ -31,6 +30,7 @@ from driver.nvml.api import (
     Virtualization,
     failure,
 )
+from driver.nvml.pci_address import PciAddress
 from driver.nvml.real_mig import RealMigCalls
 
 if TYPE_CHECKING:

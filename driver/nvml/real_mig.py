@@ -3,7 +3,7 @@
 The functions of the binding come from driver.nvml.real, the only module that imports it.
 """
 
-# ruff: noqa: D102 - the protocol of driver.nvml.mig documents these methods
+# ruff: noqa: D102 - the protocol of driver.nvml.mig_calls documents these methods
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dataclasses import astuple
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from driver.mig import (
+from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
+from driver.nvml.mig import (
     ComputeInstance,
     ComputeInstanceProfile,
     Engines,
@@ -24,8 +25,7 @@ from driver.mig import (
     Placement,
     profile_name,
 )
-from driver.nvml.api import GPU_CALLS, Code, NotSupported, NvmlCallFailed, failure
-from driver.nvml.mig import COMPUTE_PROFILE_COUNT, GPU_PROFILE_COUNT, MigActivation
+from driver.nvml.mig_calls import COMPUTE_PROFILE_COUNT, GPU_PROFILE_COUNT, MigActivation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

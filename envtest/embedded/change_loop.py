@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from driver.log import get_logger
+from driver.process.log import get_logger
 from envtest.embedded.objects import ApiDown
 from envtest.embedded.statuses import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from driver.service import Service
+    from driver.process.service import Service
     from envtest.embedded.objects import Resource
     from envtest.embedded.server import EmbeddedApiServer
 

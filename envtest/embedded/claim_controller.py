@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import DriverError
-from driver.service import Service
+from driver.process.service import Service
 from envtest.embedded.change_loop import ChangeLoop
 from envtest.embedded.objects import (
     CLAIMS,

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from driver.names import DRIVER_NAME, checked_socket_path, registration_socket, service_socket_name
+from driver.devices.names import DRIVER_NAME
+from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.child_processes import ChildProcesses
 from envtest.embedded.claim_controller import EmbeddedClaimController

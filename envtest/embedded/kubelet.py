@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import DriverError, NodeIncomplete
-from driver.log import get_logger
-from driver.service import Service
+from driver.process.log import get_logger
+from driver.process.service import Service
 from envtest.embedded import pod_status
 from envtest.embedded.change_loop import ChangeLoop
 from envtest.embedded.kubelet_calls import KubeletError

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from driver.durable import write_durably
+from driver.process.durable import write_durably
 from envtest.embedded.kubelet_calls import KubeletError, call_plugin
 from envtest.embedded.objects import CLAIMS, uid_of
 from envtest.embedded.pod_claims import (

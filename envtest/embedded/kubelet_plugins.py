@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from driver.log import get_logger
+from driver.process.log import get_logger
 from envtest.embedded import kubelet_calls as calls
 from envtest.embedded.kubelet_calls import KubeletError
 from envtest.embedded.kubelet_health import HealthMemory, HealthWatch
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from driver.service import Service
+    from driver.process.service import Service
 
 FIRST_BACK_OFF_SECONDS, LAST_BACK_OFF_SECONDS = 0.5, 122.0
 CONNECT_SECONDS = 1.0

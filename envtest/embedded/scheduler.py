@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import DriverError
-from driver.service import Service
+from driver.process.service import Service
 from envtest.embedded.change_loop import ChangeLoop
 from envtest.embedded.extended_resources import (
     ExtendedRequests,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from driver.service import Service
+from driver.process.service import Service
 from envtest.embedded.change_loop import ChangeLoop
 from envtest.embedded.objects import NAMESPACES, SERVICE_ACCOUNTS, Objects, is_deleted
 

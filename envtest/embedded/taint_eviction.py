@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from driver.service import Service
+from driver.process.service import Service
 from envtest.embedded.change_loop import ChangeLoop
 from envtest.embedded.device_taints import eviction_time
 from envtest.embedded.objects import (

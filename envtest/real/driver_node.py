@@ -14,7 +14,8 @@ from pathlib import Path
 
 import grpc
 
-from driver.names import DRIVER_NAME, service_socket_name
+from driver.devices.names import DRIVER_NAME
+from driver.process.sockets import service_socket_name
 from envtest.cluster import Cluster, Process
 from envtest.real.layout import NodeLayout
 from envtest.real.processes import PACKAGE_ROOT

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from driver.model import PciAddress
+    from driver.nvml.pci_address import PciAddress
     from fakegpu.machine import FakeMachine
 
 MOST_CLIENTS, MOST_CLIENTS_BEFORE_VOLTA = 48, 16

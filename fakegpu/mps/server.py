@@ -11,7 +11,7 @@ from fakegpu.machine import FakeMachine
 from fakegpu.mps.control import CommandRefused
 
 if TYPE_CHECKING:
-    from driver.model import PciAddress
+    from driver.nvml.pci_address import PciAddress
 
 SERVER_NAME = "nvidia-cuda-mps-server"
 

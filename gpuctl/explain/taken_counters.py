@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from driver.names import DRIVER_NAME, parse_device_name
+from driver.devices.names import DRIVER_NAME, parse_device_name
 from gpuctl.node_picture import ranges
 
 if TYPE_CHECKING:

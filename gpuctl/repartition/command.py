@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driver.devices.names import DRIVER_NAME, checked_node_name
 from driver.errors import ConfigError
 from driver.kube.paths import NODES, object_path
-from driver.model import PciAddress
-from driver.names import DRIVER_NAME, checked_node_name
+from driver.nvml.pci_address import PciAddress
 from gpuctl.cluster_view import ClusterView, connect_client, kubeconfig_option
 from gpuctl.mig_fit import read_layout
 from gpuctl.output import emit, output_option

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from driver.names import DRIVER_NAME, parse_device_name, pool_name
+from driver.devices.names import DRIVER_NAME, parse_device_name, pool_name
 
 if TYPE_CHECKING:
-    from driver.model import PciAddress
+    from driver.nvml.pci_address import PciAddress
     from gpuctl.cluster_view import ClusterView
 
 Object = Mapping[str, Any]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from driver.model import PciAddress
-from driver.names import DRIVER_NAME, parse_device_name
+from driver.devices.names import DRIVER_NAME, parse_device_name
+from driver.nvml.pci_address import PciAddress
 from gpuctl.fleet import attribute
 
 Object = Mapping[str, Any]

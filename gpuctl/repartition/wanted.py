@@ -19,8 +19,8 @@ from gpuctl.planned_node import plan_node
 from gpuctl.repartition.node_gpus import is_as_wanted
 
 if TYPE_CHECKING:
-    from driver.layouts import Placed
-    from driver.model import GpuMig
+    from driver.hardware.gpu import GpuMig
+    from driver.kinds.layouts import Placed
     from gpuctl.repartition.node_gpus import NodeGpu
 
 _KNOWN_PRODUCTS = frozenset(name for names in PRODUCTS.values() for name in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import driver.lean  # noqa: F401 - before everything else, which it keeps small
+import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
 
 # isort: split
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from driver.errors import DriverError
-from driver.log import LEVELS, Level, configure
-from driver.service import Service
+from driver.process.log import LEVELS, Level, configure
+from driver.process.service import Service
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.mps.keeper import Site
 from kubeletplugin.mps.service import handlers

@@ -14,10 +14,10 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from driver.durable import remove_durably, write_durably
 from driver.errors import ClaimRefused, StorageError
-from driver.log import get_logger
-from driver.names import checked_socket_path
+from driver.process.durable import remove_durably, write_durably
+from driver.process.log import get_logger
+from driver.process.sockets import checked_socket_path
 from kubeletplugin.mps.spec import checked_name, read_spec, write_spec
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked, DriverError
-from driver.log import get_logger
+from driver.process.log import get_logger
 from kubeletplugin.mps.control import Control, NoDaemon
 from kubeletplugin.mps.daemon_process import adopt_daemon, start_daemon
 from kubeletplugin.mps.folders import DaemonFolder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from driver.errors import DriverError
-from driver.log import operation
+from driver.process.log import operation
 from kubeletplugin.mps.spec import MpsDaemon
 from kubeletplugin.streams import TooManyStreams
 from proto import mps_v1_pb2 as v1

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.log import operation
+from driver.process.log import operation
 from kubeletplugin.mps.alarms import Alarms
 from kubeletplugin.mps.folders import known_names, make_folder
 from kubeletplugin.mps.keeper import Keeper, Retired, Ties
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from driver.service import Service
+    from driver.process.service import Service
     from kubeletplugin.mps.keeper import Site
     from kubeletplugin.mps.spec import MpsDaemon, MpsState
     from kubeletplugin.streams import StreamCall

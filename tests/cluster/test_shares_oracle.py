@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from driver.names import DRIVER_NAME, unshared_name
+from driver.devices.names import DRIVER_NAME, unshared_name
 from envtest.real.assets import find_assets
 from fuzz.allocation_objects import Json, claim, exactly
 from fuzz.mig_area import ask

@@ -7,12 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from driver.config import GpuOffer, MigOffer, NodeConfig, Rule, SharedOffer
-from driver.inventory import Discovery
-from driver.model import Device, Inventory
+from driver.devices.device import Device
+from driver.hardware.gpu import Inventory
+from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.offers import Offers, node_offers
-from driver.slices import lay_out
+from driver.policy.config import GpuOffer, MigOffer, NodeConfig, Rule, SharedOffer
+from driver.policy.offers import Offers, node_offers
+from driver.slices.specs import lay_out
 from fakegpu.machine import FakeMachine
 
 POOL = "node-a/gpu.nvidia.com"

@@ -9,13 +9,14 @@ from controller.intervals import Intervals
 from controller.node_events import NodeEvents
 from controller.publisher import Publisher
 from controller.slice_writer import SliceWriter
+from driver.devices.device import Device
+from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.kube.client import KubeClient
 from driver.kube.errors import Unreachable
 from driver.kube.events import EventRecorder
-from driver.metrics import Metrics
-from driver.model import Device, PciAddress
-from driver.names import DRIVER_NAME, gpu_device_name
-from driver.offers import Offers
+from driver.nvml.pci_address import PciAddress
+from driver.policy.offers import Offers
+from driver.process.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

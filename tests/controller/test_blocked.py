@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from controller.blocked import TAINT_BLOCKED, with_blocked
-from driver.mig import Placement
-from driver.model import Taint
-from driver.node_state import BlockedPlacement, NodeState
-from driver.offers import Offers
+from driver.devices.device import Taint
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from driver.policy.offers import Offers
 from fakegpu.machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, WHOLE, offers

@@ -9,7 +9,7 @@ from controller.changeover import Changeover, published
 from controller.transition import TAINT_CHANGING
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.offers import Offers
+from driver.policy.offers import Offers
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SMALL, WHOLE, names, offers, slices, taint_keys
 
 NOBODY: frozenset[str] = frozenset()

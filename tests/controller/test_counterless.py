@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.counterless import COUNTER_FIELDS, SHARING_FIELDS, storable
-from driver.config import GpuOffer, MigOffer, SharedOffer
+from driver.policy.config import GpuOffer, MigOffer, SharedOffer
 from tests.controller.mig_node import DYNAMIC, SERVED, SHARED, SLICED, WHOLE, names, offers
 
 FIRST, SECOND = "gpu-0000-1b-00-0", "gpu-0000-43-00-0"

@@ -9,12 +9,12 @@ import pytest
 
 from controller.blocked import TAINT_BLOCKED
 from controller.node_offers import NodeOffers
-from driver.config import GpuOffer, MigOffer, NodeConfig, Rule
+from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import NvmlError
-from driver.inventory import Discovery
-from driver.metrics import Metrics
-from driver.node_state import BlockedPlacement, NodeState
+from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
+from driver.policy.config import GpuOffer, MigOffer, NodeConfig, Rule
+from driver.process.metrics import Metrics
 from fakegpu.machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, WHOLE, cut
@@ -22,8 +22,8 @@ from tests.controller.mig_node import BALANCED, WHOLE, cut
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from driver.model import Device
-    from driver.offers import Offers
+    from driver.devices.device import Device
+    from driver.policy.offers import Offers
 
 FIRST = "gpu-0000-1b-00-0"
 

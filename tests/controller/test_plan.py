@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.plan import SyncPlan, generate_name, index_of, plan_sync
-from driver.slices import same_spec
+from driver.slices.specs import same_spec
 
 POOL = "node-a/gpu.nvidia.com"
 

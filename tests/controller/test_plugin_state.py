@@ -13,9 +13,9 @@ from controller.intervals import Intervals
 from controller.plugin_serving import PluginServing
 from controller.plugin_state import PluginState, read_state, union
 from controller.plugin_watch import MOST_PLUGINS, PluginWatch
-from driver.mig import Placement
-from driver.model import PciAddress
-from driver.node_state import BlockedPlacement, NodeState
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 

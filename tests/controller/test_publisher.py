@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from driver.devices.device import Taint
 from driver.errors import ConfigError
-from driver.model import Taint
 from tests.controller.published import POOL, SLICES, Published, gpus
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from driver.offers import Offers
+    from driver.policy.offers import Offers
     from envtest.embedded.server import EmbeddedApiServer
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"

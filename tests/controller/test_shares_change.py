@@ -8,10 +8,10 @@ import pytest
 
 from controller.blocked import TAINT_BLOCKED, with_blocked
 from controller.transition import next_step
-from driver.config import GpuOffer, MigOffer, SharedOffer
-from driver.mig import Placement
-from driver.node_state import BlockedPlacement, NodeState
-from driver.offers import Offers
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from driver.policy.config import GpuOffer, MigOffer, SharedOffer
+from driver.policy.offers import Offers
 from fakegpu.machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, OFF, SERVED, SHARED, SLICED, WHOLE, names, offers

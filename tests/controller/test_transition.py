@@ -8,10 +8,11 @@ import pytest
 
 from controller.blocked import TAINT_BLOCKED
 from controller.transition import TAINT_CHANGING, Step, next_step
-from driver.config import GpuOffer
-from driver.health import TAINT_LOST
-from driver.model import Device, Problem, Taint
-from driver.offers import Offers
+from driver.devices.device import Device, Taint
+from driver.devices.health import TAINT_LOST
+from driver.hardware.gpu import Problem
+from driver.policy.config import GpuOffer
+from driver.policy.offers import Offers
 from fakegpu.machine import FakeMachine
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, OFF, SMALL, WHOLE, names, offers, taint_keys

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from controller.blocked import with_blocked
 from controller.changeover import published
 from controller.transition import next_step
-from driver.mig import Placement
-from driver.model import Device
-from driver.node_state import NodeState
+from driver.devices.device import Device
+from driver.devices.node_state import NodeState
+from driver.nvml.mig import Placement
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, POOL, SMALL, WHOLE, offers, slices
 from tests.examples import examples

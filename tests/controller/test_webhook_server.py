@@ -16,8 +16,8 @@ import pytest
 from controller.serving_certificate import ServingCertificate
 from controller.webhook_server import MOST_BODY_BYTES, MOST_CONNECTIONS, WebhookServer
 from driver.errors import ConfigError
-from driver.log import configure
-from driver.service import Service
+from driver.process.log import configure
+from driver.process.service import Service
 from tests.controller.reviewed import asked, claim, config, parameters
 from tests.controller.webhook_peer import Pair, Peer, answered, make_pair, served
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from controller.admission_findings import CLASS_KINDS, CLASS_STRATEGIES
-from driver.claims import read_claim
+from driver.claims.allocation import read_claim
+from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_gpu_config
+from driver.devices.names import unshared_name
 from driver.errors import ClaimRefused
-from driver.names import unshared_name
-from driver.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_gpu_config
 from kubeletplugin.plan import plan
 from tests.controller.reviewed import (
     MPS,

@@ -15,7 +15,7 @@ from typing import Any
 
 from controller.serving_certificate import ServingCertificate
 from controller.webhook_server import MOST_CONNECTIONS, WebhookServer
-from driver.service import Service
+from driver.process.service import Service
 
 SECONDS = 20.0
 

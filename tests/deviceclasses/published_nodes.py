@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from driver.config import parse_config
-from driver.mig import Placement
-from driver.model import Inventory
+from driver.hardware.gpu import Inventory
 from driver.nvml.api import NvmlDevice
+from driver.nvml.mig import Placement
+from driver.policy.config import parse_config
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
 from fuzz.mig_nodes import inventory, look

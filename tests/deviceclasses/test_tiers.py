@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from driver.opaque import decode_gpu_config
+from driver.claims.opaque import decode_gpu_config
 from fakegpu.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OPT_IN, matches

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from driver.config import NodeConfig, parse_config
-from driver.model import Gpu, GpuMig
+from driver.hardware.gpu import Gpu, GpuMig
 from driver.nvml.api import NvmlDevice
+from driver.policy.config import NodeConfig, parse_config
 from fakegpu.machine import FakeMachine
 from fuzz.mig_nodes import MIG_MACHINES, look
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver import pci
+from driver.hardware import pci
 from fakegpu.driver_root import (
     CALL_LOG,
     CDI_HOOK,

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ConfigError
-from driver.mig import MigProcess, Placement
 from driver.nvml.api import GPU_CALLS, Code, GpuLost, MigMode, NotSupported, NvmlCallFailed, SessionLost
-from driver.nvml.mig import MIG_CALLS
+from driver.nvml.mig import MigProcess, Placement
+from driver.nvml.mig_calls import MIG_CALLS
 from fakegpu.machine import FakeMachine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from driver.mig import MigDevice
     from driver.nvml.api import NvmlDevice
+    from driver.nvml.mig import MigDevice
 
 ONE_G, TWO_G, THREE_G, FOUR_G, SEVEN_G, ONE_G_ME, ONE_G_DOUBLE = 19, 14, 9, 5, 0, 20, 15
 

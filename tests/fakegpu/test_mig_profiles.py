@@ -6,7 +6,7 @@ from dataclasses import astuple
 
 import pytest
 
-from driver.mig import partition_name, profile_name
+from driver.nvml.mig import partition_name, profile_name
 from fakegpu.mig_profiles import compute_placements, known_catalogues, load_catalogue
 from fakegpu.spec import known_machines, load_machine
 

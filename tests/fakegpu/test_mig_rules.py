@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.mig import Placement
 from driver.nvml.api import Code
+from driver.nvml.mig import Placement
 from fakegpu.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
 from fakegpu.mig_state import (
     MigState,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ConfigError
-from driver.model import PciAddress
 from driver.nvml.api import (
     Code,
     DriverNotLoaded,
@@ -21,6 +20,7 @@ from driver.nvml.api import (
     NvmlCallFailed,
     SessionLost,
 )
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 
 if TYPE_CHECKING:

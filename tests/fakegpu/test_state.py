@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.mig import Placement
-from driver.model import PciAddress
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from fakegpu.mps_faults import MpsFault

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from driver.mig import Placement
 from driver.nvml.api import NvmlDevice
+from driver.nvml.mig import Placement
 from envtest.cluster import Cluster
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from driver.metrics import Metrics
-from driver.service import Service
+from driver.process.metrics import Metrics
+from driver.process.service import Service
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.face import READY_PART, open_face
 from kubeletplugin.health_stream import HealthBoard

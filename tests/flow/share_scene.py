@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from driver.names import unshared_name
+from driver.devices.names import unshared_name
 from driver.nvml.api import ComputeMode
 from envtest.cluster import Cluster
 from envtest.real import paths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from driver.mig import Placement
+from driver.nvml.mig import Placement
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode
 from tests.flow.claims import (

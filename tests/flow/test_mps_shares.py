@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from driver.model import PciAddress
+from driver.nvml.pci_address import PciAddress
 from envtest.real.driver_node import MPS, DriverNode
 from envtest.real.readiness import wait_until
 from fakegpu.mps.client import CudaProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from driver.names import service_socket_name
+from driver.process.sockets import service_socket_name
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode
 from envtest.real.watching import wait_for, wait_for_list, wait_gone

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from driver.model import PciAddress
-from driver.names import DRIVER_NAME, gpu_device_name
+from driver.devices.names import DRIVER_NAME, gpu_device_name
+from driver.nvml.pci_address import PciAddress
 from envtest.fresh_namespace import fresh_namespace
 from envtest.real import paths
 from envtest.real.driver_node import DriverNode

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from driver.offers import Offers
+from driver.policy.offers import Offers
 from fuzz.allocation_area import our_answer
 from fuzz.area import Case
 from fuzz.mig_area import AREA, kind_of, written_cases

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from driver.model import Device
+from driver.devices.device import Device
 from fakegpu.spec import known_machines
 from fuzz.allocation_area import our_answer
 from fuzz.area import Case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from driver.mig import Placement
+from driver.nvml.mig import Placement
 from fakegpu.machine import FakeMachine
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from driver.mig import Placement
+from driver.nvml.mig import Placement
 from fakegpu.machine import FakeMachine
 from gpuctl.demo_cluster import DemoCluster
 from gpuctl.demo_narrator import Narrator

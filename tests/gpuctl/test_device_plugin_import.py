@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from driver.config import load_config, parse_config
 from driver.errors import ConfigError
+from driver.policy.config import load_config, parse_config
 from envtest.embedded.extended_resources import extended_requests
 from envtest.embedded.server import EmbeddedApiServer
 from gpuctl.__main__ import commands

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from driver.config import load_config, parse_config
 from driver.errors import ConfigError
+from driver.policy.config import load_config, parse_config
 from gpuctl.__main__ import commands
 from gpuctl.mig_parted import Entry, load_mig_parted
 from gpuctl.mig_parted_import import imported

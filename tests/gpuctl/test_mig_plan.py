@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.errors import ConfigError
-from driver.mig import Placement
-from driver.model import GpuMig
+from driver.hardware.gpu import GpuMig
+from driver.nvml.mig import Placement
 from fakegpu.spec import known_machines
 from gpuctl.__main__ import commands
 from gpuctl.mig_bar import bar, ruler

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from driver.devices.names import parse_device_name
 from driver.errors import ConfigError
-from driver.names import parse_device_name
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
 from gpuctl.planned_node import plan_node

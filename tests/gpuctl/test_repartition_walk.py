@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from driver.kube.errors import NotFound, Unreachable
-from driver.model import PciAddress
+from driver.nvml.pci_address import PciAddress
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.kubelet import KubeletTimes
 from envtest.embedded.server import EmbeddedApiServer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.offers import node_offers
+from driver.policy.offers import node_offers
 from fuzz.mig_nodes import inventory
 from gpuctl.__main__ import commands
 from gpuctl.fleet import TierCount, fleet

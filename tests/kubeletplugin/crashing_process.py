@@ -16,8 +16,8 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from driver.inventory import Discovery
-from driver.names import DRIVER_NAME, unshared_name
+from driver.devices.names import DRIVER_NAME, unshared_name
+from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble

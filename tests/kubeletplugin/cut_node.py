@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from driver.mig import GpuInstance, Placement
 from driver.nvml.api import NvmlDevice
+from driver.nvml.mig import GpuInstance, Placement
 from kubeletplugin.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from driver.metrics import Metrics
-from driver.service import Service
+from driver.process.metrics import Metrics
+from driver.process.service import Service
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.face import Face, open_face
 from kubeletplugin.health_stream import HealthBoard

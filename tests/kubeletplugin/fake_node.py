@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from driver.devices.names import DRIVER_NAME, gpu_device_name, partition_device_name, pool_name
+from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DriverError
-from driver.inventory import Discovery
-from driver.model import PciAddress
-from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, partition_device_name, pool_name
-from driver.node_state import NodeState
+from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
@@ -31,6 +31,7 @@ from kubeletplugin.mps_edits import MpsFolders
 from kubeletplugin.preparer import Identity, boottime_ns
 from kubeletplugin.recovery import Recovered
 from kubeletplugin.time_slices import TimeSlices
+from kubeletplugin.wire.names import cdi_spec_file_name
 from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from driver.errors import ClaimBlocked, DriverError
-from driver.model import PciAddress
 from driver.nvml.api import Code, NvmlCallFailed
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from kubeletplugin.driver_files import DriverRoot
 from kubeletplugin.mps.spec import read_spec, write_spec

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from driver.node_state import NodeState
+from driver.devices.node_state import NodeState
 from tests.kubeletplugin.fake_node import FakeNode
 
 

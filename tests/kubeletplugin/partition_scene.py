@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from driver.devices.names import DeviceName
 from driver.errors import StorageError
-from driver.inventory import Discovery
-from driver.mig import ComputeInstance, GpuInstance, Placement
-from driver.model import PciAddress
-from driver.names import DeviceName
+from driver.hardware.inventory import Discovery
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard, Watch
+from driver.nvml.mig import ComputeInstance, GpuInstance, Placement
+from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from kubeletplugin.entry import PartitionRecord
 from kubeletplugin.partitions import Partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from driver.names import DRIVER_NAME, gpu_device_name
+from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.nvml.api import ComputeMode
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import Entry, ShareRecord

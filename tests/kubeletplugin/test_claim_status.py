@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from driver.devices.names import DRIVER_NAME, gpu_device_name, static_device_name
 from driver.kube.client import KubeClient
-from driver.names import DRIVER_NAME, gpu_device_name, static_device_name
 from envtest.embedded.faults import ALWAYS
 from envtest.embedded.server import EmbeddedApiServer
 from kubeletplugin.claim_call import ClaimRef

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.names import gpu_device_name
+from driver.devices.names import gpu_device_name
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.fake_node import (
     STEPS_OF_DESTROYING,

@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 
-from driver.mig import Placement
-from driver.model import PciAddress
-from driver.node_state import BlockedPlacement
+from driver.devices.node_state import BlockedPlacement
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.daemons_down import daemons_down
 from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord, ShareRecord
 from kubeletplugin.mps_client import MpsState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from driver.names import DRIVER_NAME
+from driver.devices.names import DRIVER_NAME
 from kubeletplugin.device_status import ToldClaim, statuses_to_apply, told_claims
 from kubeletplugin.entry import Entry, HeldDevice, PartitionRecord
 

@@ -13,8 +13,8 @@ import pytest
 import structlog
 
 from driver.errors import ClaimBlocked, ClaimRefused
-from driver.log import configure
-from driver.metrics import Metrics
+from driver.process.log import configure
+from driver.process.metrics import Metrics
 from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.dra_service import DraService, top_level_requests
 from proto import dra_v1_pb2 as v1

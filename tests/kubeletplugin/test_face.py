@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from driver.errors import ConfigError
-from driver.metrics import Metrics
-from driver.service import Service
+from driver.process.metrics import Metrics
+from driver.process.service import Service
 from kubeletplugin.face import READY_PART, open_face
 from kubeletplugin.health_stream import HealthBoard
 from kubeletplugin.node_state import NodeStateBoard

@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from driver.devices.names import gpu_device_name, partition_device_name
 from driver.errors import ClaimBlocked, HardwareChanged, NodeIncomplete
-from driver.names import gpu_device_name, partition_device_name
 from fakegpu.capabilities import access_minor
 from fakegpu.driver_root import build_driver_root
 from kubeletplugin.cdi import HostPaths

@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 
 from driver.errors import ClaimBlocked
-from driver.log import configure
+from driver.process.log import configure
 from tests.kubeletplugin.partition_scene import Scene
 
 

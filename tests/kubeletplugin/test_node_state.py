@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from driver.mig import Placement
-from driver.model import PciAddress
-from driver.node_state import BlockedPlacement, NodeState
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.node_state import NODE_STATE_V1, NodeStateBoard, answer, handlers
 from kubeletplugin.server import SocketServer
 from kubeletplugin.streams import MAX_STREAMS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from driver.mig import Placement
-from driver.names import gpu_device_name
-from driver.node_state import BlockedPlacement, NodeState
+from driver.devices.names import gpu_device_name
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import Entry
 from kubeletplugin.gpu_instances import InstanceInUse

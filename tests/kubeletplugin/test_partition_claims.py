@@ -7,9 +7,9 @@ from threading import Barrier
 
 import pytest
 
+from driver.devices.names import DRIVER_NAME, gpu_device_name, static_device_name
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
-from driver.mig import Placement
-from driver.names import DRIVER_NAME, gpu_device_name, static_device_name
+from driver.nvml.mig import Placement
 from kubeletplugin.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import (
     ONE,

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, NvmlError, StorageError
-from driver.mig import Placement
 from driver.nvml.api import Code, DriverNotLoaded, GpuLost, NvmlCallFailed, NvmlDevice, NvmlTimeout
 from driver.nvml.deadline import Watch
+from driver.nvml.mig import Placement
 from fakegpu.nvml import FakeDevice
 from kubeletplugin.entry import PartitionRecord
 from kubeletplugin.mig_mode import MigSwitch

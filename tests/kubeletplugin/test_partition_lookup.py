@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from driver.devices.names import DeviceName, parse_device_name, partition_device_name
 from driver.errors import ClaimRefused
-from driver.names import DeviceName, parse_device_name, partition_device_name
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Watch
 from fakegpu.mig_profiles import load_catalogue

@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from driver.devices.names import profile_slug
 from driver.errors import DriverError
-from driver.mig import GpuInstance
-from driver.names import profile_slug
 from driver.nvml.api import Code
+from driver.nvml.mig import GpuInstance
 from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_profiles import load_catalogue
 from kubeletplugin.entry import PartitionRecord

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from driver.metrics import PartitionUse
-from driver.names import static_device_name
+from driver.devices.names import static_device_name
 from driver.nvml.api import NvmlDevice
+from driver.process.metrics import PartitionUse
 from kubeletplugin.partition_uses import partition_uses
 from tests.kubeletplugin.cut_node import THREE, foreign, handle
 from tests.kubeletplugin.fake_node import FakeNode

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from driver.devices.names import profile_slug
 from driver.errors import ClaimBlocked, ClaimRefused
-from driver.mig import GpuInstance, Placement
-from driver.names import profile_slug
+from driver.nvml.mig import GpuInstance, Placement
 from kubeletplugin.entry import PartitionRecord
 from kubeletplugin.gpu_instances import InstanceInUse
 from tests.kubeletplugin.partition_scene import Scene, unmade

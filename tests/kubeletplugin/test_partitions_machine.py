@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
+from driver.devices.names import gpu_device_name
 from driver.errors import DriverError
-from driver.mig import GpuInstance, Placement
-from driver.names import gpu_device_name
+from driver.nvml.mig import GpuInstance, Placement
 from fakegpu.mig_calls import CHANGES
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import HeldDevice

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from driver.devices.names import gpu_device_name
 from driver.errors import (
     ApiError,
     ClaimRefused,
     DeviceHeld,
 )
-from driver.names import gpu_device_name
 from kubeletplugin.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver

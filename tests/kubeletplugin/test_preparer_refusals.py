@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.errors import (
     ClaimBlocked,
     ClaimRefused,
@@ -16,7 +17,6 @@ from driver.errors import (
     NvmlError,
     StorageError,
 )
-from driver.names import DRIVER_NAME, gpu_device_name
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.preparer import boottime_ns
 from tests.kubeletplugin.fake_node import POOL, FakeNode

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.names import DRIVER_NAME, cdi_device_name
+from driver.devices.names import DRIVER_NAME
 from kubeletplugin.cdi import CdiDevice, HostPaths, build_spec, file_edits
 from kubeletplugin.cdi_store import CdiStore
 from kubeletplugin.device_nodes import DeviceNode
@@ -19,6 +19,7 @@ from kubeletplugin.entry import HeldDevice
 from kubeletplugin.journal import Journal
 from kubeletplugin.preparer import Identity
 from kubeletplugin.recovery import Recovered, recover
+from kubeletplugin.wire.names import cdi_device_name
 from tests.examples import examples
 
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from driver.log import configure
+from driver.process.log import configure
 from kubeletplugin.registration import Refused, Registered, Registration
 from proto import registration_v1_pb2 as pb
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, FakeKubelet, Plugin, running_plugin

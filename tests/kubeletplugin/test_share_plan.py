@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims import AllocatedDevice
+from driver.claims.allocation import AllocatedDevice
+from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
+from driver.devices.names import parse_device_name
+from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimRefused
-from driver.names import parse_device_name
-from driver.opaque import GpuConfig, MigDeviceConfig, MpsSettings
-from driver.sharing import Share, SharedForm, shared_suffix
 from kubeletplugin.entry import ShareRecord
 from kubeletplugin.share_plan import Shareable, Wish, all_is_unknown, share_records, wish_of
 

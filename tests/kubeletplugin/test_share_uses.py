@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from driver.metrics import ShareUse
-from driver.names import gpu_device_name
+from driver.devices.names import gpu_device_name
+from driver.process.metrics import ShareUse
 from kubeletplugin.device_status import told_claims
 from kubeletplugin.share_uses import share_uses
 from tests.kubeletplugin.fake_node import FakeNode

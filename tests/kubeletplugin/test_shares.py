@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from driver.names import static_device_name
+from driver.devices.names import static_device_name
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import (

@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
+from driver.devices.names import parse_device_name
 from driver.errors import ClaimBlocked, DriverError
-from driver.names import parse_device_name
 from kubeletplugin.claim_call import ClaimRef
 from kubeletplugin.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.sharing import limits_together

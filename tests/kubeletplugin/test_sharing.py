@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.inventory import Discovery
-from driver.model import PciAddress
+from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.entry import HeldDevice, ShareRecord
 from kubeletplugin.sharing import Member, NotReady, Sharing, daemon_of, limits_together
 from kubeletplugin.sharing_records import SharingRecords

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import ClaimBlocked, ClaimRefused
-from driver.node_state import BlockedPlacement, NodeState
 from kubeletplugin.mps_client import MpsDaemon, MpsState
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode

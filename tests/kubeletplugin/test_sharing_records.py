@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driver.devices.sharing import Strategy
 from driver.errors import StorageError
 from driver.nvml.api import ComputeMode
-from driver.sharing import Strategy
 from kubeletplugin.sharing_records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples
 

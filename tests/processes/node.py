@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.kube.paths import claim_path
-from driver.names import DRIVER_NAME, cdi_spec_file_name, gpu_device_name, pool_name
 from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
+from kubeletplugin.wire.names import cdi_spec_file_name
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
 from tests.kubeletplugin.fake_kubelet import DRA_V1, FakeKubelet, short_folder

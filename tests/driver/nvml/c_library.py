@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driver.mig import MigDevice
-from driver.model import PciAddress
 from driver.nvml.api import NvmlCallFailed
+from driver.nvml.mig import MigDevice
+from driver.nvml.pci_address import PciAddress
 from tests.driver.nvml.c_library_mig import CLibraryMig
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from driver.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile, MigDevice, Placement
 from driver.nvml.api import NvmlCallFailed, NvmlDevice
+from driver.nvml.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile, MigDevice, Placement
 
 if TYPE_CHECKING:
-    from driver.mig import ComputeInstance, GpuInstance
+    from driver.nvml.mig import ComputeInstance, GpuInstance
 
 NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND, INSUFFICIENT_SIZE = 3, 2, 6, 7
 ACTIVATIONS = {"done": 0, "in-use": 19, "reset-required": 16}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.model import PciAddress
 from driver.nvml.api import Code, NotFound, NotSupported, NvmlCallFailed, SessionLost
+from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

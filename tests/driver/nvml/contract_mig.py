@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.mig import Placement
 from driver.nvml.api import Code, InstanceNotFound, NotSupported, NvmlCallFailed
+from driver.nvml.mig import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

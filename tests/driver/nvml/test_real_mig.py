@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from driver.mig import Placement
 from driver.nvml.api import Code, GpuLost, InstanceNotFound, NotSupported, NvmlCallFailed
+from driver.nvml.mig import Placement
 from driver.nvml.real import RealDevice, RealNvml
 from fakegpu.machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
-from driver.service import Service
+from driver.process.service import Service
 from fakegpu.driver_root import CALL_LOG, build_driver_root
 from fakegpu.machine import FakeMachine
 from fakegpu.mps.client import CudaProcess, Line

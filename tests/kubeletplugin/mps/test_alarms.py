@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.service import Service
+from driver.process.service import Service
 from kubeletplugin.mps.alarms import Alarms
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What a claim says: what it was allocated, and its configuration."""

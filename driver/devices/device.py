@@ -1,0 +1,88 @@
+"""What a node offers, as it stands in ResourceSlices: devices, taints, counters; values without any I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from driver.nvml.pci_address import PciAddress
+
+if TYPE_CHECKING:
+    from driver.nvml.mig import Placement
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from driver.nvml.mig import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """An attribute value of type version: semantic versioning 2.0.0, at most 64 characters."""
+
+    text: str
+
+
+AttributeValue = bool | int | str | Version
+"""The scalar attribute types of resource.k8s.io/v1; bool before int, since it is one in Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A device taint of resource.k8s.io/v1; ``time_added`` is set by the API server when absent."""
+
+    key: str
+    value: str
+    effect: Literal["None", "NoSchedule", "NoExecute"]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSet:
+    """The counters of one GPU (resource.k8s.io/v1 CounterSet): what its exclusive forms take from each other.
+
+    ``name`` is a DNS label, unique in the pool; ``counters`` maps names (DNS labels) to amounts.
+    """
+
+    name: str
+    pci: PciAddress
+    counters: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """How much of a capacity a claim can take (resource.k8s.io/v1 CapacityRequestPolicy), in base units.
+
+    ``default`` is taken by a claim that does not ask. With ``step`` a claim takes ``minimum``, or any number
+    of steps more; without it, nothing but the default.
+    """
+
+    default: int
+    minimum: int = 0
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device that the node offers, as it will stand in a ResourceSlice.
+
+    Attribute and capacity keys are qualified names, bare where the domain is the driver's.
+    Capacities are in base units (bytes, counts). ``span`` is the place of a partition in the memory
+    slices of its GPU, None for a device that is the whole GPU. ``consumes`` is what the device takes
+    from the counter set named ``counter_set``; both are empty for a device without counters. ``policies``
+    makes it a shared device, which several claims can be given at once: it then names every capacity.
+    """
+
+    name: str
+    pci: PciAddress
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    span: Placement | None = None
+    counter_set: str = ""
+    consumes: Mapping[str, int] = field(default_factory=dict)
+    policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+
+
+MEMORY_SLICE = "memory-slice-"
+"""Before the number of a memory slice; all names of counters are those of NVIDIA's own driver."""

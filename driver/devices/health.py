@@ -1,0 +1,93 @@
+"""The one rule set from a GPU's problems to taints in its slice and to a word for the kubelet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from driver.devices.device import Taint
+from driver.errors import NvmlError
+from driver.nvml.api import DriverNotLoaded, NvmlCallFailed, NvmlTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from driver.hardware.gpu import Problem
+
+TAINT_LOST = "gpu.nvidia.com/gpu-lost"
+"""The GPU fell off the bus; NVIDIA's own driver uses the same key."""
+
+TAINT_UNRESPONSIVE = "gpu.nvidia.com/unresponsive"
+"""A call into the GPU's driver hangs."""
+
+TAINT_UNMONITORED = "gpu.nvidia.com/unmonitored"
+"""Something about the GPU cannot be read, so nobody watches it; NVIDIA's own driver uses the same key."""
+
+TAINT_DRIVER = "gpu.nvidia.com/driver-not-loaded"
+"""The node has no NVIDIA driver any more, or not yet again: it is being upgraded, perhaps."""
+
+_MESSAGE_BYTES = 1024
+"""The kubelet cuts what is longer (DRAResourceHealth, message)."""
+
+_ELLIPSIS = "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the kubelet's health stream says of a device; ``message`` is for people, at most 1024 bytes."""
+
+    word: Literal["Healthy", "Unhealthy", "Unknown"]
+    message: str = ""
+
+
+def taints(problems: Sequence[Problem]) -> tuple[Taint, ...]:
+    """The taints of a device whose GPU has these problems: none when there are none; one for each key.
+
+    A lost or hung GPU takes no new pod, but pods that run are left alone: whether they still work is
+    theirs to find out. A GPU of which something cannot be read is only marked, with effect None.
+    The value of a taint is the call that showed it.
+    """
+    found = {
+        problem.reason: problem.call for problem in reversed(problems)
+    }  # reversed: the first problem of a kind names the call
+    result = []
+    if "lost" in found:
+        result.append(Taint(TAINT_LOST, _label_value(found["lost"]), "NoSchedule"))
+    if "hung" in found:
+        result.append(Taint(TAINT_UNRESPONSIVE, _label_value(found["hung"]), "NoSchedule"))
+    if "error" in found:
+        result.append(Taint(TAINT_UNMONITORED, _label_value(found["error"]), "None"))
+    return tuple(result)
+
+
+def taint_of_failure(error: NvmlError) -> Taint:
+    """The taint of every device that was offered, while NVML as a whole cannot be asked."""
+    call = _label_value(error.call) if isinstance(error, NvmlCallFailed) else ""
+    if isinstance(error, DriverNotLoaded):
+        return Taint(TAINT_DRIVER, call, "NoSchedule")
+    if isinstance(error, NvmlTimeout):
+        return Taint(TAINT_UNRESPONSIVE, call, "NoSchedule")
+    return Taint(TAINT_UNMONITORED, call, "None")
+
+
+def health(problems: Sequence[Problem]) -> Health:
+    """The word for the kubelet: Unhealthy when lost or hung, Unknown when something cannot be read."""
+    if not problems:
+        return Health("Healthy")
+    message = _cut("; ".join(problem.message for problem in problems))
+    if any(problem.reason in ("lost", "hung") for problem in problems):
+        return Health("Unhealthy", message)
+    return Health("Unknown", message)
+
+
+def _label_value(text: str) -> str:
+    """The text as a label value: letters, digits, ``-_.`` inside, at most 63 characters."""
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
+    return kept.strip("-_.")[:63].rstrip("-_.")
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    if len(encoded) <= _MESSAGE_BYTES:
+        return text
+    return encoded[: _MESSAGE_BYTES - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS

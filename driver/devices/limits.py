@@ -1,0 +1,194 @@
+"""Finds what the API server would refuse in a device or counter set of a ResourceSlice, before it is asked.
+
+The limits are those of resource.k8s.io/v1 (pkg/apis/resource/validation in Kubernetes 1.34 to 1.37).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from driver.devices.device import Taint, Version
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from driver.devices.device import AttributeValue, CounterSet, Device, RequestPolicy
+
+MAX_ATTRIBUTES_AND_CAPACITIES = 32
+MAX_VALUE_BYTES = 64
+MAX_TAINTS = 16
+MAX_COUNTERS = 32
+
+_MAX_LABEL = 63
+_MAX_DOMAIN = 63
+_MAX_IDENTIFIER = 32
+_MAX_PREFIX = 253
+_INT64 = range(-(2**63), 2**63)
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LABEL_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+_NUMBER = r"(0|[1-9]\d*)"
+_PRERELEASE_PART = r"(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
+_SEMVER = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
+    rf"(-{_PRERELEASE_PART}(\.{_PRERELEASE_PART})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?",
+    re.ASCII,
+)
+"""The grammar of semver.org 2.0.0."""
+
+_EFFECTS = ("None", "NoSchedule", "NoExecute")
+
+
+def device_faults(device: Device, driver: str) -> tuple[str, ...]:
+    """Why the API server would refuse the device, or read it in two ways; empty when it would not.
+
+    ``driver`` is the domain that bare attribute names belong to. Each reason names the field.
+    """
+    return tuple(_faults(device, driver))
+
+
+def _faults(device: Device, driver: str) -> Iterator[str]:
+    if not is_dns_label(device.name):
+        yield f"name {device.name!r} is no DNS label of at most {_MAX_LABEL} characters"
+    entries = len(device.attributes) + len(device.capacity)
+    if entries > MAX_ATTRIBUTES_AND_CAPACITIES:
+        yield f"{entries} attributes and capacities are more than {MAX_ATTRIBUTES_AND_CAPACITIES}"
+    yield from _name_faults("attribute", device.attributes, driver)
+    yield from _name_faults("capacity", device.capacity, driver)
+    for name, value in device.attributes.items():
+        yield from _value_faults(name, value)
+    for name, amount in device.capacity.items():
+        if amount not in _INT64:
+            yield f"capacity {name!r} is outside of 64 bits"
+    yield from _policy_faults(device)
+    if len(device.taints) > MAX_TAINTS:
+        yield f"{len(device.taints)} taints are more than {MAX_TAINTS}"
+    for taint in device.taints:
+        yield from _taint_faults(taint)
+
+
+def _policy_faults(device: Device) -> Iterator[str]:
+    """A capacity of a shared device without a policy would be taken whole by its first share."""
+    for name in device.capacity:
+        if device.policies and name not in device.policies:
+            yield f"capacity {name!r} of a shared device has no request policy"
+    for name, policy in device.policies.items():
+        amount = device.capacity.get(name)
+        if amount is None:
+            yield f"request policy of capacity {name!r}, which the device does not have"
+        else:
+            where = f"request policy of capacity {name!r}"
+            yield from (f"{where}: {fault}" for fault in _request_faults(policy, amount))
+
+
+def _request_faults(policy: RequestPolicy, amount: int) -> Iterator[str]:
+    if not 0 <= policy.default <= amount:
+        yield f"default {policy.default} is not within 0 to {amount}"
+    step, minimum = policy.step, policy.minimum
+    if step is None:
+        return
+    if step <= 0:
+        yield f"step {step} is not above 0"
+        return
+    if not 0 <= minimum <= policy.default:
+        yield f"minimum {minimum} is not within 0 to the default {policy.default}"
+    if minimum + step > amount:
+        yield f"minimum {minimum} and step {step} together are more than {amount}"
+    if (policy.default - minimum) % step:
+        yield f"default {policy.default} is no number of steps of {step} above the minimum {minimum}"
+
+
+def counter_set_faults(counter_set: CounterSet) -> tuple[str, ...]:
+    """Why the API server would refuse the counter set; empty when it would not."""
+    name = counter_set.name
+    wrong = () if is_dns_label(name) else (f"counter set name {name!r} is no DNS label",)
+    return (*wrong, *_counter_faults(f"counter set {name!r}", counter_set.counters))
+
+
+def consumption_faults(device: Device, counter_sets: Mapping[str, CounterSet]) -> tuple[str, ...]:
+    """Why the device's consumption of counters cannot stand; empty when it can.
+
+    ``counter_sets`` are those of the pool by name. The API server stores a device that consumes what is
+    not there, but then the scheduler refuses the whole pool.
+    """
+    if not device.counter_set:
+        return ("counters are consumed from no counter set",) if device.consumes else ()
+    found = counter_sets.get(device.counter_set)
+    if found is None:
+        return (f"counter set {device.counter_set!r} is not there",)
+    unknown = (
+        f"counter {name!r} is not in counter set {found.name!r}"
+        for name in device.consumes
+        if name not in found.counters
+    )
+    return (*_counter_faults("consumption", device.consumes), *unknown)
+
+
+def _counter_faults(where: str, counters: Mapping[str, int]) -> Iterator[str]:
+    if not 1 <= len(counters) <= MAX_COUNTERS:
+        yield f"{where}: {len(counters)} counters are not 1 to {MAX_COUNTERS}"
+    for name, amount in counters.items():
+        if not is_dns_label(name):
+            yield f"{where}: counter name {name!r} is no DNS label"
+        if amount not in _INT64:
+            yield f"{where}: counter {name!r} is outside of 64 bits"
+
+
+def _name_faults(kind: str, names: Collection[str], driver: str) -> Iterator[str]:
+    for name in names:
+        if not _is_qualified_name(name):
+            yield f"{kind} {name!r} is no C identifier, alone or after a domain and a slash"
+        elif "/" not in name and f"{driver}/{name}" in names:
+            yield f"{kind} {name!r} is there twice, with and without the driver's domain"
+
+
+def _value_faults(name: str, value: AttributeValue) -> Iterator[str]:
+    text = value.text if isinstance(value, Version) else value
+    if isinstance(value, Version) and not is_semantic_version(value.text):
+        yield f"attribute {name!r}: {value.text!r} is no semantic version"
+    if isinstance(text, str) and len(text.encode()) > MAX_VALUE_BYTES:
+        yield f"attribute {name!r} has more than {MAX_VALUE_BYTES} bytes"
+    if isinstance(value, int) and value not in _INT64:
+        yield f"attribute {name!r} is outside of 64 bits"
+
+
+def _taint_faults(taint: Taint) -> Iterator[str]:
+    if not _is_label_key(taint.key):
+        yield f"taint key {taint.key!r} is no label name"
+    if taint.value and not (len(taint.value) <= _MAX_LABEL and _LABEL_PART.fullmatch(taint.value)):
+        yield f"taint value {taint.value!r} is no label value"
+    if taint.effect not in _EFFECTS:
+        yield f"taint effect {taint.effect!r} is unknown"
+
+
+def is_semantic_version(text: str) -> bool:
+    """Whether the text is a version as semver.org 2.0.0 defines it."""
+    return _SEMVER.fullmatch(text) is not None
+
+
+def is_dns_label(text: str) -> bool:
+    """Whether the text is a DNS label (RFC 1123) of at most 63 characters."""
+    return len(text) <= _MAX_LABEL and _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_pool_name(text: str) -> bool:
+    """Whether the text is one or more DNS subdomains joined by slashes, at most 253 characters in all."""
+    parts = text.split("/")
+    return len(text) <= _MAX_PREFIX and all(_DNS_SUBDOMAIN.fullmatch(part) for part in parts)
+
+
+def _is_qualified_name(text: str) -> bool:
+    domain, slash, identifier = text.rpartition("/")
+    if slash and not (len(domain) <= _MAX_DOMAIN and _DNS_SUBDOMAIN.fullmatch(domain)):
+        return False
+    return len(identifier) <= _MAX_IDENTIFIER and _IDENTIFIER.fullmatch(identifier) is not None
+
+
+def _is_label_key(text: str) -> bool:
+    prefix, slash, name = text.rpartition("/")
+    if slash and not (len(prefix) <= _MAX_PREFIX and _DNS_SUBDOMAIN.fullmatch(prefix)):
+        return False
+    return len(name) <= _MAX_LABEL and _LABEL_PART.fullmatch(name) is not None

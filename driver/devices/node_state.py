@@ -1,0 +1,34 @@
+"""What the kubelet plugin of a node knows that its slices have to respect: held devices, blocked places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from driver.nvml.mig import Placement
+    from driver.nvml.pci_address import PciAddress
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedPlacement:
+    """Something on a GPU keeps new devices from being made there.
+
+    ``span`` is where it lies in the memory slices, None for all of the GPU. ``reason``: ``in-use``, a
+    partition of a claim that has ended cannot be destroyed because a process still uses it;
+    ``foreign-instance``, somebody else made a GPU instance; ``mps-daemon``, the MPS daemon of a shared
+    device does not run. ``message`` is for people.
+    """
+
+    pci: PciAddress
+    span: Placement | None
+    reason: Literal["in-use", "foreign-instance", "mps-daemon"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One look at a node: the names of the devices that claims hold, sorted, and what is blocked."""
+
+    held: tuple[str, ...] = ()
+    blocked: tuple[BlockedPlacement, ...] = ()

@@ -1,0 +1,126 @@
+"""What a GPU, a node and an offered device are: frozen values without any I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from driver.nvml.pci_address import PciAddress
+
+if TYPE_CHECKING:
+    from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something is wrong with a GPU or with the whole node, found while looking at it.
+
+    ``call`` names what was tried (an NVML call or a sysfs file), ``reason`` is a short stable word
+    (``lost``, ``hung``, ``error``), ``message`` is for people.
+    """
+
+    call: str
+    reason: Literal["lost", "hung", "error"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NvLink:
+    """The active NVLinks of one GPU to one other GPU: how many there are."""
+
+    peer: PciAddress
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedProfile:
+    """A kind of GPU instance that a GPU offers, with the places where one can lie when the GPU is empty."""
+
+    profile: GpuInstanceProfile
+    placements: tuple[Placement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A MIG device that exists: a compute instance and the GPU instance around it, whoever made them.
+
+    ``profile`` is the name of the partition: ``1g.10gb``, or ``1c.3g.40gb`` where the compute instance is
+    only a part of its GPU instance. The engines of such a part are shared with the other parts.
+    """
+
+    uuid: str
+    profile: str
+    gpu_instance: GpuInstance
+    compute_instance: ComputeInstance
+    memory_bytes: int
+    multiprocessors: int
+    engines: Engines
+
+    @property
+    def whole_instance(self) -> bool:
+        """Whether the compute instance is all of its GPU instance."""
+        return "c." not in self.profile
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMig:
+    """What MIG is on one GPU that knows it.
+
+    ``enabled`` is the mode now, ``pending`` the one after the next reset. ``without_reset`` says whether
+    the mode can be changed now, without a reset. ``profiles`` are in the order of NVML's indexes.
+    ``instances`` are the GPU instances that exist, also one in which no compute instance was made (yet);
+    ``partitions`` are the compute instances. Both are in the order of ids.
+    """
+
+    enabled: bool
+    pending: bool
+    without_reset: bool
+    profiles: tuple[PlacedProfile, ...]
+    instances: tuple[GpuInstance, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One physical GPU as it is now. Every field that may be unknown is None when it is.
+
+    ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
+    is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
+    ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there.
+    ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either.
+    """
+
+    pci: PciAddress
+    uuid: str
+    minor: int
+    index: int
+    product_name: str | None = None
+    brand: str | None = None
+    architecture: str | None = None
+    cuda_compute_capability: str | None = None
+    memory_bytes: int | None = None
+    addressing_mode: str | None = None
+    numa_node: int | None = None
+    pcie_root: str | None = None
+    mig_capable: bool | None = None
+    mig_enabled: bool | None = None
+    virtualization: Literal["none", "vgpu"] | None = None
+    vgpu_profile: str | None = None
+    fabric_clique: str | None = None
+    links: tuple[NvLink, ...] = ()
+    switch_links: int = 0
+    problems: tuple[Problem, ...] = ()
+    mig: GpuMig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All GPUs of a node at one moment, sorted by PCI address.
+
+    ``problems`` are those that belong to no single GPU, or to one that never told who it is.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    driver_version: str | None = None
+    cuda_driver_version: str | None = None
+    problems: tuple[Problem, ...] = ()

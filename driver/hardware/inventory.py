@@ -1,0 +1,212 @@
+"""Walks NVML and sysfs into an Inventory, one lane per GPU, so that a broken GPU hides no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from driver.errors import NvmlError
+from driver.hardware import pci as sysfs
+from driver.hardware.gpu import Gpu, Inventory, Problem
+from driver.hardware.gpu_walk import GpuWalk
+from driver.nvml.api import DriverNotLoaded, NotSupported, NvmlTimeout, SessionLost
+from driver.nvml.pci_address import PciAddress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from driver.nvml.api import Nvml, NvmlDevice
+    from driver.nvml.deadline import Guard, Pending, Watch
+
+T = TypeVar("T")
+
+NODE_LANE = "the node"
+NVIDIA_KERNEL_DRIVER = "nvidia"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIdentity:
+    """Which board sits at a PCI address now, the N of its /dev/nvidiaN, and whether its MIG mode is on."""
+
+    uuid: str
+    minor: int
+    mig_enabled: bool = False
+
+
+class Discovery:
+    """What is on this node. Safe to use from several threads; every NVML call runs under ``guard``.
+
+    It holds one NVML session, begun by the first call that needs it and begun anew when the NVIDIA
+    driver went away, came back or changed its version. While a session is held the kernel driver
+    cannot be unloaded: ``close`` lets go of it, and the next call begins another.
+    ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node.
+    """
+
+    def __init__(self, nvml: Nvml, sysfs_root: Path, guard: Guard) -> None:
+        self._nvml = nvml
+        self._sysfs_root = sysfs_root
+        self._guard = guard
+        self._lock = Lock()
+        self._session = 0
+        self._open = False
+        self._last: Mapping[PciAddress, Gpu] = {}
+
+    def snapshot(self) -> Inventory:
+        """Look at everything. A GPU that is lost or hung is shown as it last was, with that problem.
+
+        Raises DriverNotLoaded where there is no NVIDIA driver, and another NvmlError when NVML as a
+        whole cannot be asked; then nothing is known about any GPU.
+        """
+        return self._in_session(self._look)
+
+    def identity(self, pci: PciAddress) -> GpuIdentity:
+        """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
+
+        def job(device: NvmlDevice, watch: Watch) -> GpuIdentity:
+            uuid, minor = watch("uuid", device.uuid), watch("minor", device.minor)
+            try:
+                return GpuIdentity(uuid, minor, watch("mig_mode", device.mig_mode).enabled)
+            except NotSupported:
+                return GpuIdentity(uuid, minor)
+
+        return self.on_gpu(pci, job)
+
+    def process_ids(self, pci: PciAddress) -> tuple[int, ...]:
+        """The processes that use the GPU now, sorted; raises NvmlError, NotSupported where it cannot tell."""
+
+        return self.on_gpu(pci, lambda device, watch: watch("process_ids", device.process_ids))
+
+    def on_gpu(self, pci: PciAddress, job: Callable[[NvmlDevice, Watch], T]) -> T:
+        """Do a job with one GPU's handle, in its lane: jobs of one GPU run one after the other.
+
+        The job makes every call through the watch. It may be done twice, when the session turns out to be
+        void on the way. Raises what the job raises, and NvmlError.
+        """
+
+        def with_device(watch: Watch) -> T:
+            return job(watch("device_by_pci", lambda: self._nvml.device_by_pci(pci)), watch)
+
+        return self._in_session(lambda: self._guard.run(str(pci), with_device))
+
+    def close(self) -> None:
+        """End the NVML session, if there is one; waits no longer than the guard's deadline."""
+        self._end(self._session)
+
+    def _in_session(self, work: Callable[[], T]) -> T:
+        """Do the work in a session; when that turns out to be void, do it once more in a new one."""
+        session = self._begin()
+        try:
+            return work()
+        except (SessionLost, DriverNotLoaded):
+            self._end(session)
+            self._begin()
+            return work()
+
+    def _begin(self) -> int:
+        """The number of the open session; opens one where there is none."""
+
+        def job(watch: Watch) -> None:
+            # In the lane, so that an init which comes back too late still counts as a session.
+            watch("init", self._nvml.init)
+            self._session += 1
+            self._open = True
+
+        with self._lock:
+            if not self._open:
+                self._guard.run(NODE_LANE, job)
+            return self._session
+
+    def _end(self, session: int) -> None:
+        """Close the session unless another thread has done so; a void one cannot be closed any more."""
+
+        def job(watch: Watch) -> None:
+            self._open = False
+            watch("shutdown", self._nvml.shutdown)
+
+        with self._lock:
+            if self._open and self._session == session:
+                try:
+                    self._guard.run(NODE_LANE, job)
+                except NvmlError:
+                    self._open = False
+
+    def _look(self) -> Inventory:
+        driver, cuda, count = self._guard.run(NODE_LANE, self._ask_node)
+        present = sysfs.display_functions(self._sysfs_root)
+        expected = self._expected(present)
+        started = [self._start(index, expected.get(index), present) for index in range(count)]
+        for walk, pending in started:
+            self._finish(walk, pending)
+        gpus: dict[PciAddress, Gpu] = {}
+        problems: list[Problem] = []
+        # Those that told their address come first: the address of the others is an expectation.
+        for walk, _ in sorted(started, key=lambda item: not item[0].told_pci):
+            gpu = walk.result()
+            if gpu is None or gpu.pci in gpus:
+                problems.extend(walk.problems)
+            else:
+                gpus[gpu.pci] = gpu
+        for pci in present:
+            if pci not in gpus:
+                self._unlisted(pci, gpus, problems)
+        self._last = gpus
+        return Inventory(tuple(gpus[pci] for pci in sorted(gpus)), driver, cuda, tuple(problems))
+
+    def _expected(self, present: Collection[PciAddress]) -> dict[int, PciAddress]:
+        """Which GPU each index had last time, but for those that have left the bus or their driver since."""
+        return {
+            gpu.index: pci
+            for pci, gpu in self._last.items()
+            if not present
+            or (pci in present and sysfs.bound_driver(self._sysfs_root, pci) == NVIDIA_KERNEL_DRIVER)
+        }
+
+    def _ask_node(self, watch: Watch) -> tuple[str, str | None, int]:
+        """Driver version, CUDA version where there is one, and the number of GPUs."""
+        driver = watch("driver_version", self._nvml.driver_version)
+        cuda: str | None
+        try:
+            cuda = watch("cuda_driver_version", self._nvml.cuda_driver_version)
+        except (SessionLost, DriverNotLoaded):
+            raise
+        except NvmlError:
+            cuda = None
+        return driver, cuda, watch("device_count", self._nvml.device_count)
+
+    def _start(
+        self, index: int, expected: PciAddress | None, present: Collection[PciAddress]
+    ) -> tuple[GpuWalk, Pending[None] | NvmlTimeout]:
+        """Begin to walk a GPU, in the lane of the address that its index had last time."""
+        walk = GpuWalk(index, expected, self._last, self._sysfs_root, present)
+
+        def job(watch: Watch) -> None:
+            walk.run(watch("device_by_index", lambda: self._nvml.device_by_index(index)), watch)
+
+        try:
+            return walk, self._guard.start(str(expected or f"GPU {index}"), job)
+        except NvmlTimeout as overdue:
+            return walk, overdue
+
+    def _finish(self, walk: GpuWalk, pending: Pending[None] | NvmlTimeout) -> None:
+        """Wait for a walk; raises what concerns the whole node, the rest is that GPU's problem."""
+        if isinstance(pending, NvmlTimeout):
+            walk.blame(pending)
+            return
+        try:
+            pending.result()
+        except (SessionLost, DriverNotLoaded):
+            raise
+        except NvmlError as error:
+            walk.blame(error)
+
+    def _unlisted(self, pci: PciAddress, gpus: dict[PciAddress, Gpu], problems: list[Problem]) -> None:
+        """A GPU is on the bus but NVML does not list it: lost when it was there before, else the node's."""
+        holder = sysfs.bound_driver(self._sysfs_root, pci)
+        message = f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
+        before = self._last.get(pci)
+        if before is not None and holder == NVIDIA_KERNEL_DRIVER:
+            gpus[pci] = replace(before, problems=(Problem("nvmlDeviceGetCount_v2", "lost", message),))
+        else:
+            problems.append(Problem("nvmlDeviceGetCount_v2", "error", message))

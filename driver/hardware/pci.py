@@ -1,0 +1,90 @@
+"""Looks up PCI functions in sysfs below a given root; what sysfs does not tell is None, never guessed."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from driver.nvml.pci_address import PciAddress
+
+NVIDIA_VENDOR = "0x10de"
+
+_DISPLAY_CLASSES = ("0x0300", "0x0302")
+_DRM_NODE = re.compile(r"^(card|renderD)(\d+)$")
+_PCIE_ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
+
+
+def display_functions(sysfs_root: Path) -> tuple[PciAddress, ...]:
+    """All NVIDIA functions of class 0x0300 (VGA) or 0x0302 (3D), sorted; NVSwitches are of another class.
+
+    Empty where the folder of PCI devices cannot be read.
+    """
+    folder = sysfs_root / "bus" / "pci" / "devices"
+    try:
+        functions = list(folder.iterdir())
+    except OSError:
+        return ()
+    found = []
+    for function in functions:
+        if _read(function / "vendor") != NVIDIA_VENDOR:
+            continue
+        if (_read(function / "class") or "").startswith(_DISPLAY_CLASSES):
+            found.append(PciAddress.parse(function.name))
+    return tuple(sorted(found))
+
+
+def numa_node(sysfs_root: Path, pci: PciAddress) -> int | None:
+    """The function's NUMA node; None where sysfs has none, which it also writes as a negative number."""
+    text = _read(_function(sysfs_root, pci) / "numa_node")
+    if text is None or not text.isdecimal():
+        return None
+    return int(text)
+
+
+def pcie_root(sysfs_root: Path, pci: PciAddress) -> str | None:
+    """The root complex, ``pci0000:00``, as resource.kubernetes.io/pcieRoot defines it.
+
+    That is the first component below /sys/devices of where the function's link leads, if the link
+    leads there and ends in the function's address.
+    """
+    try:
+        link = _function(sysfs_root, pci)
+        target = Path(os.path.normpath(link.parent / link.readlink()))
+    except OSError:
+        return None
+    devices = Path(os.path.normpath(sysfs_root / "devices"))
+    if not target.is_relative_to(devices):
+        return None
+    parts = target.relative_to(devices).parts
+    if not parts or parts[-1] != str(pci) or _PCIE_ROOT.match(parts[0]) is None:
+        return None
+    return parts[0]
+
+
+def bound_driver(sysfs_root: Path, pci: PciAddress) -> str | None:
+    """The kernel driver that holds the function, such as ``nvidia`` or ``vfio-pci``; None where none does."""
+    try:
+        return (_function(sysfs_root, pci) / "driver").readlink().name
+    except OSError:
+        return None
+
+
+def drm_nodes(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
+    """The names of the function's nodes below /dev/dri: ``card1``, ``renderD129``; sorted."""
+    try:
+        names = os.listdir(f"{sysfs_root}/bus/pci/devices/{pci}/drm")  # noqa: PTH208 - on every prepare
+    except OSError:
+        return ()
+    return tuple(sorted(name for name in names if _DRM_NODE.match(name)))
+
+
+def _function(sysfs_root: Path, pci: PciAddress) -> Path:
+    return sysfs_root / "bus" / "pci" / "devices" / str(pci)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,1 @@
+"""The forms in which a GPU is offered: whole, in partitions, shared."""

@@ -1,0 +1,59 @@
+"""The attributes that every form of a GPU has: its model, its versions, its place on the board."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from driver.devices.device import Version
+from driver.devices.limits import MAX_VALUE_BYTES, is_semantic_version
+
+if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
+    from driver.hardware.gpu import Gpu, Inventory
+
+_VERSION = re.compile(
+    r"^(?P<major>\d+)(?:\.(?P<minor>\d+))?(?:\.(?P<patch>\d+))?(?P<rest>-[0-9A-Za-z.-]+)?$", re.ASCII
+)
+
+
+def physical_attributes(gpu: Gpu, inventory: Inventory) -> dict[str, AttributeValue | None]:
+    """What the GPU is and where it sits; None is what is not known."""
+    return {
+        "productName": attribute_text(gpu.product_name),
+        "brand": attribute_text(gpu.brand),
+        "architecture": attribute_text(gpu.architecture),
+        "cudaComputeCapability": semantic_version(gpu.cuda_compute_capability),
+        "driverVersion": semantic_version(inventory.driver_version),
+        "cudaDriverVersion": semantic_version(inventory.cuda_driver_version),
+        "addressingMode": attribute_text(gpu.addressing_mode),
+        "index": gpu.index,
+        "numaNode": gpu.numa_node,
+        "resource.kubernetes.io/numaNode": gpu.numa_node,
+        "resource.kubernetes.io/pciBusID": str(gpu.pci),
+        "resource.kubernetes.io/pcieRoot": attribute_text(gpu.pcie_root),
+    }
+
+
+def known(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:
+    """The attributes that are known, sorted by name."""
+    return {name: value for name, value in sorted(attributes.items()) if value is not None}
+
+
+def attribute_text(value: str | None) -> str | None:
+    """The value where an attribute can hold it: not empty and at most 64 bytes."""
+    return value if value and len(value.encode()) <= MAX_VALUE_BYTES else None
+
+
+def semantic_version(text: str | None) -> Version | None:
+    """A version as NVML prints it in the form of semver: ``550.163.01`` is 550.163.1, ``12.4`` is 12.4.0.
+
+    None when it is unknown, no version, or longer than an attribute can be.
+    """
+    match = _VERSION.match(text or "")
+    if match is None:
+        return None
+    numbers = ".".join(str(int(match[part] or 0)) for part in ("major", "minor", "patch"))
+    version = numbers + (match["rest"] or "")
+    usable = len(version) <= MAX_VALUE_BYTES and is_semantic_version(version)
+    return Version(version) if usable else None

@@ -1,0 +1,74 @@
+"""Adds to the forms in which one GPU is offered those in which it, or its partitions, are shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from driver.devices.names import gpu_device_name
+from driver.kinds.gpu_counters import alternatives
+from driver.kinds.mig_offers import GpuForms
+from driver.kinds.sharing_devices import shared_device, why_not_shared
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from driver.devices.device import Device
+    from driver.devices.gpu_offer import GpuOffer, SharedOffer
+    from driver.hardware.gpu import Gpu
+
+
+def with_shared(gpu: Gpu, offer: GpuOffer, forms: GpuForms, whole: Device) -> GpuForms:
+    """The forms with those that the field ``shared`` of the rule asks for.
+
+    ``forms`` are those without it; ``whole`` is the device of the GPU as a whole, without counters. Where a
+    GPU has several forms that no counters of partitions keep apart, it gets a counter of its own.
+    """
+    if not offer.shared or offer.form == "hidden":
+        return forms
+    if offer.form == "partitions":
+        return _shared_partitions(gpu, offer.shared, forms)
+    if not forms.whole:
+        reason = dict(forms.withheld).get("whole")
+        return forms if reason is None else _withholding(forms, reason)
+    reasons = {one: why_not_shared(gpu, whole, one) for one in offer.shared}
+    shared = tuple(one for one, reason in reasons.items() if reason is None)
+    kept_back = "; ".join(f"{one.strategy}: {reason}" for one, reason in reasons.items() if reason)
+    found = replace(forms, whole=offer.form == "whole", shared=shared)
+    if found.counters is None and found.whole + len(shared) > 1:
+        found = replace(found, counters=alternatives(gpu, ("gpu",)))
+    return _withholding(found, kept_back) if kept_back else found
+
+
+def _shared_partitions(gpu: Gpu, offers: Sequence[SharedOffer], forms: GpuForms) -> GpuForms:
+    """Every partition shared instead of whole; in all ways that are asked for and possible."""
+    made: list[Device] = []
+    kept_back: dict[str, None] = {}
+    partitions = forms.partitions
+    counters = forms.counters
+    if counters is None and len(offers) > 1 and partitions:
+        counters = alternatives(gpu, [_counter(gpu, one) for one in partitions])
+        partitions = tuple(
+            replace(one, counter_set=counters.name, consumes={_counter(gpu, one): 1}) for one in partitions
+        )
+    for partition in partitions:
+        for offer in offers:
+            reason = why_not_shared(gpu, partition, offer)
+            if reason is None:
+                made.append(shared_device(partition, offer))
+            else:
+                kept_back[f"{offer.strategy} of {partition.attributes['profile']}: {reason}"] = None
+    found = replace(forms, partitions=tuple(made), counters=counters if made else None)
+    return _withholding(found, "; ".join(kept_back)) if kept_back else found
+
+
+def _counter(gpu: Gpu, partition: Device) -> str:
+    """The counter of a partition, named after its profile and its place: ``mig-1g-10gb-6``."""
+    return partition.name.removeprefix(f"{gpu_device_name(gpu.pci)}-")
+
+
+def _withholding(forms: GpuForms, reason: str) -> GpuForms:
+    """The forms with the reason why it is not shared, or not offered at all where nothing is left."""
+    if forms.whole or forms.shared or forms.partitions:
+        return replace(forms, withheld=(*forms.withheld, ("shared", reason)))
+    return GpuForms(withheld=(("gpu", reason),))

@@ -1,0 +1,38 @@
+"""Where a function sits on the PCI bus, as NVML, sysfs and the API write it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+
+_PCI = re.compile(
+    r"^(?P<domain>[0-9a-f]{4,8}):(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})\.(?P<function>[0-7])$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PciAddress:
+    """Where a function sits on the PCI bus; sorts as the kernel enumerates."""
+
+    domain: int
+    bus: int
+    device: int
+    function: int
+
+    @classmethod
+    def parse(cls, text: str) -> PciAddress:
+        """Read ``0000:8a:00.0`` or NVML's eight-digit upper-case form; raises ValueError otherwise."""
+        match = _PCI.match(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a PCI address like 0000:8a:00.0")
+        return cls(*(int(match[part], 16) for part in ("domain", "bus", "device", "function")))
+
+    def __str__(self) -> str:
+        """The form of sysfs and of resource.kubernetes.io/pciBusID: lower case, four-digit domain."""
+        return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.{self.function:x}"

@@ -1,0 +1,101 @@
+"""Reads the field ``mig`` of a rule of the node configuration: what MIG shall make of a GPU."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.gpu_offer import MigOffer
+from driver.kinds.layouts import profile_of_layout
+
+if TYPE_CHECKING:
+    from driver.devices.gpu_offer import MigMode
+
+MOST_PARTITIONS = 16
+"""No GPU has more GPU instances (nvml.h knows 15 ids), so no layout can be longer."""
+
+_MOST_NAMES = 64
+"""One list of profiles may serve all models of a cluster."""
+
+_WORDS: dict[Any, MigMode] = {False: "off", "off": "off", "static": "static", "dynamic": "dynamic"}
+_PROFILE = re.compile(r"[1-8]g(\.[0-9]{1,4}gb)?(\+me\.all|\+me|-me|\+gfx)?", re.ASCII)
+_NAMED_LAYOUTS = ("all-disabled", "all-enabled", "all-balanced")
+_FORMS = "must be off, static, dynamic, {dynamic: {profiles: [...]}} or {layout: ...}"
+_A_PROFILE = "must be a profile such as 1g.10gb+me, or in short 1g+me"
+
+
+def read_mig(value: Any, path: str, errors: list[str]) -> MigOffer:
+    """The field's meaning; what is wrong with it is added to ``errors``, each with its path.
+
+    ``value`` is what YAML made of it: a bare ``off`` is False there.
+    """
+    if isinstance(value, dict):
+        return _mapping(value, path, errors)
+    if isinstance(value, bool | str) and value in _WORDS:
+        return MigOffer(_WORDS[value])
+    errors.append(f"{path}: {_FORMS}")
+    return MigOffer()
+
+
+def _mapping(value: dict[Any, Any], path: str, errors: list[str]) -> MigOffer:
+    unknown = [key for key in value if key not in ("dynamic", "layout")]
+    errors.extend(f"{path}.{key}: unknown field" for key in unknown)
+    if len(value) - len(unknown) != 1:
+        errors.append(f"{path}: {_FORMS}")
+        return MigOffer()
+    if "layout" in value:
+        return _layout(value["layout"], f"{path}.layout", errors)
+    return MigOffer("dynamic", profiles=_dynamic(value["dynamic"], f"{path}.dynamic", errors))
+
+
+def _dynamic(value: Any, path: str, errors: list[str]) -> tuple[str, ...]:
+    if not isinstance(value, dict):
+        errors.append(f"{path}: must be a mapping with profiles")
+        return ()
+    errors.extend(f"{path}.{key}: unknown field" for key in value if key != "profiles")
+    names = _profiles(value.get("profiles"), _MOST_NAMES, f"{path}.profiles", errors)
+    errors.extend(
+        f"{path}.profiles[{index}]: {name} stands more than once"
+        for index, name in enumerate(names)
+        if name in names[:index]
+    )
+    return names
+
+
+def _layout(value: Any, path: str, errors: list[str]) -> MigOffer:
+    if isinstance(value, str):
+        if value not in _NAMED_LAYOUTS and profile_of_layout(value) is None:
+            errors.append(f"{path}: must be one of {', '.join(_NAMED_LAYOUTS)}, all-<profile>, or profiles")
+        return MigOffer("off") if value == "all-disabled" else MigOffer("layout", layout=value)
+    if isinstance(value, dict):
+        return MigOffer("layout", layout=_counted(value, path, errors))
+    return MigOffer("layout", layout=_profiles(value, MOST_PARTITIONS, path, errors))
+
+
+def _profiles(value: Any, most: int, path: str, errors: list[str]) -> tuple[str, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        errors.append(f"{path}: must be a list of 1 to {most} profiles")
+        return ()
+    wrong = [index for index, name in enumerate(value) if not _is_profile(name)]
+    errors.extend(f"{path}[{index}]: {_A_PROFILE}" for index in wrong)
+    return () if wrong else tuple(value)
+
+
+def _counted(value: dict[Any, Any], path: str, errors: list[str]) -> tuple[str, ...]:
+    """The profiles of a mapping from profile to number, each as often as its number says."""
+    before = len(errors)
+    for name, count in value.items():
+        if not _is_profile(name):
+            errors.append(f"{path}.{name}: {_A_PROFILE}")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_PARTITIONS:
+            errors.append(f"{path}.{name}: must be a number from 1 to {MOST_PARTITIONS}")
+    if len(errors) > before:
+        return ()
+    if not 1 <= sum(value.values()) <= MOST_PARTITIONS:
+        errors.append(f"{path}: must name 1 to {MOST_PARTITIONS} partitions")
+        return ()
+    return tuple(name for name, count in value.items() for _ in range(count))
+
+
+def _is_profile(name: Any) -> bool:
+    return isinstance(name, str) and _PROFILE.fullmatch(name) is not None

@@ -1,0 +1,90 @@
+"""Reads the field ``shared`` of a rule of the node configuration: how a GPU or its partitions are shared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.gpu_offer import SharedOffer
+from driver.devices.sharing import MOST_MPS_CLIENTS
+from kubernetes_rules.quantity import parse_quantity
+
+if TYPE_CHECKING:
+    from driver.devices.sharing import Strategy
+
+MOST_SHARES = 1000
+"""More shares of one GPU than anybody needs; their number stands in the device's name."""
+
+MIB = 2**20
+"""The finest step of memory: MPS limits a client's memory in whole MiB."""
+
+_MOST: dict[Strategy, int] = {"TimeSlicing": MOST_SHARES, "MPS": MOST_MPS_CLIENTS}
+_FIELDS = ("strategy", "shares", "memory", "fractional")
+
+
+def read_shared(value: Any, path: str, errors: list[str]) -> tuple[SharedOffer, ...]:
+    """The field's meaning: one offer, or two of different strategies.
+
+    What is wrong with it is added to ``errors``, each with its path; what is wrong is left out.
+    """
+    if not isinstance(value, list):
+        offer = _offer(value, path, errors)
+        return () if offer is None else (offer,)
+    if not 1 <= len(value) <= len(_MOST):
+        errors.append(f"{path}: must be a mapping, or a list of one or two")
+        return ()
+    offers = [_offer(one, f"{path}[{index}]", errors) for index, one in enumerate(value)]
+    strategies = [offer.strategy for offer in offers if offer is not None]
+    if len(set(strategies)) < len(strategies):
+        errors.append(f"{path}: must not have one strategy twice")
+    return tuple(offer for offer in offers if offer is not None)
+
+
+def _offer(value: Any, path: str, errors: list[str]) -> SharedOffer | None:
+    """None when anything is wrong with it."""
+    if not isinstance(value, dict):
+        errors.append(f"{path}: must be a mapping with strategy and with shares, memory or both")
+        return None
+    before = len(errors)
+    errors.extend(f"{path}.{key}: unknown field" for key in value if key not in _FIELDS)
+    strategy = next((one for one in _MOST if one == value.get("strategy")), None)
+    if strategy is None:
+        errors.append(f"{path}.strategy: must be one of {', '.join(_MOST)}")
+    if not {"shares", "memory"} & value.keys():
+        errors.append(f"{path}: must say shares, memory or both")
+    shares = _shares(value, strategy, path, errors)
+    step_bytes = _step(value["memory"], f"{path}.memory", errors) if "memory" in value else None
+    fractional = value.get("fractional", False)
+    if not isinstance(fractional, bool):
+        errors.append(f"{path}.fractional: must be true or false")
+    if strategy is None or len(errors) > before:
+        return None
+    return SharedOffer(strategy, shares, step_bytes, fractional)
+
+
+def _shares(value: dict[Any, Any], strategy: Strategy | None, path: str, errors: list[str]) -> int | None:
+    if "shares" not in value:
+        return None
+    shares = value["shares"]
+    most = _MOST[strategy] if strategy else MOST_SHARES
+    if isinstance(shares, bool) or not isinstance(shares, int) or not 2 <= shares <= most:
+        why = ", since an MPS server has no more clients" if strategy == "MPS" else ""
+        errors.append(f"{path}.shares: must be a number from 2 to {most}{why}")
+        return None
+    return shares
+
+
+def _step(value: Any, path: str, errors: list[str]) -> int | None:
+    if not isinstance(value, dict):
+        errors.append(f"{path}: must be a mapping with step")
+        return None
+    errors.extend(f"{path}.{key}: unknown field" for key in value if key != "step")
+    step = value.get("step")
+    try:
+        amount = parse_quantity(str(step))  # YAML makes a number of one without a suffix
+    except ValueError:
+        errors.append(f"{path}.step: must be an amount of memory such as 5Gi")
+        return None
+    if amount < MIB or amount % MIB:
+        errors.append(f"{path}.step: must be a multiple of 1Mi")
+        return None
+    return int(amount)

@@ -1,0 +1,262 @@
+"""Counts what the driver does and serves the numbers to Prometheus.
+
+Every counter exists at zero from the start, so that a rate is right from the first event on.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from http.server import ThreadingHTTPServer
+from socket import AF_INET6
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import MetricsHandler
+from prometheus_client.registry import Collector
+
+from driver.errors import ConfigError, DriverError
+from driver.process.log import get_logger
+from driver.process.outcome import OUTCOMES, Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Operation = Literal["prepare", "unprepare", "publish"]
+SliceVerb = Literal["create", "update", "delete"]
+NvmlFailure = Literal["lost", "hung", "error"]
+
+BUCKETS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0.5, 1, 2, 5, 10, 20, 45)
+"""From a repeated prepare to the kubelet's deadline of 45 s."""
+
+_CLIENT_SECONDS = 10
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUse:
+    """A MIG partition that a claim uses: the labels of ``gpu_dra_partition_info``.
+
+    ``uuid`` is the partition's, ``parent_uuid`` and ``pci_bus_id`` (as sysfs writes it) its GPU's. The ids
+    are NVML's, by which DCGM tells partitions of a GPU apart.
+    """
+
+    claim_namespace: str
+    claim: str
+    device: str
+    profile: str
+    uuid: str
+    parent_uuid: str
+    pci_bus_id: str
+    gpu_instance_id: str
+    compute_instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShareUse:
+    """A share of a GPU or a partition that a claim has: the labels of ``gpu_dra_share_info``.
+
+    ``strategy`` is ``time-slicing`` or ``mps``. ``uuid`` is what CUDA knows the device by, ``pci_bus_id`` (as
+    sysfs writes it) its GPU's. Limits that there are not are empty.
+    """
+
+    claim_namespace: str
+    claim: str
+    device: str
+    share_id: str
+    strategy: str
+    uuid: str
+    pci_bus_id: str
+    shares: str
+    memory_bytes: str
+    active_thread_percentage: str
+    pinned_memory_mib: str
+
+
+class Metrics:
+    """All series of one process, in a registry of their own; safe to use from every thread."""
+
+    def __init__(self) -> None:
+        """Make every series, at zero."""
+        self.registry = CollectorRegistry()
+        self.prepared_claims = self._gauge("prepared_claims", "Claims that are prepared on this node.")
+        self.published_slices = self._gauge("published_slices", "ResourceSlices that this node publishes.")
+        self.published_devices = self._gauge("published_devices", "Devices in the published ResourceSlices.")
+        in_flight = self._gauge(
+            "operations_in_flight",
+            "Operations that came in and have not ended, those that wait for a lock included.",
+            "operation",
+        )
+        self._in_flight: dict[Operation, Gauge] = {
+            name: in_flight.labels(name) for name in get_args(Operation)
+        }
+        ended = self._counter("operations", "Operations that ended.", "operation", "outcome")
+        duration = Histogram(
+            "gpu_dra_operation_duration_seconds",
+            "How long operations took.",
+            ("operation", "outcome"),
+            buckets=BUCKETS_SECONDS,
+            registry=self.registry,
+        )
+        self._ended: dict[tuple[Operation, Outcome], tuple[Counter, Histogram]] = {
+            (name, outcome): (ended.labels(name, outcome), duration.labels(name, outcome))
+            for name in get_args(Operation)
+            for outcome in OUTCOMES
+        }
+        writes = self._counter("slice_writes", "Writes of ResourceSlices that the API server took.", "verb")
+        self._slice_writes: dict[SliceVerb, Counter] = {
+            verb: writes.labels(verb) for verb in get_args(SliceVerb)
+        }
+        failures = self._counter("nvml_failures", "NVML calls that gave no answer.", "reason")
+        self._nvml_failures: dict[NvmlFailure, Counter] = {
+            reason: failures.labels(reason) for reason in get_args(NvmlFailure)
+        }
+        self._reflector_restarts = self._counter(
+            "reflector_restarts", "Lists and watches of the Kubernetes API that began anew."
+        )
+
+    def show_partitions(self, uses: Callable[[], Iterable[PartitionUse]]) -> None:
+        """Show the partitions that claims use; ``uses`` is asked whenever the numbers are fetched.
+
+        It may raise DriverError: the other series are served all the same.
+        """
+        self.registry.register(_Uses("partition_info", "MIG partitions that claims use", PartitionUse, uses))
+
+    def show_shares(self, uses: Callable[[], Iterable[ShareUse]]) -> None:
+        """Show the shares that claims have; as ``show_partitions``."""
+        self.registry.register(_Uses("share_info", "Shares that claims have", ShareUse, uses))
+
+    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        return Gauge(f"gpu_dra_{name}", meaning, labels, registry=self.registry)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"gpu_dra_{name}", meaning, labels, registry=self.registry)
+
+    @contextmanager
+    def operation(self, name: Operation) -> Iterator[None]:
+        """Count the block as one operation: enter it before taking any lock."""
+        started = time.perf_counter()
+        in_flight = self._in_flight[name]
+        in_flight.inc()
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            ended, seconds = self._ended[name, outcome_of(error)]
+            ended.inc()
+            seconds.observe(time.perf_counter() - started)
+            in_flight.dec()
+
+    def slice_written(self, verb: SliceVerb) -> None:
+        """Count one write of a ResourceSlice that the API server took."""
+        self._slice_writes[verb].inc()
+
+    def nvml_failed(self, reason: NvmlFailure) -> None:
+        """Count one NVML call that gave no answer: the GPU is lost, the call hung, or anything else."""
+        self._nvml_failures[reason].inc()
+
+    def reflector_restarted(self) -> None:
+        """Count one list and watch that begins anew."""
+        self._reflector_restarts.inc()
+
+
+class _Uses(Collector):
+    """Makes the series of what claims use anew at each look, so that none outlives its claim."""
+
+    def __init__(
+        self,
+        name: str,
+        what: str,
+        kind: type[PartitionUse | ShareUse],
+        uses: Callable[[], Iterable[PartitionUse | ShareUse]],
+    ) -> None:
+        self._name, self._what, self._kind = name, what, kind
+        self._uses = uses
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return [self._family()]
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        family = self._family()
+        try:
+            for use in self._uses():
+                family.add_metric(astuple(use), 1)
+        except DriverError as error:
+            _log.warning("series left out of the metrics", series=self._name, error=str(error))
+            return []
+        return [family]
+
+    def _family(self) -> GaugeMetricFamily:
+        labels = [field.name for field in fields(self._kind)]
+        return GaugeMetricFamily(
+            f"gpu_dra_{self._name}", f"{self._what} on this node, each 1.", labels=labels
+        )
+
+
+class _Handler(MetricsHandler):
+    timeout = _CLIENT_SECONDS
+
+
+class _Server(ThreadingHTTPServer):
+    def server_bind(self) -> None:
+        # HTTPServer's own also asks the name service for the host's full name, which can hang.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+
+class _Server6(_Server):
+    address_family = AF_INET6
+
+
+class Endpoint:
+    """An HTTP server for one process's metrics; bound when made, serving while ``run`` blocks."""
+
+    def __init__(self, address: str, metrics: Metrics) -> None:
+        """Bind ``host:port`` (``:port`` for all interfaces, port 0 for any free one).
+
+        Raises ConfigError when the address is none or cannot be bound.
+        """
+        host, port = _host_and_port(address)
+        handler = type("_Handler", (_Handler,), {"registry": metrics.registry})
+        server_class = _Server6 if ":" in host else _Server
+        try:
+            self._server = server_class((host, port), handler)
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"cannot serve metrics at {address}: {error}", "give --metrics-addr a free host:port"
+            ) from error
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return int(self._server.server_address[1])
+
+    def run(self) -> None:
+        """Answer requests until ``stop`` is called from another thread, then let the address go."""
+        with self._server:
+            self._server.serve_forever()
+
+    def stop(self) -> None:
+        """End ``run``, which must be running or about to run."""
+        self._server.shutdown()
+
+
+def serve(address: str, metrics: Metrics) -> Endpoint | None:
+    """The endpoint at ``host:port``, or None when the address is empty; raises ConfigError."""
+    return Endpoint(address, metrics) if address else None
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit():
+        raise ConfigError(
+            f"{address!r} is no address for metrics", "write host:port, for example 127.0.0.1:9400"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)

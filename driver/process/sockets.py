@@ -1,0 +1,48 @@
+"""Where the unix sockets of a node's processes lie, and how long their paths may be."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+from driver.errors import ConfigError
+
+MAX_SOCKET_PATH_BYTES = 107
+"""A unix socket path has 108 bytes with its terminating NUL (sys/un.h)."""
+
+
+def service_socket_name(pod_uid: str = "") -> str:
+    """The plugin's DRA socket; with a pod's UID two instances can serve side by side."""
+    return f"dra-{pod_uid}.sock" if pod_uid else "dra.sock"
+
+
+def registration_socket(registry: Path, driver: str, pod_uid: str = "") -> Path:
+    """The socket below the kubelet's plugins_registry, shortened with a hash where it must be.
+
+    Raises ConfigError when even the shortest name does not fit.
+    """
+    if not pod_uid:
+        return checked_socket_path(registry / f"{driver}-reg.sock")
+    short = base64.urlsafe_b64encode(hashlib.sha256(pod_uid.encode()).digest()[:8])
+    both = hashlib.sha256(f"{driver}\0{pod_uid}".encode()).digest()[:16]
+    names = (
+        f"{driver}-{pod_uid}-reg.sock",
+        f"{driver}-{short.decode().rstrip('=')}-reg.sock",
+        f"dra-{base64.urlsafe_b64encode(both).decode().rstrip('=')}-reg.sock",
+    )
+    for name in names[:-1]:
+        if len(bytes(registry / name)) <= MAX_SOCKET_PATH_BYTES:
+            return registry / name
+    return checked_socket_path(registry / names[-1])
+
+
+def checked_socket_path(path: Path) -> Path:
+    """The path itself when a unix socket can be bound there; raises ConfigError when it is too long."""
+    length = len(bytes(path))
+    if length > MAX_SOCKET_PATH_BYTES:
+        raise ConfigError(
+            f"the socket path {path} has {length} bytes, a unix socket takes {MAX_SOCKET_PATH_BYTES}",
+            "use a shorter folder",
+        )
+    return path

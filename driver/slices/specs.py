@@ -1,0 +1,339 @@
+"""Lays devices out over the specs of ResourceSlices (resource.k8s.io/v1), and compares such specs.
+
+A spec here has everything except ``pool.generation``, which the publisher gives it.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from driver.devices.device import MEMORY_SLICE, CounterSet, Device, RequestPolicy, Taint, Version
+from driver.devices.limits import consumption_faults, counter_set_faults, device_faults, is_pool_name
+from driver.devices.names import DRIVER_NAME, parse_device_name, parse_gpu_device_name
+from driver.errors import ConfigError
+from driver.nvml.mig import Placement
+from kubernetes_rules.quantity import format_bytes, parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from driver.devices.device import AttributeValue
+
+Spec = dict[str, Any]
+
+_Item = TypeVar("_Item")
+
+DEVICES_PER_SLICE = 64
+"""The limit for a slice with a tainted device (it is 128 without): a taint may come at any time, and
+must not move devices from slice to slice."""
+
+COUNTER_SETS_PER_SLICE = 8
+
+_SCALARS = ("bool", "int", "string")
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A device that the API server would refuse, and why."""
+
+    device: Device
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The specs of a pool's slices in their order, at least one, and the devices that were left out."""
+
+    specs: tuple[Spec, ...]
+    rejected: tuple[Rejected, ...]
+
+
+def lay_out(
+    devices: Iterable[Device],
+    *,
+    pool: str,
+    node: str,
+    driver: str = DRIVER_NAME,
+    counter_sets: Iterable[CounterSet] = (),
+) -> Layout:
+    """The slices of a pool: counter sets, 8 in each, then devices in the order given, 64 in each.
+
+    A device that breaks a limit of the API, has the name of another, or consumes counters that are not
+    there is left out, never the pool; so is a counter set that no device is left to use. Without devices
+    one empty slice says that the driver is there. Raises ConfigError when the pool's name cannot be one.
+    """
+    if not is_pool_name(pool):
+        raise ConfigError(f"{pool!r} cannot be the name of a pool", "check --node-name")
+    usable: dict[str, CounterSet] = {}
+    for counter_set in counter_sets:
+        if not counter_set_faults(counter_set):
+            usable.setdefault(counter_set.name, counter_set)
+    accepted, rejected = _sorted_out(devices, usable, driver)
+    used = {device.counter_set for device in accepted}
+    parts: list[Spec] = [
+        {"sharedCounters": [_counter_set_json(counter_set) for counter_set in chunk]}
+        for chunk in _chunks([one for one in usable.values() if one.name in used], COUNTER_SETS_PER_SLICE)
+    ]
+    parts += [
+        {"devices": [_device_json(device) for device in chunk]}
+        for chunk in _chunks(accepted, DEVICES_PER_SLICE)
+    ]
+    parts = parts or [{}]
+    head: Spec = {"driver": driver, "nodeName": node}
+    specs = tuple(
+        {**head, "pool": {"name": pool, "resourceSliceCount": len(parts)}, **part} for part in parts
+    )
+    return Layout(specs, rejected)
+
+
+def _sorted_out(
+    devices: Iterable[Device], counter_sets: Mapping[str, CounterSet], driver: str
+) -> tuple[list[Device], tuple[Rejected, ...]]:
+    """The devices that can be published, in their order, and the others."""
+    accepted: dict[str, Device] = {}
+    rejected: list[Rejected] = []
+    for device in devices:
+        reasons = device_faults(device, driver) + consumption_faults(device, counter_sets)
+        if device.name in accepted:
+            reasons += (f"name {device.name!r} is taken by another device",)
+        if reasons:
+            rejected.append(Rejected(device, reasons))
+        else:
+            accepted[device.name] = device
+    return list(accepted.values()), tuple(rejected)
+
+
+def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _counter_set_json(counter_set: CounterSet) -> dict[str, Any]:
+    return {"name": counter_set.name, "counters": _amounts_json(counter_set.counters)}
+
+
+def _amounts_json(counters: Mapping[str, int]) -> dict[str, Any]:
+    return {name: {"value": format_bytes(amount)} for name, amount in sorted(counters.items())}
+
+
+def _device_json(device: Device) -> dict[str, Any]:
+    result: dict[str, Any] = {"name": device.name}
+    if device.attributes:
+        result["attributes"] = {
+            name: _attribute_json(value) for name, value in sorted(device.attributes.items())
+        }
+    if device.capacity:
+        result["capacity"] = _amounts_json(device.capacity)
+    if device.policies:
+        result["allowMultipleAllocations"] = True
+        for name, policy in device.policies.items():
+            result["capacity"][name]["requestPolicy"] = _policy_json(policy)
+    if device.consumes:
+        consumed = {"counterSet": device.counter_set, "counters": _amounts_json(device.consumes)}
+        result["consumesCounters"] = [consumed]
+    if device.taints:
+        result["taints"] = [_taint_json(taint) for taint in device.taints]
+    return result
+
+
+def _policy_json(policy: RequestPolicy) -> dict[str, Any]:
+    default = format_bytes(policy.default)
+    if policy.step is None:
+        return {"default": default, "validValues": [default]}
+    steps = {"min": format_bytes(policy.minimum), "step": format_bytes(policy.step)}
+    return {"default": default, "validRange": steps}
+
+
+def _attribute_json(value: AttributeValue) -> dict[str, Any]:
+    match value:
+        case bool():
+            return {"bool": value}
+        case int():
+            return {"int": value}
+        case Version():
+            return {"version": value.text}
+        case _:
+            return {"string": value}
+
+
+def _taint_json(taint: Taint) -> dict[str, Any]:
+    known = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+    return {name: text for name, text in known.items() if text}
+
+
+def read_devices(specs: Iterable[Mapping[str, Any]]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+    """The devices and counter sets of a pool as they stand in the specs of its slices, in their order.
+
+    What has a name that this driver does not give is left out. A slice does not tell how many memory
+    slices a partition without counters has: its span is then one slice at its start.
+    """
+    listed = list(specs)
+    devices = [_read_device(one) for spec in listed for one in spec.get("devices") or []]
+    counter_sets = [_read_counter_set(one) for spec in listed for one in spec.get("sharedCounters") or []]
+    return tuple(one for one in devices if one), tuple(one for one in counter_sets if one)
+
+
+def _read_device(stored: Mapping[str, Any]) -> Device | None:
+    name = parse_device_name(stored["name"])
+    if name is None:
+        return None
+    attributes = {key: _read_attribute(value) for key, value in (stored.get("attributes") or {}).items()}
+    [consumed] = (stored.get("consumesCounters") or [{}])[:1]
+    consumes = _read_amounts(consumed.get("counters"))
+    return Device(
+        stored["name"],
+        name.pci,
+        {key: value for key, value in attributes.items() if value is not None},
+        _read_amounts(stored.get("capacity")),
+        tuple(
+            Taint(taint["key"], taint.get("value") or "", taint["effect"])
+            for taint in stored.get("taints") or []
+        ),
+        None if name.profile is None else _read_span(name.start, consumes),
+        consumed.get("counterSet", ""),
+        consumes,
+        _read_policies(stored),
+    )
+
+
+def _read_policies(stored: Mapping[str, Any]) -> dict[str, RequestPolicy]:
+    if not stored.get("allowMultipleAllocations"):
+        return {}
+    capacity = stored.get("capacity") or {}
+    return {
+        name: _read_policy(amount["requestPolicy"])
+        for name, amount in capacity.items()
+        if amount.get("requestPolicy")
+    }
+
+
+def _read_policy(stored: Mapping[str, Any]) -> RequestPolicy:
+    def amount(holder: Mapping[str, Any], field: str) -> int:
+        return int(parse_quantity(holder.get(field) or "0"))
+
+    steps = stored.get("validRange") or {}
+    step = amount(steps, "step") if steps.get("step") else None
+    return RequestPolicy(amount(stored, "default"), amount(steps, "min"), step)
+
+
+def _read_span(start: int, consumes: Mapping[str, int]) -> Placement:
+    return Placement(start, max(1, sum(counter.startswith(MEMORY_SLICE) for counter in consumes)))
+
+
+def _read_counter_set(stored: Mapping[str, Any]) -> CounterSet | None:
+    pci = parse_gpu_device_name(stored["name"])
+    return None if pci is None else CounterSet(stored["name"], pci, _read_amounts(stored.get("counters")))
+
+
+def _read_attribute(stored: Mapping[str, Any]) -> AttributeValue | None:
+    """A scalar value; None for a list, which this driver never publishes."""
+    if "version" in stored:
+        return Version(stored["version"])
+    value: AttributeValue | None = next((stored[kind] for kind in _SCALARS if kind in stored), None)
+    return value
+
+
+def _read_amounts(stored: Mapping[str, Any] | None) -> dict[str, int]:
+    return {name: int(parse_quantity(amount["value"])) for name, amount in (stored or {}).items()}
+
+
+def same_spec(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Whether the stored spec says what the wanted one says, ``pool.generation`` aside.
+
+    The same are: quantities written in another way, absent and empty fields, and any ``timeAdded`` of
+    a taint whose wanted form has none, since the server fills it in. The order of devices counts.
+    """
+    return _canonical_spec(wanted) == _canonical_spec(stored)
+
+
+def canonical_devices(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The devices of a spec in a form in which equal ones are ``==``."""
+    return [_canonical_device(device) for device in spec.get("devices") or []]
+
+
+def _canonical_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    pool = {name: value for name, value in (spec.get("pool") or {}).items() if name != "generation"}
+    apart = ("pool", "devices", "sharedCounters")
+    rest = {name: value for name, value in spec.items() if name not in apart and value}
+    counter_sets = [_canonical_amounts(one, "counters") for one in spec.get("sharedCounters") or []]
+    return {**rest, "pool": pool, "devices": canonical_devices(spec), "sharedCounters": counter_sets}
+
+
+def _canonical_device(device: Mapping[str, Any]) -> dict[str, Any]:
+    result = _canonical_amounts({name: value for name, value in device.items() if value}, "capacity")
+    if "consumesCounters" in result:
+        result["consumesCounters"] = [
+            _canonical_amounts(one, "counters") for one in result["consumesCounters"]
+        ]
+    if "taints" in result:
+        result["taints"] = [
+            {name: value for name, value in taint.items() if value and name != "timeAdded"}
+            for taint in result["taints"]
+        ]
+    return result
+
+
+def _canonical_amounts(holder: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """The object with the quantities of one of its fields, a map from names to amounts, as numbers."""
+    if not holder.get(field):
+        return dict(holder)
+    amounts = {
+        name: {one: _canonical_field(one, value) for one, value in amount.items() if value is not None}
+        for name, amount in holder[field].items()
+    }
+    return {**holder, field: amounts}
+
+
+def _canonical_field(name: str, value: Any) -> Any:
+    """A field of an amount: its value, or the policy by which it is requested."""
+    if name == "value":
+        return _canonical_quantity(value)
+    if name != "requestPolicy" or not isinstance(value, dict):
+        return value
+    return {
+        one: _canonical_quantities(inner) for one, inner in value.items() if inner is not None and inner != []
+    }
+
+
+def _canonical_quantities(value: Any) -> Any:
+    """All quantities of a field of a policy as numbers: one, a list of them, or a range."""
+    match value:
+        case list():
+            return [_canonical_quantity(one) for one in value]
+        case dict():
+            return {name: _canonical_quantity(one) for name, one in value.items() if one is not None}
+        case _:
+            return _canonical_quantity(value)
+
+
+def _canonical_quantity(value: Any) -> Any:
+    """The number, or the value itself when it is none: it is then different from ours."""
+    try:
+        return parse_quantity(str(value))
+    except ValueError:
+        return value
+
+
+def with_kept_times(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> Spec:
+    """A copy of the wanted spec in which unchanged taints keep the ``timeAdded`` of the stored one.
+
+    Evictions count from that time, so a rewrite for another reason must not move it.
+    """
+    times = {
+        _taint_identity(device, taint): taint["timeAdded"]
+        for device in stored.get("devices") or []
+        for taint in device.get("taints") or []
+        if taint.get("timeAdded")
+    }
+    result: Spec = copy.deepcopy(dict(wanted))
+    for device in result.get("devices") or []:
+        for taint in device.get("taints") or []:
+            added = times.get(_taint_identity(device, taint))
+            if added is not None:
+                taint.setdefault("timeAdded", added)
+    return result
+
+
+def _taint_identity(device: Mapping[str, Any], taint: Mapping[str, Any]) -> tuple[Any, ...]:
+    return device.get("name"), taint.get("key"), taint.get("value") or "", taint.get("effect")

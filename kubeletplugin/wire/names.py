@@ -1,0 +1,33 @@
+"""Makes the names that claims have on the node: CDI vendor, class, devices, files; checks claim UIDs."""
+
+from __future__ import annotations
+
+import re
+
+CDI_VENDOR = "k8s.gpu.nvidia.com"
+
+
+CDI_CLASS = "claim"
+
+
+_UID = re.compile(r"^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$")
+
+
+def is_safe_uid(uid: str) -> bool:
+    """Whether a claim's UID may become part of a file name: it comes from outside and is hostile."""
+    return _UID.match(uid) is not None and ".." not in uid
+
+
+def cdi_device_name(claim_uid: str, device: str, share_id: str | None = None) -> str:
+    """The CDI device of one allocated device, unique on the node for ever: it starts with the UID."""
+    return "-".join(part for part in (claim_uid, device, share_id) if part)
+
+
+def cdi_qualified_name(cdi_device: str) -> str:
+    """What the kubelet hands to the runtime: ``k8s.gpu.nvidia.com/claim=<device>``."""
+    return f"{CDI_VENDOR}/{CDI_CLASS}={cdi_device}"
+
+
+def cdi_spec_file_name(claim_uid: str) -> str:
+    """The file of a claim's transient CDI spec."""
+    return f"{CDI_VENDOR}-{CDI_CLASS}_{claim_uid}.json"

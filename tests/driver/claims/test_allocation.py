@@ -1,0 +1,104 @@
+"""A claim is read for what is ours in it, and refused in words when it is not what it should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from driver.claims.allocation import AllocatedDevice, ClaimConfig, read_claim
+from driver.errors import ClaimBlocked, ClaimRefused
+
+OURS = "gpu.nvidia.com"
+
+
+def stored(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": "team", "name": "train", "uid": "u-1"}, "status": status}
+
+
+def allocated(*results: dict[str, Any], config: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return stored(allocation={"devices": {"results": list(results), "config": config or []}})
+
+
+def result(request: str = "gpu", driver: str = OURS, **more: Any) -> dict[str, Any]:
+    return {
+        "request": request,
+        "driver": driver,
+        "pool": "n/gpu.nvidia.com",
+        "device": "gpu-0000-01-00-0",
+        **more,
+    }
+
+
+def config(source: str, value: int, *requests: str, driver: str = OURS) -> dict[str, Any]:
+    return {
+        "source": source,
+        "requests": list(requests),
+        "opaque": {"driver": driver, "parameters": {"v": value}},
+    }
+
+
+def test_results_of_other_drivers_in_the_same_claim_are_skipped() -> None:
+    claim = read_claim(allocated(result("nic", "dra.net"), result("gpu")), "u-1", OURS)
+
+    assert [device.request for device in claim.devices] == ["gpu"]
+
+
+def test_share_admin_access_and_consumed_capacity_are_kept() -> None:
+    claim = read_claim(
+        allocated(result("a/b", shareID="s", adminAccess=True, consumedCapacity={"memory": "1Gi"})),
+        "u-1",
+        OURS,
+    )
+
+    assert claim.devices == (
+        AllocatedDevice("a/b", "n/gpu.nvidia.com", "gpu-0000-01-00-0", "s", True, (("memory", "1Gi"),)),
+    )
+    assert claim.devices[0].top_request == "a"
+
+
+def test_class_configs_come_before_claim_configs_and_later_ones_win() -> None:
+    entries = [config("FromClaim", 1), config("FromClass", 2), config("FromClaim", 3), config("FromClass", 4)]
+    claim = read_claim(allocated(result(), config=entries), "u-1", OURS)
+
+    assert [found.parameters["v"] for found in claim.configs_of(claim.devices[0])] == [2, 4, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("requests", "applies"),
+    [((), True), (("gpu",), True), (("gpu/large",), True), (("gpu/small",), False), (("other",), False)],
+)
+def test_a_config_name_matches_the_request_and_its_subrequests(
+    requests: tuple[str, ...], applies: bool
+) -> None:
+    assert (
+        ClaimConfig("FromClaim", requests, {}).applies_to(AllocatedDevice("gpu/large", "p", "d")) is applies
+    )
+
+
+def test_configs_of_other_drivers_are_not_ours_to_judge() -> None:
+    claim = read_claim(allocated(result(), config=[config("FromClaim", 1, driver="dra.net")]), "u-1", OURS)
+
+    assert claim.configs == ()
+
+
+def test_a_replaced_claim_is_refused_for_good_with_both_uids() -> None:
+    with pytest.raises(
+        ClaimRefused, match=r"team/train has UID u-1, but UID u-2 was asked for.*\(permanent\)"
+    ):
+        read_claim(allocated(result()), "u-2", OURS)
+
+
+def test_a_claim_that_is_not_allocated_may_be_later() -> None:
+    with pytest.raises(ClaimBlocked, match=r"team/train is not allocated.*\(retryable\)"):
+        read_claim(stored(), "u-1", OURS)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{}, {"metadata": None}, {"metadata": {"uid": "u-1"}}, allocated({"driver": OURS}), allocated(7)],  # type: ignore[arg-type] # hostile on purpose
+    ids=["empty", "null", "nameless", "half a result", "a number"],
+)
+def test_a_malformed_object_is_refused_not_a_crash(broken: dict[str, Any]) -> None:
+    with pytest.raises(ClaimRefused, match=r"is not a resource\.k8s\.io/v1 ResourceClaim"):
+        read_claim(broken, "u-1", OURS)

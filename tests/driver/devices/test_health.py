@@ -1,0 +1,67 @@
+"""Problems become taints and health words by one rule set."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.devices.device import Taint
+from driver.devices.health import health, taints
+from driver.hardware.gpu import Problem
+
+LOST = Problem("nvmlDeviceGetUUID", "lost", "it is lost")
+HUNG = Problem("nvmlDeviceGetMigMode", "hung", "it hangs")
+ERROR = Problem("nvmlDeviceGetMemoryInfo", "error", "it fails")
+
+
+def test_a_gpu_without_problems_has_no_taint_and_is_healthy() -> None:
+    assert taints(()) == ()
+    assert (health(()).word, health(()).message) == ("Healthy", "")
+
+
+def test_a_lost_gpu_takes_no_new_pod() -> None:
+    assert taints([LOST]) == (Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule"),)
+
+
+def test_a_hung_gpu_takes_no_new_pod() -> None:
+    assert taints([HUNG]) == (Taint("gpu.nvidia.com/unresponsive", "nvmlDeviceGetMigMode", "NoSchedule"),)
+
+
+def test_a_gpu_that_does_not_tell_all_is_only_marked() -> None:
+    assert taints([ERROR]) == (Taint("gpu.nvidia.com/unmonitored", "nvmlDeviceGetMemoryInfo", "None"),)
+
+
+def test_each_kind_of_problem_gives_one_taint_named_by_its_first_call() -> None:
+    later = Problem("nvmlDeviceGetName", "error", "it fails too")
+    assert [(taint.key, taint.value) for taint in taints([ERROR, LOST, later])] == [
+        ("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID"),
+        ("gpu.nvidia.com/unmonitored", "nvmlDeviceGetMemoryInfo"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("problems", "word"),
+    [([LOST], "Unhealthy"), ([HUNG], "Unhealthy"), ([ERROR], "Unknown"), ([ERROR, LOST], "Unhealthy")],
+)
+def test_the_worst_problem_gives_the_word(
+    problems: list[Problem], word: Literal["Unhealthy", "Unknown"]
+) -> None:
+    assert health(problems).word == word
+
+
+def test_the_message_tells_every_problem() -> None:
+    assert health([LOST, ERROR]).message == "it is lost; it fails"
+
+
+@given(st.text(), st.text(min_size=1))
+def test_values_are_label_values_and_messages_fit_the_stream(call: str, message: str) -> None:
+    problem = Problem(call, "lost", message * 300)
+    value = taints([problem])[0].value
+    assert value == "" or (
+        len(value) <= 63 and re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", value)
+    )
+    assert len(health([problem]).message.encode()) <= 1024

@@ -1,0 +1,135 @@
+"""Names are stable, within the API's and the kernel's limits, and never a way out of a folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.devices.names import (
+    DeviceName,
+    gpu_device_name,
+    parse_device_name,
+    parse_gpu_device_name,
+    partition_device_name,
+    pool_name,
+    shared_device_name,
+    static_device_name,
+    unshared_name,
+)
+from driver.devices.sharing import SharedForm
+from driver.errors import ConfigError
+from driver.nvml.pci_address import PciAddress
+from driver.process.sockets import checked_socket_path, registration_socket
+from kubeletplugin.wire.names import cdi_device_name, cdi_qualified_name, is_safe_uid
+
+DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
+
+addresses = st.builds(
+    PciAddress, st.integers(0, 0xFFFFFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7)
+)
+
+
+@given(addresses)
+def test_a_device_name_is_a_dns_label_and_reads_back(pci: PciAddress) -> None:
+    name = gpu_device_name(pci)
+
+    assert DNS_LABEL.match(name)
+    assert len(name) <= 63
+    assert parse_gpu_device_name(name) == pci
+
+
+@given(addresses, addresses)
+def test_two_gpus_never_share_a_name(one: PciAddress, other: PciAddress) -> None:
+    assert (gpu_device_name(one) == gpu_device_name(other)) == (one == other)
+
+
+@given(addresses)
+def test_a_pci_address_reads_back_also_in_the_form_of_nvml(pci: PciAddress) -> None:
+    assert PciAddress.parse(str(pci)) == pci
+    assert PciAddress.parse(f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.{pci.function}") == pci
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu-0", "gpu-0000-8a-00-0-shared", "GPU-0000-8a-00-0", "", "gpu-0000-8a-00-9"]
+)
+def test_other_names_are_no_whole_gpu(name: str) -> None:
+    assert parse_gpu_device_name(name) is None
+
+
+shared_forms = st.builds(
+    SharedForm, st.sampled_from(["TimeSlicing", "MPS"]), st.integers(2, 1000), st.booleans(), st.booleans()
+)
+profiles = st.sampled_from(
+    ["1g.10gb", "1g.10gb+me", "7g.80gb", "2g.48gb+me.all", "4g.96gb+gfx", "1g.24gb-me"]
+)
+
+
+@given(addresses, shared_forms, profiles, st.integers(0, 15), st.booleans())
+def test_the_name_of_a_shared_device_says_what_is_shared_and_how(
+    pci: PciAddress, form: SharedForm, profile: str, start: int, static: bool
+) -> None:
+    name = static_device_name if static else partition_device_name
+    for base in (gpu_device_name(pci), name(pci, profile, start)):
+        unshared = parse_device_name(base)
+        assert unshared is not None
+
+        shared = shared_device_name(base, form)
+
+        assert DNS_LABEL.match(shared)
+        assert len(shared) <= 63
+        assert unshared_name(shared) == base == unshared_name(base)
+        assert parse_device_name(shared) == DeviceName(
+            unshared.pci, unshared.profile, unshared.start, unshared.static, None, form
+        )
+
+
+def test_the_part_of_a_static_instance_is_shared_under_a_name_of_its_own() -> None:
+    pci = PciAddress.parse("0000:8a:00.0")
+    base = static_device_name(pci, "1c.3g.40gb", 4, 2)
+
+    assert shared_device_name(base, SharedForm("TimeSlicing", 4)) == f"{base}-ts-4"
+    assert parse_device_name(f"{base}-ts-4") == DeviceName(
+        pci, "1c-3g-40gb", 4, True, 2, SharedForm("TimeSlicing", 4)
+    )
+
+
+def test_the_pool_name_is_one_that_no_other_driver_uses() -> None:
+    assert pool_name("node-a") == "node-a/gpu.nvidia.com"
+
+
+def test_a_cdi_device_is_named_by_claim_device_and_share() -> None:
+    assert cdi_device_name(UID, "gpu-0000-8a-00-0") == f"{UID}-gpu-0000-8a-00-0"
+    assert cdi_device_name(UID, "gpu-0000-8a-00-0", "s1") == f"{UID}-gpu-0000-8a-00-0-s1"
+    assert cdi_qualified_name("x") == "k8s.gpu.nvidia.com/claim=x"
+
+
+@pytest.mark.parametrize("uid", ["", "../x", "a/b", ".x", "a..b", "a\0", "a b", "x" * 64])
+def test_a_hostile_uid_never_names_a_file(uid: str) -> None:
+    assert not is_safe_uid(uid)
+
+
+def test_a_uuid_may_name_a_file() -> None:
+    assert is_safe_uid(UID)
+
+
+@given(st.integers(1, 80))
+def test_a_registration_socket_is_shortened_until_it_fits_or_refused(length: int) -> None:
+    registry = Path("/") / ("r" * length)
+
+    try:
+        path = registration_socket(registry, "gpu.nvidia.com", UID)
+    except ConfigError:
+        assert length + len("/dra--reg.sock") + 22 >= 107
+    else:
+        assert len(bytes(path)) <= 107
+        assert path.name.endswith("-reg.sock")
+
+
+def test_a_socket_path_that_is_too_long_is_refused_with_the_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"has 120 bytes, a unix socket takes 107.*use a shorter folder"):
+        checked_socket_path(Path("/" + "x" * 119))

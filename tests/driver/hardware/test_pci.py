@@ -1,0 +1,94 @@
+"""PCI functions in sysfs: what is there is read, what is not is None."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.hardware import pci
+from driver.nvml.pci_address import PciAddress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GPU = PciAddress.parse("0000:8a:00.0")
+
+
+def _function(
+    sysfs: Path,
+    address: str = "0000:8a:00.0",
+    vendor: str = "0x10de",
+    kind: str = "0x030200",
+    device_path: str = "devices/pci0000:80/0000:80:01.0",
+) -> Path:
+    """One function as the kernel shows it, with the link from bus/pci/devices."""
+    device = sysfs / device_path / address
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text(f"{kind}\n")
+    links = sysfs / "bus/pci/devices"
+    links.mkdir(parents=True, exist_ok=True)
+    (links / address).symlink_to(f"../../../{device_path}/{address}")
+    return device
+
+
+def test_only_nvidia_display_functions_are_gpus(tmp_path: Path) -> None:
+    _function(tmp_path, "0000:8a:00.0", kind="0x030200")
+    _function(tmp_path, "0000:07:00.0", kind="0x030000")
+    _function(tmp_path, "0000:8a:00.1", kind="0x040300")
+    _function(tmp_path, "0000:91:00.0", kind="0x068000")
+    _function(tmp_path, "0000:03:00.0", vendor="0x1a03", kind="0x030000")
+    assert [str(gpu) for gpu in pci.display_functions(tmp_path)] == ["0000:07:00.0", "0000:8a:00.0"]
+
+
+def test_without_sysfs_there_are_no_functions_and_nothing_is_known(tmp_path: Path) -> None:
+    assert pci.display_functions(tmp_path) == ()
+    assert pci.numa_node(tmp_path, GPU) is None
+    assert pci.pcie_root(tmp_path, GPU) is None
+    assert pci.bound_driver(tmp_path, GPU) is None
+    assert pci.drm_nodes(tmp_path, GPU) == ()
+
+
+@pytest.mark.parametrize(("text", "node"), [("3\n", 3), ("0\n", 0), ("-1\n", None), ("", None), ("x", None)])
+def test_the_numa_node_is_a_number_or_unknown(tmp_path: Path, text: str, node: int | None) -> None:
+    (_function(tmp_path) / "numa_node").write_text(text)
+    assert pci.numa_node(tmp_path, GPU) == node
+
+
+@pytest.mark.parametrize(
+    ("device_path", "root"),
+    [
+        ("devices/pci0000:80/0000:80:01.0", "pci0000:80"),
+        ("devices/pci0000:80", "pci0000:80"),
+        ("devices/pci10000:e0/10000:e0:01.0", "pci10000:e0"),
+        ("devices/platform/soc/pci0000:80", None),
+        ("elsewhere/pci0000:80", None),
+    ],
+)
+def test_the_pcie_root_is_the_first_component_below_devices(
+    tmp_path: Path, device_path: str, root: str | None
+) -> None:
+    _function(tmp_path, device_path=device_path)
+    assert pci.pcie_root(tmp_path, GPU) == root
+
+
+def test_a_link_to_another_function_gives_no_root(tmp_path: Path) -> None:
+    _function(tmp_path)
+    link = tmp_path / "bus/pci/devices/0000:8a:00.0"
+    link.unlink()
+    link.symlink_to("../../../devices/pci0000:80/0000:80:01.0/0000:8b:00.0")
+    assert pci.pcie_root(tmp_path, GPU) is None
+
+
+def test_the_bound_driver_is_named(tmp_path: Path) -> None:
+    device = _function(tmp_path)
+    (device / "driver").symlink_to("../../../../bus/pci/drivers/vfio-pci")
+    assert pci.bound_driver(tmp_path, GPU) == "vfio-pci"
+
+
+def test_only_card_and_render_nodes_are_drm_nodes(tmp_path: Path) -> None:
+    device = _function(tmp_path)
+    for name in ("renderD130", "card2", "controlD66", "card2-DP-1", "version"):
+        (device / "drm" / name).mkdir(parents=True)
+    assert pci.drm_nodes(tmp_path, GPU) == ("card2", "renderD130")

@@ -1,0 +1,84 @@
+"""Islands and peers from NVLinks."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.hardware.gpu import Gpu, NvLink
+from driver.hardware.topology import nvlink_islands, nvlink_peers
+from driver.nvml.pci_address import PciAddress
+
+
+def _pci(number: int) -> PciAddress:
+    return PciAddress(0, number, 0, 0)
+
+
+def _gpu(number: int, *peers: int, switch_links: int = 0, clique: str | None = None) -> Gpu:
+    links = tuple(NvLink(_pci(peer), 4) for peer in peers)
+    return Gpu(_pci(number), f"GPU-{number}", 9 - number, number,
+               links=links, switch_links=switch_links, fabric_clique=clique)  # fmt: skip
+
+
+def test_bridged_pairs_are_islands_of_two() -> None:
+    gpus = [_gpu(0, 1), _gpu(1, 0), _gpu(2, 3), _gpu(3, 2)]
+    assert list(nvlink_islands(gpus).values()) == [
+        "nvlink-0000-00-00-0", "nvlink-0000-00-00-0", "nvlink-0000-02-00-0", "nvlink-0000-02-00-0",
+    ]  # fmt: skip
+    assert nvlink_peers(gpus) == {_pci(0): (1,), _pci(1): (0,), _pci(2): (3,), _pci(3): (2,)}
+
+
+def test_a_gpu_without_links_has_neither_island_nor_peers() -> None:
+    gpus = [_gpu(0), _gpu(1, 2), _gpu(2, 1)]
+    assert _pci(0) not in nvlink_islands(gpus)
+    assert _pci(0) not in nvlink_peers(gpus)
+
+
+def test_links_are_followed_through_an_island_but_peers_are_direct() -> None:
+    chain = [_gpu(0, 1), _gpu(1, 0, 2), _gpu(2, 1)]
+    assert len(set(nvlink_islands(chain).values())) == 1
+    assert nvlink_peers(chain)[_pci(0)] == (1,)
+    assert nvlink_peers(chain)[_pci(1)] == (0, 2)
+
+
+def test_a_link_that_only_one_end_tells_counts_for_both() -> None:
+    gpus = [_gpu(0, 1), _gpu(1)]
+    assert nvlink_peers(gpus) == {_pci(0): (1,), _pci(1): (0,)}
+
+
+def test_a_switch_makes_all_of_its_gpus_peers() -> None:
+    gpus = [_gpu(number, switch_links=18) for number in range(8)]
+    assert len(set(nvlink_islands(gpus).values())) == 1
+    assert nvlink_peers(gpus)[_pci(3)] == (0, 1, 2, 4, 5, 6, 7)
+
+
+def test_gpus_of_different_fabric_cliques_are_not_connected() -> None:
+    gpus = [_gpu(number, switch_links=18, clique=f"c.{number // 2}") for number in range(4)]
+    assert nvlink_peers(gpus) == {_pci(0): (1,), _pci(1): (0,), _pci(2): (3,), _pci(3): (2,)}
+    assert len(set(nvlink_islands(gpus).values())) == 2
+
+
+def test_a_link_to_a_gpu_that_is_not_here_makes_an_island_of_one() -> None:
+    gpus = [_gpu(0, 7)]
+    assert nvlink_islands(gpus) == {_pci(0): "nvlink-0000-00-00-0"}
+    assert nvlink_peers(gpus) == {_pci(0): ()}
+
+
+pairs = st.sets(st.tuples(st.integers(0, 15), st.integers(0, 15)).filter(lambda pair: pair[0] != pair[1]))
+
+
+@given(pairs)
+def test_peers_are_mutual_and_share_an_island(links: set[tuple[int, int]]) -> None:
+    gpus = [_gpu(number, *(other for one, other in links if one == number)) for number in range(16)]
+    islands, peers = nvlink_islands(gpus), nvlink_peers(gpus)
+    assert set(islands) == set(peers)
+    for one, others in peers.items():
+        for other in others:
+            assert one.bus in peers[_pci(other)]
+            assert islands[one] == islands[_pci(other)]
+
+
+@given(pairs, st.permutations(range(16)))
+def test_ids_do_not_depend_on_the_order_of_the_gpus(links: set[tuple[int, int]], order: list[int]) -> None:
+    gpus = [_gpu(number, *(other for one, other in links if one == number)) for number in range(16)]
+    assert nvlink_islands(gpus) == nvlink_islands([gpus[number] for number in order])

@@ -1,0 +1,141 @@
+"""What a whole GPU says of itself, and which GPUs are not offered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from driver.devices.device import Version
+from driver.hardware.gpu import Gpu, Inventory, Problem
+from driver.nvml.pci_address import PciAddress
+from driver.policy.config import NodeConfig, Rule
+from driver.policy.offers import node_offers
+
+FIRST, SECOND = PciAddress.parse("0000:1b:00.0"), PciAddress.parse("0000:43:00.0")
+H100 = Gpu(
+    pci=FIRST,
+    uuid="GPU-46f0a2e8-743c-5a04-880a-b4099fd6742d",
+    minor=3,
+    index=0,
+    product_name="NVIDIA H100 80GB HBM3",
+    brand="Nvidia",
+    architecture="Hopper",
+    cuda_compute_capability="9.0",
+    memory_bytes=81559 * 2**20,
+    addressing_mode="HMM",
+    numa_node=0,
+    pcie_root="pci0000:15",
+    mig_capable=True,
+    mig_enabled=False,
+    virtualization="none",
+    switch_links=18,
+)
+OTHER_H100 = replace(H100, pci=SECOND, uuid="GPU-2", minor=0, index=1, numa_node=1)
+HGX = Inventory((H100, OTHER_H100), "550.163.01", "12.4")
+
+
+def test_an_h100_of_an_hgx_says_everything_that_is_known_of_it() -> None:
+    device = node_offers(HGX).devices[0]
+
+    assert device.name == "gpu-0000-1b-00-0"
+    assert device.attributes == {
+        "type": "gpu",
+        "uuid": "GPU-46f0a2e8-743c-5a04-880a-b4099fd6742d",
+        "productName": "NVIDIA H100 80GB HBM3",
+        "brand": "Nvidia",
+        "architecture": "Hopper",
+        "cudaComputeCapability": Version("9.0.0"),
+        "driverVersion": Version("550.163.1"),
+        "cudaDriverVersion": Version("12.4.0"),
+        "addressingMode": "HMM",
+        "resource.kubernetes.io/pciBusID": "0000:1b:00.0",
+        "resource.kubernetes.io/pcieRoot": "pci0000:15",
+        "resource.kubernetes.io/numaNode": 0,
+        "index": 0,
+        "numaNode": 0,
+        "nvlinkDomain": "nvlink-0000-1b-00-0",
+        "nvlinkPeers": "1",
+        "nvlinkPeerCount": 1,
+        "migCapable": True,
+        "sharing": "none",
+        "memoryIsolation": "hardware",
+        "virtualization": "none",
+    }
+    assert device.capacity == {"memory": 81559 * 2**20}
+    assert device.taints == ()
+
+
+def test_what_is_unknown_is_absent() -> None:
+    bare = Inventory((Gpu(pci=FIRST, uuid="GPU-1", minor=0, index=0),))
+
+    [device] = node_offers(bare).devices
+
+    assert device.attributes == {
+        "type": "gpu",
+        "uuid": "GPU-1",
+        "resource.kubernetes.io/pciBusID": "0000:1b:00.0",
+        "index": 0,
+        "sharing": "none",
+        "memoryIsolation": "hardware",
+    }
+    assert device.capacity == {}
+
+
+def test_a_gpu_without_nvlinks_is_in_no_island() -> None:
+    lonely = Inventory((replace(H100, switch_links=0),))
+
+    [device] = node_offers(lonely).devices
+
+    assert not {"nvlinkDomain", "nvlinkPeers", "nvlinkPeerCount"} & device.attributes.keys()
+
+
+def test_a_vgpu_and_a_fabric_are_named() -> None:
+    guest = Inventory(
+        (replace(H100, virtualization="vgpu", vgpu_profile="GRID A100-10C", fabric_clique="cluster.7"),)
+    )
+
+    [device] = node_offers(guest).devices
+
+    assert device.attributes["virtualization"] == "vgpu"
+    assert device.attributes["vgpuProfile"] == "GRID A100-10C"
+    assert device.attributes["fabricClique"] == "cluster.7"
+
+
+def test_a_gpu_in_mig_mode_is_kept_back_with_the_reason() -> None:
+    offers = node_offers(Inventory((replace(H100, mig_enabled=True), OTHER_H100)))
+
+    assert [device.pci for device in offers.devices] == [SECOND]
+    [withheld] = offers.withheld
+    assert withheld.gpu.pci == FIRST
+    assert "MIG mode" in withheld.reason
+
+
+def test_a_gpu_with_a_problem_stays_and_is_tainted() -> None:
+    lost = replace(H100, problems=(Problem("nvmlDeviceGetUUID", "lost", "it is gone"),))
+
+    devices = node_offers(Inventory((lost, OTHER_H100))).devices
+
+    assert [bool(device.taints) for device in devices] == [True, False]
+
+
+def test_a_rule_hides_a_gpu_and_one_that_fails_keeps_it_back() -> None:
+    hide_first = NodeConfig((Rule('gpu.pciBusID == "0000:1b:00.0"', "hidden"),))
+    broken = NodeConfig((Rule("gpu.vgpuOfTheFuture == 1", "whole"),))
+
+    assert [device.pci for device in node_offers(HGX, hide_first).devices] == [SECOND]
+    offers = node_offers(HGX, broken)
+    assert offers.devices == ()
+    assert all("node configuration" in withheld.reason for withheld in offers.withheld)
+
+
+def test_the_order_is_that_of_the_bus() -> None:
+    backwards = Inventory((OTHER_H100, H100))
+
+    assert [device.pci for device in node_offers(backwards).devices] == [FIRST, SECOND]
+
+
+def test_a_text_that_no_attribute_can_hold_is_absent() -> None:
+    wordy = Inventory((replace(H100, product_name="x" * 65, brand=""),))
+
+    [device] = node_offers(wordy).devices
+
+    assert not {"productName", "brand"} & device.attributes.keys()

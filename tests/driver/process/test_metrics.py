@@ -1,0 +1,183 @@
+"""Numbers stand at zero from the start, follow what happens, and can be fetched over HTTP."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
+from driver.process.metrics import Endpoint, Metrics, PartitionUse, ShareUse, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"gpu_dra_{name}", labels)
+
+
+def test_every_series_stands_at_zero_from_the_start() -> None:
+    samples = [sample for family in Metrics().registry.collect() for sample in family.samples]
+    counted = [sample for sample in samples if not sample.name.endswith("_created")]
+    assert {sample.value for sample in counted} == {0}
+    assert all(sample.name.startswith("gpu_dra_") for sample in samples)
+    outcomes = {s.labels["outcome"] for s in counted if s.name == "gpu_dra_operations_total"}
+    assert outcomes == {"ok", "retryable", "permanent", "internal"}
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(ClaimBlocked("x"), "retryable"), (ClaimRefused("x"), "permanent"), (KeyError("x"), "internal")],
+)
+def test_a_failed_operation_is_counted_by_its_outcome(error: Exception, outcome: str) -> None:
+    metrics = Metrics()
+    with pytest.raises(type(error)), metrics.operation("prepare"):
+        raise error
+    assert value(metrics, "operations_total", operation="prepare", outcome=outcome) == 1
+    assert value(metrics, "operations_total", operation="prepare", outcome="ok") == 0
+    assert value(metrics, "operations_in_flight", operation="prepare") == 0
+
+
+def test_an_operation_is_in_flight_until_it_ends_and_then_has_a_duration() -> None:
+    metrics = Metrics()
+    with metrics.operation("unprepare"):
+        assert value(metrics, "operations_in_flight", operation="unprepare") == 1
+        assert value(metrics, "operations_in_flight", operation="prepare") == 0
+    labels = {"operation": "unprepare", "outcome": "ok"}
+    assert value(metrics, "operation_duration_seconds_count", **labels) == 1
+    assert value(metrics, "operation_duration_seconds_bucket", le="45.0", **labels) == 1
+    assert value(metrics, "operation_duration_seconds_bucket", le="0.001", **labels) is not None
+
+
+def test_slice_writes_nvml_failures_and_restarts_are_counted() -> None:
+    metrics = Metrics()
+    metrics.slice_written("update")
+    metrics.nvml_failed("hung")
+    metrics.reflector_restarted()
+    assert value(metrics, "slice_writes_total", verb="update") == 1
+    assert value(metrics, "slice_writes_total", verb="create") == 0
+    assert value(metrics, "nvml_failures_total", reason="hung") == 1
+    assert value(metrics, "reflector_restarts_total") == 1
+
+
+def partition(device: str) -> PartitionUse:
+    return PartitionUse(
+        claim_namespace="team",
+        claim="train",
+        device=device,
+        profile="1g.10gb",
+        uuid="MIG-1",
+        parent_uuid="GPU-1",
+        pci_bus_id="0000:8a:00.0",
+        gpu_instance_id="7",
+        compute_instance_id="0",
+    )
+
+
+def shown_devices(metrics: Metrics) -> list[str]:
+    samples = [sample for family in metrics.registry.collect() for sample in family.samples]
+    return [sample.labels["device"] for sample in samples if sample.name == "gpu_dra_partition_info"]
+
+
+def test_partitions_are_shown_while_they_are_used_and_asked_for_at_each_look() -> None:
+    metrics, uses = Metrics(), [partition("a"), partition("b")]
+    metrics.show_partitions(lambda: iter(uses))
+    assert shown_devices(metrics) == ["a", "b"]
+    labels = {
+        "claim_namespace": "team",
+        "claim": "train",
+        "device": "a",
+        "profile": "1g.10gb",
+        "uuid": "MIG-1",
+        "parent_uuid": "GPU-1",
+        "pci_bus_id": "0000:8a:00.0",
+        "gpu_instance_id": "7",
+        "compute_instance_id": "0",
+    }
+    assert value(metrics, "partition_info", **labels) == 1
+
+    uses.pop()
+    assert shown_devices(metrics) == ["a"]
+    uses.clear()
+    assert shown_devices(metrics) == []
+
+
+def test_partitions_that_cannot_be_told_leave_the_other_numbers_alone() -> None:
+    def broken() -> Iterator[PartitionUse]:
+        yield partition("a")
+        raise StorageError("the journal cannot be read")
+
+    metrics = Metrics()
+    metrics.prepared_claims.set(3)
+    metrics.show_partitions(broken)
+    assert shown_devices(metrics) == []
+    assert value(metrics, "prepared_claims") == 3
+
+
+def test_shares_are_shown_beside_partitions() -> None:
+    share = ShareUse(
+        claim_namespace="team",
+        claim="serve",
+        device="gpu-0000-8a-00-0-mps-4",
+        share_id="5f0e",
+        strategy="mps",
+        uuid="GPU-1",
+        pci_bus_id="0000:8a:00.0",
+        shares="1",
+        memory_bytes="",
+        active_thread_percentage="25",
+        pinned_memory_mib="20480",
+    )
+    metrics = Metrics()
+    metrics.show_partitions(lambda: [partition("a")])
+    metrics.show_shares(lambda: [share])
+
+    assert value(metrics, "share_info", **asdict(share)) == 1
+    assert shown_devices(metrics) == ["a"]
+
+
+@contextmanager
+def running(endpoint: Endpoint) -> Iterator[None]:
+    thread = threading.Thread(target=endpoint.run)
+    thread.start()
+    yield
+    endpoint.stop()
+    thread.join()
+
+
+def test_the_endpoint_serves_the_numbers_and_lets_the_address_go() -> None:
+    metrics = Metrics()
+    metrics.prepared_claims.set(3)
+    endpoint = serve("127.0.0.1:0", metrics)
+    assert endpoint is not None
+    address = f"127.0.0.1:{endpoint.port}"
+    with running(endpoint), urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        assert b"gpu_dra_prepared_claims 3.0" in answer.read()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(f"http://{address}/metrics", timeout=10)
+    again = Endpoint(address, metrics)
+    with running(again):
+        assert again.port == endpoint.port
+
+
+def test_without_an_address_nothing_is_served() -> None:
+    assert serve("", Metrics()) is None
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999"])
+def test_an_address_that_cannot_be_used_is_named(address: str) -> None:
+    with pytest.raises(ConfigError, match=address):
+        serve(address, Metrics())
+
+
+def test_a_taken_port_is_a_clear_error() -> None:
+    first = serve("127.0.0.1:0", Metrics())
+    assert first is not None
+    with running(first), pytest.raises(ConfigError, match=f"cannot serve metrics at 127.0.0.1:{first.port}"):
+        serve(f"127.0.0.1:{first.port}", Metrics())

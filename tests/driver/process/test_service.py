@@ -1,0 +1,192 @@
+"""Threads start together, end in reverse order, and the first that fails ends the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from driver.errors import ClaimBlocked
+from driver.process.service import Service, delay_seconds
+
+WAIT_SECONDS = 20.0
+
+
+def test_a_signal_ends_the_service_in_reverse_order() -> None:
+    service = Service()
+    ended: list[str] = []
+
+    def loop(name: str) -> None:
+        service.stop_event.wait(WAIT_SECONDS)
+        ended.append(f"{name} saw the stop")
+
+    service.on_stop("first", lambda: ended.append("first"))
+    service.spawn("loop", lambda: loop("loop"))
+    service.on_stop("last", lambda: ended.append("last"))
+    before = signal.getsignal(signal.SIGTERM)
+
+    def kill_when_listening() -> None:
+        end = time.monotonic() + WAIT_SECONDS
+        while signal.getsignal(signal.SIGTERM) is before:
+            assert time.monotonic() < end, "it never listens to signals"
+            service.stop_event.wait(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    service.spawn("killer", kill_when_listening)
+    service.run()
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert service.stop_event.is_set()
+    assert ended.index("last") < ended.index("first")
+    assert "loop saw the stop" in ended
+
+
+def test_a_signal_that_comes_before_the_service_runs_is_kept_for_it() -> None:
+    service, stopped = Service(), threading.Event()
+    service.on_stop("part", stopped.set)
+    service.catch_signals()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert not stopped.is_set()
+
+    service.run()
+
+    assert stopped.is_set()
+
+
+def test_a_signal_that_the_kernel_hands_to_another_thread_ends_the_service() -> None:
+    service, stopped = Service(), threading.Event()
+    service.on_stop("part", stopped.set)
+    service.catch_signals()
+    service.spawn("taker", lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+
+    service.run()
+
+    assert stopped.is_set()
+
+
+def test_the_first_failing_thread_ends_the_others_and_is_raised() -> None:
+    service = Service()
+    ended = threading.Event()
+
+    def loop() -> None:
+        service.stop_event.wait(WAIT_SECONDS)
+        ended.set()
+
+    service.spawn("loop", loop)
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    service.spawn("failing", fail)
+    with pytest.raises(ValueError, match="broken"):
+        service.run()
+    assert ended.is_set()
+
+
+def test_a_thread_that_returns_does_not_end_the_service() -> None:
+    service = Service()
+    returned = threading.Event()
+    service.spawn("short", returned.set)
+    assert returned.wait(WAIT_SECONDS)
+    assert not service.stop_event.is_set()
+    service.stop()
+
+
+def test_a_thread_has_its_name_and_its_own_way_to_stop() -> None:
+    service = Service()
+    names: list[str] = []
+    gate = threading.Event()
+
+    def wait() -> None:
+        names.append(threading.current_thread().name)
+        gate.wait(WAIT_SECONDS)
+
+    service.spawn("metrics", wait, stop=gate.set)
+    service.stop()
+    assert gate.is_set()
+    assert names == ["metrics"]
+
+
+def test_a_part_that_fails_to_stop_does_not_keep_the_others() -> None:
+    service = Service()
+    ended: list[str] = []
+    service.on_stop("first", lambda: ended.append("first"))
+    service.on_stop("broken", lambda: 1 // 0)
+    service.stop()
+    assert ended == ["first"]
+
+
+def test_stopping_twice_stops_each_part_once() -> None:
+    service = Service()
+    ended: list[str] = []
+    service.on_stop("part", lambda: ended.append("part"))
+    service.stop()
+    service.stop()
+    assert ended == ["part"]
+
+
+def test_a_loop_survives_driver_errors_and_goes_on() -> None:
+    service = Service()
+    calls: list[int] = []
+    enough = threading.Event()
+
+    def sometimes() -> None:
+        calls.append(len(calls))
+        if len(calls) == 4:
+            enough.set()
+        if len(calls) % 2:
+            raise ClaimBlocked("not now")
+
+    service.repeat("loop", 0.001, sometimes)
+    assert enough.wait(WAIT_SECONDS)
+    service.stop()
+
+
+def test_a_loop_ends_at_the_stop_and_not_after_its_interval() -> None:
+    service = Service()
+    called = threading.Event()
+    service.repeat("slow loop", 3600, called.set)
+    assert called.wait(WAIT_SECONDS)
+    service.stop()
+    assert "slow loop" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_unexpected_error_in_a_loop_ends_the_service() -> None:
+    service = Service()
+
+    def fail() -> None:
+        raise KeyError("a fault of ours")
+
+    service.repeat("loop", 0.001, fail)
+    with pytest.raises(KeyError):
+        service.run()
+
+
+def test_a_pool_does_work_until_the_service_ends() -> None:
+    service = Service()
+    pool = service.pool("claims", 2)
+    assert pool.submit(lambda: threading.current_thread().name).result().startswith("claims")
+    service.stop()
+    with pytest.raises(RuntimeError):
+        pool.submit(int)
+
+
+@pytest.mark.parametrize(
+    ("every_seconds", "failures", "delay"),
+    [
+        (300, 0, 300),
+        (300, 1, 1),
+        (300, 3, 4),
+        (300, 20, 300),
+        (0.5, 1, 0.5),
+        (0.5, 2, 1),
+        (5, 100, 60),
+        (5, 10_000, 60),
+    ],
+)
+def test_failures_are_retried_soon_at_first_and_ever_more_rarely(
+    every_seconds: float, failures: int, delay: float
+) -> None:
+    assert delay_seconds(every_seconds, failures) == delay

@@ -1,0 +1,216 @@
+"""Counter sets stand in slices of their own, and no device consumes what is not there."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from driver.devices.device import CounterSet, Device, Taint, Version
+from driver.devices.names import gpu_device_name
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
+from driver.policy.offers import node_offers
+from driver.slices.specs import Layout, lay_out, read_devices, same_spec, with_kept_times
+from fakegpu.machine import FakeMachine
+from tests.driver.mig_machines import look, rules, with_mode_on
+
+POOL = "node-a/gpu.nvidia.com"
+
+
+def pci(number: int) -> PciAddress:
+    return PciAddress(0, number, 0, 0)
+
+
+def counter_set(number: int = 0, **fields: Any) -> CounterSet:
+    counters = {"memory-slice-0": 1, "memory-slice-1": 1}
+    return CounterSet(
+        **{"name": gpu_device_name(pci(number)), "pci": pci(number), "counters": counters, **fields}
+    )
+
+
+def partition(number: int = 0, **fields: Any) -> Device:
+    given = {
+        "name": f"{gpu_device_name(pci(number))}-mig-1g-10gb-0",
+        "pci": pci(number),
+        "span": Placement(0, 1),
+        "counter_set": gpu_device_name(pci(number)),
+        "consumes": {"memory-slice-0": 1},
+    }
+    return Device(**{**given, **fields})
+
+
+def laid_out(devices: list[Device], counter_sets: list[CounterSet]) -> Layout:
+    return lay_out(devices, pool=POOL, node="node-a", counter_sets=counter_sets)
+
+
+def test_counter_sets_come_first_in_slices_of_their_own() -> None:
+    layout = laid_out([partition()], [counter_set()])
+
+    head = {
+        "driver": "gpu.nvidia.com",
+        "nodeName": "node-a",
+        "pool": {"name": POOL, "resourceSliceCount": 2},
+    }
+    assert layout.specs == (
+        {
+            **head,
+            "sharedCounters": [
+                {
+                    "name": "gpu-0000-00-00-0",
+                    "counters": {"memory-slice-0": {"value": "1"}, "memory-slice-1": {"value": "1"}},
+                }
+            ],
+        },
+        {
+            **head,
+            "devices": [
+                {
+                    "name": "gpu-0000-00-00-0-mig-1g-10gb-0",
+                    "consumesCounters": [
+                        {"counterSet": "gpu-0000-00-00-0", "counters": {"memory-slice-0": {"value": "1"}}}
+                    ],
+                }
+            ],
+        },
+    )
+
+
+@pytest.mark.parametrize(("gpus", "sizes"), [(8, [8]), (9, [8, 1]), (17, [8, 8, 1])])
+def test_a_slice_has_at_most_8_counter_sets(gpus: int, sizes: list[int]) -> None:
+    layout = laid_out([partition(n) for n in range(gpus)], [counter_set(n) for n in range(gpus)])
+
+    assert [len(spec["sharedCounters"]) for spec in layout.specs if "sharedCounters" in spec] == sizes
+    assert [list(spec)[-1] for spec in layout.specs] == ["sharedCounters"] * len(sizes) + ["devices"]
+    assert {spec["pool"]["resourceSliceCount"] for spec in layout.specs} == {len(sizes) + 1}
+
+
+def test_a_counter_set_that_nobody_uses_is_left_out() -> None:
+    layout = laid_out([partition(0)], [counter_set(0), counter_set(1)])
+
+    assert [one["name"] for one in layout.specs[0]["sharedCounters"]] == ["gpu-0000-00-00-0"]
+    assert laid_out([], [counter_set()]).specs == laid_out([], []).specs
+
+
+@pytest.mark.parametrize(
+    ("device", "sets", "reason"),
+    [
+        (partition(), [], "counter set 'gpu-0000-00-00-0' is not there"),
+        (partition(), [counter_set(1)], "counter set 'gpu-0000-00-00-0' is not there"),
+        (partition(counter_set=""), [counter_set()], "consumed from no counter set"),
+        (partition(consumes={"x": 1}), [counter_set()], "counter 'x' is not in counter set"),
+        (partition(consumes={}), [counter_set()], "0 counters are not 1 to 32"),
+        (partition(consumes={"memory-slice-0": 2**63}), [counter_set()], "is outside of 64 bits"),
+        (partition(), [counter_set(counters={})], "is not there"),
+        (
+            partition(),
+            [counter_set(counters={f"memory-slice-{n}": 1 for n in range(33)})],
+            "is not there",
+        ),
+        (partition(), [counter_set(counters={"memory-slice-0": 1, "Bad_Name": 1})], "is not there"),
+        (partition(), [counter_set(counters={"memory-slice-0": 2**63})], "is not there"),
+        (
+            partition(counter_set="Bad_Name"),
+            [counter_set(name="Bad_Name")],
+            "counter set 'Bad_Name' is not there",
+        ),
+    ],
+)
+def test_a_device_whose_counters_cannot_stand_is_left_out_alone(
+    device: Device, sets: list[CounterSet], reason: str
+) -> None:
+    plain = partition(5, counter_set="", consumes={})
+
+    layout = laid_out([device, plain], sets)
+
+    [rejected] = layout.rejected
+    assert rejected.device == device
+    assert reason in "; ".join(rejected.reasons)
+    assert [[one["name"] for one in spec.get("devices", [])] for spec in layout.specs] == [[plain.name]]
+
+
+def test_of_two_counter_sets_with_one_name_the_first_stays() -> None:
+    layout = laid_out([partition()], [counter_set(), counter_set(counters={"memory-slice-0": 7})])
+
+    [stored] = layout.specs[0]["sharedCounters"]
+    assert stored["counters"]["memory-slice-0"] == {"value": "1"}
+
+
+def test_counters_written_in_another_way_are_the_same() -> None:
+    big = {"memory-slice-0": 2048}
+    counters, devices = laid_out([partition(consumes=big)], [counter_set(counters=big)]).specs
+    stored = copy.deepcopy([counters, devices])
+    stored[0]["sharedCounters"][0]["counters"]["memory-slice-0"]["value"] = "2048"
+    stored[1]["devices"][0]["consumesCounters"][0]["counters"]["memory-slice-0"]["value"] = "2048"
+    stored[0]["pool"]["generation"] = 4
+
+    assert counters["sharedCounters"][0]["counters"]["memory-slice-0"]["value"] == "2Ki"
+    assert same_spec(counters, stored[0])
+    assert same_spec(devices, stored[1])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one["counters"]["memory-slice-0"].update(value="2"),
+        lambda one: one["counters"]["memory-slice-0"].update(value="nonsense"),
+        lambda one: one["counters"].pop("memory-slice-0"),
+        lambda one: one.pop("counters"),
+        lambda one: one.update(name="other", counterSet="other"),
+    ],
+    ids=range(5),
+)
+def test_counters_that_somebody_changed_are_a_difference(change: Any) -> None:
+    specs = laid_out([partition()], [counter_set()]).specs
+    counters, devices = copy.deepcopy(specs)
+    change(counters["sharedCounters"][0])
+    change(devices["devices"][0]["consumesCounters"][0])
+
+    assert not same_spec(specs[0], counters)
+    assert not same_spec(specs[1], devices)
+
+
+def test_a_slice_of_counters_that_is_rewritten_keeps_them() -> None:
+    specs = laid_out([partition()], [counter_set()]).specs
+
+    assert with_kept_times(specs[0], specs[0]) == specs[0]
+    assert with_kept_times(specs[1], specs[1]) == specs[1]
+
+
+def test_what_was_published_is_read_back() -> None:
+    device = partition(
+        attributes={"b": False, "i": 0, "s": "", "v": Version("1.2.3")},
+        capacity={"memory": 80 * 2**30, "decoders": 0},
+        taints=(Taint("gpu.nvidia.com/blocked", "in-use", "NoSchedule"), Taint("k", "", "None")),
+    )
+
+    assert read_devices(laid_out([device], [counter_set()]).specs) == ((device,), (counter_set(),))
+
+
+def test_all_offers_of_dynamic_mode_are_read_back_with_their_spans() -> None:
+    offers = node_offers(look(FakeMachine.open("hgx-h100")), rules("mig: dynamic"))
+    layout = laid_out(list(offers.devices), list(offers.counter_sets))
+
+    assert read_devices(layout.specs) == (offers.devices, offers.counter_sets)
+
+
+def test_a_partition_without_counters_is_read_back_with_its_start_alone() -> None:
+    offers = node_offers(look(with_mode_on("hgx-h100")), rules("mig: {layout: all-3g}"))
+
+    devices, counter_sets = read_devices(laid_out(list(offers.devices), []).specs)
+
+    assert [one.span for one in devices[:2]] == [Placement(4, 1), Placement(0, 1)]
+    assert counter_sets == ()
+
+
+def test_what_is_not_named_by_this_driver_is_not_read() -> None:
+    foreign: dict[str, Any] = {
+        "devices": [{"name": "gpu-0"}, {"name": "gpu-0000-00-00-0", "attributes": {"l": {"ints": [1]}}}],
+        "sharedCounters": None,
+    }
+
+    devices, counter_sets = read_devices([foreign, {"sharedCounters": [{"name": "gpu-0-counter-set"}]}])
+
+    assert devices == (Device("gpu-0000-00-00-0", pci(0)),)
+    assert counter_sets == ()

@@ -1,0 +1,202 @@
+"""Shared devices stand in slices with their request policies, which are read back and compared as numbers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.devices.device import Device, RequestPolicy
+from driver.nvml.pci_address import PciAddress
+from driver.policy.offers import node_offers
+from driver.slices.specs import Layout, lay_out, read_devices, same_spec
+from fuzz.mig_nodes import inventory
+from kubernetes_rules.validation import errors_of
+from tests.driver.mig_machines import rules
+
+GIB = 2**30
+NAME = "gpu-0000-00-00-0-mps-4-mem"
+
+
+def shared(capacity: dict[str, int], policies: dict[str, RequestPolicy]) -> Device:
+    return Device(NAME, PciAddress(0, 0, 0, 0), capacity=capacity, policies=policies)
+
+
+FOUR = shared(
+    {"shares": 4, "memory": 80 * GIB},
+    {"shares": RequestPolicy(1, 1, 1), "memory": RequestPolicy(20 * GIB, 5 * GIB, 5 * GIB)},
+)
+
+
+def laid_out(*devices: Device) -> Layout:
+    return lay_out(devices, pool="node-a/gpu.nvidia.com", node="node-a")
+
+
+def refused_by_the_api(layout: Layout) -> bool:
+    [spec] = layout.specs
+    pool = {**spec["pool"], "generation": 1}
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"}}
+    return bool(errors_of({**kind, "spec": {**spec, "pool": pool}}))
+
+
+def test_policies_are_written_as_the_api_has_them() -> None:
+    [spec] = laid_out(FOUR).specs
+
+    assert spec["devices"] == [
+        {
+            "name": NAME,
+            "allowMultipleAllocations": True,
+            "capacity": {
+                "memory": {
+                    "value": "80Gi",
+                    "requestPolicy": {"default": "20Gi", "validRange": {"min": "5Gi", "step": "5Gi"}},
+                },
+                "shares": {
+                    "value": "4",
+                    "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
+                },
+            },
+        }
+    ]
+
+
+def test_what_nobody_can_ask_for_has_zero_as_its_only_value() -> None:
+    [spec] = laid_out(shared({"memory": GIB}, {"memory": RequestPolicy(0)})).specs
+
+    [device] = spec["devices"]
+    assert device["capacity"]["memory"]["requestPolicy"] == {"default": "0", "validValues": ["0"]}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "shared: {strategy: TimeSlicing, shares: 4}",
+        "shared: {strategy: MPS, memory: {step: 5Gi}, fractional: true}",
+        "mig: dynamic, shared: [{strategy: MPS, shares: 2}, {strategy: TimeSlicing, shares: 3}]",
+        "offer: partitions, mig: dynamic, shared: {strategy: MPS, shares: 2}",
+    ],
+)
+def test_what_was_published_is_read_back(rule: str) -> None:
+    offers = node_offers(inventory("hgx-h100", "delivered"), rules(rule))
+    layout = lay_out(
+        offers.devices, pool="node-a/gpu.nvidia.com", node="node-a", counter_sets=offers.counter_sets
+    )
+
+    assert layout.rejected == ()
+    assert read_devices(layout.specs) == (offers.devices, offers.counter_sets)
+
+
+def test_a_device_that_is_not_shared_is_read_without_policies() -> None:
+    [spec] = laid_out(FOUR).specs
+    stored = copy.deepcopy(spec)
+    del stored["devices"][0]["allowMultipleAllocations"]
+
+    [device], _ = read_devices([stored])
+
+    assert device.policies == {}
+
+
+def change(spec: Any, path: str, value: Any) -> Any:
+    """A copy of the spec in which one field of the policies is otherwise."""
+    changed = copy.deepcopy(spec)
+    holder = changed["devices"][0]["capacity"]
+    *folders, last = path.split(".")
+    for folder in folders:
+        holder = holder[folder]
+    holder[last] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("memory.requestPolicy.default", "20480Mi"),
+        ("memory.requestPolicy.validRange.min", "5368709120"),
+        ("memory.requestPolicy.validRange.step", 5 * GIB),
+        ("memory.requestPolicy.validRange.max", None),
+        ("memory.requestPolicy.validValues", None),
+        ("memory.requestPolicy.validValues", []),
+        ("shares.value", "4000m"),
+    ],
+)
+def test_policies_that_are_written_otherwise_are_the_same(path: str, value: Any) -> None:
+    [spec] = laid_out(FOUR).specs
+
+    assert same_spec(spec, change(spec, path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("memory.requestPolicy.default", "15Gi"),
+        ("memory.requestPolicy.validRange.min", "1Gi"),
+        ("memory.requestPolicy.validRange.step", "much"),
+        ("memory.requestPolicy.validRange.max", "40Gi"),
+        ("memory.requestPolicy.validValues", ["20Gi"]),
+        ("shares.requestPolicy", None),
+        ("shares.requestPolicy.validRange", None),
+    ],
+)
+def test_policies_that_say_something_else_differ(path: str, value: Any) -> None:
+    [spec] = laid_out(FOUR).specs
+
+    assert not same_spec(spec, change(spec, path, value))
+
+
+def test_values_of_a_policy_are_compared_as_numbers() -> None:
+    [spec] = laid_out(shared({"memory": GIB}, {"memory": RequestPolicy(0)})).specs
+
+    assert same_spec(spec, change(spec, "memory.requestPolicy.validValues", ["0Gi"]))
+    assert not same_spec(spec, change(spec, "memory.requestPolicy.validValues", ["0", "1Gi"]))
+
+
+def test_a_device_that_is_shared_no_more_differs() -> None:
+    [spec] = laid_out(FOUR).specs
+    stored = copy.deepcopy(spec)
+    del stored["devices"][0]["allowMultipleAllocations"]
+
+    assert not same_spec(spec, stored)
+
+
+@pytest.mark.parametrize(
+    ("policy", "fault"),
+    [
+        (RequestPolicy(81), "default 81 is not within 0 to 80"),
+        (RequestPolicy(-1), "default -1 is not within 0 to 80"),
+        (RequestPolicy(1, 1, 0), "step 0 is not above 0"),
+        (RequestPolicy(1, 2, 1), "minimum 2 is not within 0 to the default 1"),
+        (RequestPolicy(60, 60, 40), "minimum 60 and step 40 together are more than 80"),
+        (RequestPolicy(12, 5, 5), "default 12 is no number of steps of 5 above the minimum 5"),
+    ],
+)
+def test_a_policy_that_the_api_would_refuse_keeps_its_device_back(policy: RequestPolicy, fault: str) -> None:
+    layout = laid_out(shared({"memory": 80}, {"memory": policy}))
+
+    [rejected] = layout.rejected
+    assert rejected.reasons == (f"request policy of capacity 'memory': {fault}",)
+
+
+def test_every_capacity_of_a_shared_device_has_a_policy_and_every_policy_a_capacity() -> None:
+    [rejected] = laid_out(shared({"memory": 80}, {"shares": RequestPolicy(1, 1, 1)})).rejected
+
+    assert rejected.reasons == (
+        "capacity 'memory' of a shared device has no request policy",
+        "request policy of capacity 'shares', which the device does not have",
+    )
+
+
+small = st.integers(-1, 12)
+policies = st.builds(RequestPolicy, small, small, st.none() | small)
+
+
+@given(st.integers(0, 12), policies)
+def test_what_is_laid_out_is_taken_by_the_api(amount: int, policy: RequestPolicy) -> None:
+    layout = laid_out(shared({"shares": amount}, {"shares": policy}))
+
+    if not layout.rejected:
+        assert not refused_by_the_api(layout)
+        [device], _ = read_devices(layout.specs)
+        assert device.policies["shares"] == (policy if policy.step else RequestPolicy(policy.default))
