@@ -19,10 +19,10 @@ from driver.process.log import Level, configure, get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.node_events import NodeEvents
-    from controller.node_offers import NodeOffers
-    from controller.plugin_watch import PluginWatch
-    from controller.publisher import Publisher
+    from controller.observe.node_events import NodeEvents
+    from controller.observe.node_offers import NodeOffers
+    from controller.plugin.watch import PluginWatch
+    from controller.publish.publisher import Publisher
     from driver.policy.config import NodeConfig
     from driver.process.service import Service
 
@@ -51,10 +51,10 @@ def start(service: Service, options: Options, intervals: Intervals) -> None:
     Raises ConfigError for a flag that cannot be used, and ApiError when the API server refuses.
     """
     # Imported here, so that --help and a usage error need none of it.
-    from controller.node_events import NodeEvents
-    from controller.node_offers import NodeOffers
-    from controller.publisher import Publisher
-    from controller.slice_writer import SliceWriter
+    from controller.observe.node_events import NodeEvents
+    from controller.observe.node_offers import NodeOffers
+    from controller.publish.publisher import Publisher
+    from controller.publish.slice_writer import SliceWriter
     from driver.devices.names import DRIVER_NAME, checked_node_name
     from driver.hardware.inventory import Discovery
     from driver.kube.client import KubeClient
@@ -101,9 +101,9 @@ def _plugin_watch(
     service: Service, folder: Path, publisher: Publisher, offers: NodeOffers, intervals: Intervals
 ) -> PluginWatch:
     """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
-    from controller.plugin_serving import PluginServing
-    from controller.plugin_state import PluginState
-    from controller.plugin_watch import MOST_PLUGINS, PluginWatch
+    from controller.plugin.serving import PluginServing
+    from controller.plugin.state import PluginState
+    from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 
     streams = (
         PluginServing(lambda serving: publisher.plugin_serves(serving > 0)).stream(),
@@ -117,7 +117,7 @@ def _rules(path: Path | None, events: NodeEvents) -> Callable[[], NodeConfig | N
     """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
     if path is None:
         return lambda: None
-    from controller.rules_file import RulesFile
+    from controller.observe.rules_file import RulesFile
 
     return RulesFile(path, events).current
 

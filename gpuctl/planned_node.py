@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.plan import generate_name
+from controller.publish.slice_diff import generate_name
 from driver.devices.names import DRIVER_NAME, checked_node_name, pool_name
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery

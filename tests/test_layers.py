@@ -145,7 +145,7 @@ def test_every_package_stands_in_the_table(rules: Rules) -> None:
 @pytest.mark.parametrize(
     ("file", "source"),
     [
-        ("controller/publisher.py", "from kubeletplugin.journal import Journal"),
+        ("controller/publish/publisher.py", "from kubeletplugin.journal import Journal"),
         ("kubeletplugin/server.py", "def late():\n    import controller"),
         ("driver/hardware/gpu.py", "from proto import dra_v1_pb2"),
         ("proto/generate.py", "import driver.devices.names"),
@@ -153,7 +153,7 @@ def test_every_package_stands_in_the_table(rules: Rules) -> None:
         ("driver/kube/client.py", "from driver.slices.specs import plan"),
         ("driver/hardware/inventory.py", "import pynvml"),
         ("driver/nvml/realistic.py", "import pynvml"),
-        ("controller/publisher.py", "from kubernetes.client import ApiClient"),
+        ("controller/publish/publisher.py", "from kubernetes.client import ApiClient"),
         ("driver/process/service.py", "import grpc"),
         ("driver/process/service.py", "from .slices import plan"),
         ("driver/policy/config.py", "import importlib\nimportlib.import_module('kubernetes')"),

@@ -20,7 +20,8 @@ from envtest.real.cluster import RealCluster
 from envtest.real.errors import ApiRefused
 from envtest.real.processes import PACKAGE_ROOT, Process
 from envtest.real.readiness import wait_until
-from tests.controller.reviewed import (
+from tests.controller.webhook.peer import make_pair
+from tests.controller.webhook.reviewed import (
     Object,
     claim,
     config,
@@ -29,7 +30,6 @@ from tests.controller.reviewed import (
     request,
     template,
 )
-from tests.controller.webhook_peer import make_pair
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 MANIFEST = PACKAGE_ROOT / "deploy" / "webhook.yaml"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.node_events import NodeEvents
+from controller.observe.node_events import NodeEvents
 
 
 class HeardEvents(NodeEvents):

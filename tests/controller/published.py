@@ -6,9 +6,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from controller.intervals import Intervals
-from controller.node_events import NodeEvents
-from controller.publisher import Publisher
-from controller.slice_writer import SliceWriter
+from controller.observe.node_events import NodeEvents
+from controller.publish.publisher import Publisher
+from controller.publish.slice_writer import SliceWriter
 from driver.devices.device import Device
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.kube.client import KubeClient
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from controller.plan import Create, Update
+    from controller.publish.slice_diff import Create, Update
     from envtest.embedded.server import EmbeddedApiServer
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

@@ -13,7 +13,7 @@ from fakegpu.spec import known_machines
 from gpuctl.planned_node import PlannedNode
 from gpuctl.workload import defaulted
 from kubernetes_rules.allocator.requests import MOST_DEVICES
-from tests.controller.reviewed import errors, warnings
+from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
     BY_MEMORY,

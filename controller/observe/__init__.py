@@ -1,0 +1,1 @@
+"""Looks at the node: its GPUs, its configuration, what claims were given."""

@@ -1,0 +1,134 @@
+"""Looks at the node's GPUs again and again, and passes on what they can offer in the state of the node."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from controller.plugin.blocked import with_blocked
+from driver.devices.health import taint_of_failure
+from driver.errors import NvmlError
+from driver.kinds.mig_offers import HIDDEN
+from driver.nvml.api import DriverNotLoaded
+from driver.policy.offers import node_offers
+from driver.process.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.observe.node_events import NodeEvents
+    from driver.devices.device import Taint
+    from driver.devices.node_state import NodeState
+    from driver.hardware.gpu import Inventory
+    from driver.hardware.inventory import Discovery
+    from driver.policy.config import NodeConfig
+    from driver.policy.offers import Offers, Withheld
+    from driver.process.metrics import Metrics
+
+_log = get_logger(__name__)
+
+
+class NodeOffers:
+    """The offers of this node, taken afresh with each ``check`` by the rules that ``rules`` gives then.
+
+    ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;
+    not before NVML was asked once and the plugin's state is known, since what claims hold of an earlier
+    offer must not be handed out in another form. While NVML as a whole cannot be asked, for want of an
+    NVIDIA driver perhaps, what was offered before stays with a taint, so that no new pod comes. What
+    changes is logged once, when it changes; a GPU that is withheld is an event of the node as well.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        rules: Callable[[], NodeConfig | None],
+        metrics: Metrics,
+        events: NodeEvents,
+        on_offers: Callable[[Offers, frozenset[str]], None],
+    ) -> None:
+        self._discovery = discovery
+        self._rules = rules
+        self._metrics = metrics
+        self._events = events
+        self._on_offers = on_offers
+        self._lock = threading.Lock()
+        self._seen: tuple[Inventory, Offers] | None = None
+        self._failure: Taint | None = None
+        self._state: NodeState | None = None
+        self._driver_missing = False
+        self._logged: dict[str, object] = {}
+        self._withheld: dict[str, str] = {}
+
+    def check(self) -> None:
+        """Look once; raises NvmlError when NVML is there and cannot be asked."""
+        rules = self._rules()
+        try:
+            inventory = self._discovery.snapshot()
+        except NvmlError as error:
+            with self._lock:
+                self._failure = taint_of_failure(error)
+                self._pass_on()
+            if not isinstance(error, DriverNotLoaded):
+                raise
+            if not self._driver_missing:
+                _log.warning("no NVIDIA driver on this node, nothing new is offered", error=str(error))
+            self._driver_missing = True
+            return
+        self._driver_missing = False
+        offers = node_offers(inventory, rules)
+        self._report(inventory, offers)
+        with self._lock:
+            self._seen, self._failure = (inventory, offers), None
+            self._pass_on()
+
+    def plugin_tells(self, state: NodeState) -> None:
+        """Take in what the kubelet plugin holds and what blocks it; for another thread than ``check``'s."""
+        with self._lock:
+            self._state = state
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Pass on what is known, once all of it is. The lock is held, so that nothing overtakes."""
+        if self._seen is None or self._state is None:
+            return
+        inventory, offers = self._seen
+        devices = with_blocked(offers.devices, self._state, inventory.gpus)
+        if self._failure is not None:
+            failed = self._failure
+            devices = tuple(replace(device, taints=(*device.taints, failed)) for device in devices)
+        self._on_offers(replace(offers, devices=devices), frozenset(self._state.held))
+
+    def _report(self, inventory: Inventory, offers: Offers) -> None:
+        """Log, and post as events, what differs from the last look."""
+        now: dict[str, object] = {
+            "gpus": [str(gpu.pci) for gpu in inventory.gpus],
+            "driver_version": inventory.driver_version,
+            "cuda_driver_version": inventory.cuda_driver_version,
+            "withheld": [f"{held.part} of {held.gpu.pci}: {held.reason}" for held in offers.withheld],
+            "problems": {
+                str(gpu.pci): [problem.message for problem in gpu.problems]
+                for gpu in inventory.gpus
+                if gpu.problems
+            },
+            "node_problems": [problem.message for problem in inventory.problems],
+        }
+        changed = {name: value for name, value in now.items() if self._logged.get(name) != value}
+        if "problems" in changed or "node_problems" in changed:
+            for problem in (
+                *inventory.problems,
+                *(found for gpu in inventory.gpus for found in gpu.problems),
+            ):
+                self._metrics.nvml_failed(problem.reason)
+        if changed:
+            _log.info("GPUs of the node", **changed)
+        self._logged = now
+        self._tell_withheld([held for held in offers.withheld if held.part == "gpu"])
+
+    def _tell_withheld(self, withheld: list[Withheld]) -> None:
+        now = {str(held.gpu.pci): held.reason for held in withheld}
+        for pci, reason in now.items():
+            if self._withheld.get(pci) != reason:
+                kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN else "Warning"
+                self._events.post(kind, "GpuWithheld", f"GPU {pci} is not offered: {reason}")
+        self._withheld = now

@@ -1,0 +1,99 @@
+"""Knows what the kubelet plugins of this node hold and what blocks them, from what they tell.
+
+Two plugins that live during a rolling update share one journal, but each may see a change of the other
+late: so what either of them says counts. Nobody's word for a moment changes nothing: while no plugin tells,
+the last known state stays. A plugin too old to tell holds nothing that this would protect.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Literal, cast
+
+from controller.plugin.watch import UNIMPLEMENTED, Stream
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
+from proto import node_state_v1_pb2 as v1
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+_log = get_logger(__name__)
+
+
+class PluginState:
+    """Calls ``on_state`` with the state of the node when it is first known and whenever it has changed.
+
+    ``stream`` is what has to be listened to.
+    """
+
+    def __init__(self, on_state: Callable[[NodeState], None]) -> None:
+        self._on_state = on_state
+        self._lock = threading.Lock()
+        self._told: dict[Path, NodeState] = {}
+        self._state: NodeState | None = None
+
+    def stream(self) -> Stream[NodeState]:
+        """The plugin's state of the node."""
+        return Stream(
+            "/gpu.nvidia.com.nodestate.v1.NodeState/Watch",
+            v1.WatchRequest().SerializeToString(),
+            read_state,
+            self._heard,
+            self._ended,
+        )
+
+    def _heard(self, path: Path, state: NodeState) -> None:
+        with self._lock:
+            self._told[path] = state
+            self._pass_on()
+
+    def _ended(self, path: Path, code: str) -> None:
+        with self._lock:
+            self._told.pop(path, None)
+            if code == UNIMPLEMENTED:
+                self._told[path] = NodeState()
+            if self._told:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        state = union(self._told.values())
+        if state != self._state:
+            self._state = state
+            _log.info(
+                "state of the node",
+                held=state.held,
+                blocked=[f"{one.pci}: {one.message or one.reason}" for one in state.blocked],
+            )
+            self._on_state(state)
+
+
+def union(states: Iterable[NodeState]) -> NodeState:
+    """What any of the states holds or blocks, in an order that does not depend on theirs."""
+    held: set[str] = set()
+    blocked: set[BlockedPlacement] = set()
+    for state in states:
+        held.update(state.held)
+        blocked.update(state.blocked)
+    return NodeState(tuple(sorted(held)), tuple(sorted(blocked, key=_order)))
+
+
+def _order(blocked: BlockedPlacement) -> tuple[PciAddress, int, int, str, str]:
+    start, size = (-1, 0) if blocked.span is None else (blocked.span.start, blocked.span.size)
+    return blocked.pci, start, size, blocked.reason, blocked.message
+
+
+def read_state(data: bytes) -> NodeState:
+    """The state in a message of the plugin; raises ValueError or DecodeError when it is none."""
+    message = v1.State.FromString(data)
+    return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)))
+
+
+def _blocked(message: v1.BlockedPlacement) -> BlockedPlacement:
+    span = Placement(message.span.start, message.span.size) if message.HasField("span") else None
+    # A newer plugin may have more reasons than we know; whatever it says, the place is blocked.
+    reason = cast("Literal['in-use', 'foreign-instance']", message.reason)
+    return BlockedPlacement(PciAddress.parse(message.pci_bus_id), span, reason, message.message)

@@ -1,0 +1,223 @@
+"""Keeps the ResourceSlices of this node's pool as they should be, while the kubelet plugin serves.
+
+Each change of what is wanted, of the slices themselves, or of the plugin's state leads to one sync soon
+after. What is already right is not written; a failure waits with back-off; two writers that fight over a
+slice slow each other down.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from controller.observe.allocations import allocated_devices
+from controller.publish.changeover import Changeover
+from controller.publish.counterless import COUNTER_FIELDS, SHARING_FIELDS, storable
+from controller.publish.overlay import Overlay
+from controller.publish.slice_diff import plan_sync
+from driver.devices.names import pool_name
+from driver.errors import DriverError
+from driver.kube.backoff import Backoff
+from driver.kube.paths import RESOURCE_SLICES
+from driver.kube.reflector import Reflector, Selection
+from driver.process.log import get_logger
+from driver.slices.specs import lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.intervals import Intervals
+    from controller.publish.slice_diff import Object, SyncPlan
+    from controller.publish.slice_writer import SliceWriter
+    from driver.errors import ApiError
+    from driver.kube.client import KubeClient
+    from driver.policy.offers import Offers
+    from driver.process.metrics import Metrics
+    from driver.slices.specs import Layout
+
+_log = get_logger(__name__)
+
+
+class Publisher:
+    """Publishes what was offered last, for the pool of one node.
+
+    ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's
+    thread until ``stop``. All slices of the driver for the node count as this pool's, so that those of
+    another installation that used the same driver name are taken over.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        writer: SliceWriter,
+        metrics: Metrics,
+        stop_event: threading.Event,
+        *,
+        node: str,
+        driver: str,
+        intervals: Intervals,
+    ) -> None:
+        self._writer = writer
+        self._intervals = intervals
+        self._metrics = metrics
+        self._node, self._driver = node, driver
+        self._pool = pool_name(node, driver)
+        self._changeover = Changeover(
+            self._pool,
+            lambda: allocated_devices(client, driver=driver, pool=self._pool),
+            intervals.settle_seconds,
+            Backoff(*intervals.look_again_seconds),
+        )
+        self.reflector = Reflector(
+            client,
+            Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}),
+            stop_event,
+            on_event=self._slices_changed,
+            on_list=self._slices_listed,
+            on_failure=self._reflector_failed,
+        )
+        self._overlay = Overlay(self.reflector.snapshot)
+        self._backoff = Backoff(0.2, 10.0)
+        self._debounce = Backoff(*intervals.debounce_seconds, jitter=lambda: 0.0)
+        self._debounce_seconds = intervals.debounce_seconds[0]
+        self._wrote_at = float("-inf")
+        self._changed = threading.Condition()
+        self._wanted: tuple[Offers, frozenset[str]] | None = None
+        self._serving = False
+        self._stopped = False
+        self._due = 0.0
+        self._not_before = 0.0
+
+    def offer(self, offers: Offers, held: frozenset[str] = frozenset()) -> None:
+        """Publish this from now on; devices that break a limit of the API are left out and told.
+
+        ``held`` are the names of the devices that claims hold on this node, offered or not. Where devices
+        that are published go away, it may take until no claim has them any more.
+        """
+        with self._changed:
+            if (offers, held) != self._wanted:
+                self._wanted = (offers, held)
+                self._wake(0.0)
+
+    def plugin_serves(self, serving: bool) -> None:
+        """Tell whether the kubelet plugin serves; while it does not, nothing is written."""
+        with self._changed:
+            if serving != self._serving:
+                self._serving = serving
+                _log.info("kubelet plugin serves" if serving else "kubelet plugin does not serve")
+                self._wake(0.0)
+
+    def stop(self) -> None:
+        """Make ``run`` return after the write that is under way; the slices stay."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Sync whenever something has changed, until ``stop``."""
+        while (wanted := self._next()) is not None:
+            try:
+                self._sync(*wanted)
+                self._backoff.reset()
+            except DriverError as error:
+                wait_seconds = self._backoff.next_seconds(error)
+                _log.warning("publishing failed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+                with self._changed:
+                    self._not_before = time.monotonic() + wait_seconds
+                    self._wake(wait_seconds)
+
+    def _slices_changed(self, *_: object) -> None:
+        with self._changed:
+            if time.monotonic() - self._wrote_at > self._intervals.quiet_seconds:
+                self._debounce.reset()
+                self._debounce_seconds = self._intervals.debounce_seconds[0]
+            self._wake(self._debounce_seconds)
+
+    def _slices_listed(self, _objects: int) -> None:
+        self._metrics.reflector_restarted()
+        with self._changed:
+            self._wake(0.0)
+
+    def _reflector_failed(self, error: ApiError, wait_seconds: float) -> None:
+        _log.warning("slices not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+
+    def _wake(self, seconds: float) -> None:
+        """Sync in so many seconds, or earlier when that is due already. The lock is held."""
+        self._due = min(self._due, time.monotonic() + seconds)
+        self._changed.notify_all()
+
+    def _next(self) -> tuple[Offers, frozenset[str]] | None:
+        """Wait for the next sync; what it has to publish, or None when stopped."""
+        with self._changed:
+            while not self._stopped:
+                if not self._serving or self._wanted is None or not self.reflector.synced.is_set():
+                    self._changed.wait()
+                    continue
+                now = time.monotonic()
+                wait_seconds = max(self._due, self._not_before) - now
+                if wait_seconds <= 0:
+                    self._due = now + self._intervals.resync_seconds
+                    return self._wanted
+                self._changed.wait(wait_seconds)
+        return None
+
+    def _sync(self, wanted: Offers, held: frozenset[str]) -> None:
+        stored = self._overlay.objects()
+        wanted = storable(wanted, self._writer.dropped)
+        offers, again_in_seconds = self._changeover.next_offers(
+            wanted, held, stored, taints_stored="taints" not in self._writer.dropped
+        )
+        layout = self._layout(offers)
+        plan = plan_sync(layout.specs, stored, self._writer.same)
+        if not plan.empty:
+            with self._metrics.operation("publish"):
+                self._write(plan)
+        self._metrics.published_slices.set(len(layout.specs))
+        self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in layout.specs))
+        if again_in_seconds is not None:
+            with self._changed:
+                self._wake(again_in_seconds)
+
+    def _layout(self, offers: Offers) -> Layout:
+        layout = lay_out(
+            offers.devices,
+            counter_sets=offers.counter_sets,
+            pool=self._pool,
+            node=self._node,
+            driver=self._driver,
+        )
+        for rejected in layout.rejected:
+            self._writer.tell_rejected(rejected)
+        return layout
+
+    def _write(self, plan: SyncPlan) -> None:
+        self._wrote_at = time.monotonic()
+        self._debounce_seconds = self._debounce.next_seconds()
+        for item in plan.deletes:
+            self._writer.delete(item)
+            self._overlay.deleted(item)
+        dropped = self._writer.dropped
+        for answer in self._writes(plan):
+            self._overlay.wrote(answer)
+            if not (self._writer.dropped - dropped).isdisjoint(COUNTER_FIELDS | SHARING_FIELDS):
+                # Not one slice more: without their counters the scheduler would hand out the same
+                # hardware twice, and shared devices as if they were not. The next sync offers what
+                # needs neither.
+                with self._changed:
+                    self._wake(0.0)
+                return
+        _log.info(
+            "slices published",
+            deleted=len(plan.deletes),
+            updated=len(plan.updates),
+            created=len(plan.creates),
+        )
+
+    def _writes(self, plan: SyncPlan) -> Iterator[Object]:
+        """Update and create, one slice at each step; the server's answers."""
+        for update in plan.updates:
+            yield self._writer.update(update)
+        owner = self._writer.owner() if plan.creates else {}
+        for create in plan.creates:
+            yield self._writer.create(create, owner)

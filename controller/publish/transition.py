@@ -1,0 +1,146 @@
+"""Works out how a GPU gets from the devices that are published to those that are wanted: pure.
+
+A scheduler forgets the counters of an allocated device that is no longer published, and a device of the
+new kind could lie where an allocated one of the old kind lies. So while a device that goes away may be
+allocated, all that is published of its GPU stays, with a taint that keeps new claims off; once
+the taint is there and no claim has such a device, what is wanted takes its place. All of this can be
+told from what is stored, so that it goes on where it stood when the controller was restarted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from controller.plugin.blocked import TAINT_BLOCKED
+from driver.devices.device import Taint
+from driver.devices.health import taints
+from driver.devices.names import gpu_device_name, parse_device_name, unshared_name
+from driver.policy.offers import Offers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from driver.devices.device import CounterSet, Device
+    from driver.nvml.pci_address import PciAddress
+
+TAINT_CHANGING = "gpu.nvidia.com/changing"
+"""Other devices are to be published of this GPU, as soon as no claim has those that go away."""
+
+_CHANGING = Taint(TAINT_CHANGING, "", "NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A GPU whose published devices are to change and may not yet.
+
+    ``tainted`` says whether all of them carry the taint already. ``in_the_way`` are the names of those
+    devices that go away and that a claim has, as far as that is known.
+    """
+
+    pci: PciAddress
+    tainted: bool
+    in_the_way: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to publish now, and the GPUs, by PCI address, of which it is not yet what is wanted."""
+
+    offers: Offers
+    changes: tuple[Change, ...]
+
+
+def next_step(
+    wanted: Offers,
+    stored: Sequence[Device],
+    stored_counters: Sequence[CounterSet],
+    allocated: frozenset[str] | None,
+    held: frozenset[str],
+    *,
+    needs_taint: bool = True,
+) -> Step:
+    """The step from what is stored of the pool towards ``wanted``.
+
+    ``allocated`` are the devices of the pool that claims were given, None while nobody has looked;
+    ``held`` those that the plugin holds. ``needs_taint`` is false where the API server stores no taints, so
+    that there is none to wait for. Partitions that an admin made, and a GPU that the node no longer
+    has, come and go at once: they are as they are, and nothing of ours can change that. The same is true
+    of a GPU, shared or not, on which an admin has made partitions. That such a partition is to be shared
+    from now on, or no longer, is ours again.
+    """
+    names: defaultdict[PciAddress, set[str]] = defaultdict(set)
+    for device in wanted.devices:
+        names[device.pci].add(device.name)
+    present = names.keys() | {withheld.gpu.pci for withheld in wanted.withheld}
+    there: defaultdict[PciAddress, list[Device]] = defaultdict(list)
+    for device in stored:
+        there[device.pci].append(device)
+    changes = []
+    for pci, devices in sorted(there.items()):
+        going = _going(pci, devices, names[pci]) if pci in present else frozenset()
+        tainted = not needs_taint or all(_is_changing(device) for device in devices)
+        in_the_way = going & (held if allocated is None else held | allocated)
+        if going and (not tainted or allocated is None or in_the_way):
+            changes.append(Change(pci, tainted, in_the_way))
+    kept = {change.pci: _kept(there[change.pci], names[change.pci]) for change in changes}
+    return Step(_merged(wanted, kept, stored_counters) if kept else wanted, tuple(changes))
+
+
+def _going(pci: PciAddress, devices: Iterable[Device], wanted: set[str]) -> frozenset[str]:
+    """The stored devices of a GPU that go away and that a claim may still have."""
+    there = set(map(unshared_name, wanted))
+    going = {name for device in devices if _ours_to_change(name := device.name, there)} - wanted
+    if any(map(_static, wanted)):
+        going = {name for name in going if unshared_name(name) != gpu_device_name(pci)}
+    return frozenset(going)
+
+
+def _ours_to_change(name: str, there: set[str]) -> bool:
+    """Whether a device of this name goes away by our will: not when its partition of an admin is gone."""
+    return not _static(name) or unshared_name(name) in there
+
+
+def _kept(devices: Iterable[Device], wanted: set[str]) -> tuple[Device, ...]:
+    """The stored devices that stay for now: all except partitions of an admin that are gone."""
+    there = set(map(unshared_name, wanted))
+    return tuple(device for device in devices if _ours_to_change(device.name, there))
+
+
+def _is_changing(device: Device) -> bool:
+    return any((taint.key, taint.effect) == (TAINT_CHANGING, "NoSchedule") for taint in device.taints)
+
+
+def _static(name: str) -> bool:
+    parsed = parse_device_name(name)
+    return parsed is not None and parsed.static
+
+
+def _merged(
+    wanted: Offers,
+    kept: Mapping[PciAddress, tuple[Device, ...]],
+    stored_counters: Iterable[CounterSet],
+) -> Offers:
+    """What is wanted, with the kept devices in place of everything else of their GPUs.
+
+    They stand last: the order of the others is that in which a scheduler shall take them.
+    """
+    health = _health_taints(wanted)
+    devices = [device for device in wanted.devices if device.pci not in kept]
+    devices += (
+        replace(device, taints=(*health.get(pci, ()), _CHANGING)) for pci in kept for device in kept[pci]
+    )
+    counters = [one for one in wanted.counter_sets if one.pci not in kept]
+    counters += (one for one in stored_counters if one.pci in kept)
+    return replace(
+        wanted, devices=tuple(devices), counter_sets=tuple(sorted(counters, key=lambda one: one.pci))
+    )
+
+
+def _health_taints(wanted: Offers) -> dict[PciAddress, tuple[Taint, ...]]:
+    """What is wrong with each GPU now, as taints: stored ones may be out of date."""
+    found = {withheld.gpu.pci: taints(withheld.gpu.problems) for withheld in wanted.withheld}
+    for device in wanted.devices:
+        found[device.pci] = tuple(taint for taint in device.taints if taint.key != TAINT_BLOCKED)
+    return found

@@ -1,0 +1,86 @@
+"""Wires the admission webhook, a process of its own. What it does is in the parts.
+
+``python -m controller.webhook`` runs it. It needs no rights and talks to nobody: the API server calls it.
+"""
+
+from __future__ import annotations
+
+import driver.process.lean  # noqa: F401 - before everything else, which it keeps small
+
+# isort: split
+
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from driver.errors import DriverError
+from driver.process.log import Level, configure, get_logger
+
+if TYPE_CHECKING:
+    from driver.process.service import Service
+
+NAME = "gpu-dra-webhook"
+
+_log = get_logger(__name__)
+
+
+def start(service: Service, cert_file: Path, key_file: Path, addr: str) -> None:
+    """Start serving below ``service``; raises ConfigError for a flag that cannot be used."""
+    # Imported here, so that --help and a usage error need none of it.
+    from controller.webhook.certificate import ServingCertificate
+    from controller.webhook.server import MOST_CONNECTIONS, WebhookServer
+
+    certificate = ServingCertificate(cert_file, key_file)
+    server = WebhookServer(addr, certificate, service.pool("review", MOST_CONNECTIONS))
+    service.spawn("webhook", server.run, server.stop)
+    service.catch_signals()
+    _log.info("webhook serves", port=server.port)
+
+
+@click.command(
+    name=NAME,
+    context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
+)
+@click.option(
+    "--cert-file",
+    type=click.Path(path_type=Path),
+    required=True,
+    show_envvar=True,
+    help="The certificate to serve with (PEM, with its chain), read anew when it changes.",
+)
+@click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    required=True,
+    show_envvar=True,
+    help="The certificate's key (PEM, without a passphrase).",
+)
+@click.option("--addr", default=":8443", show_envvar=True, help="Serve at host:port.")
+@click.option(
+    "--log-level",
+    type=click.Choice(get_args(Level)),
+    default="info",
+    show_envvar=True,
+    help="What is logged.",
+)
+def main(log_level: Level, cert_file: Path, key_file: Path, addr: str) -> None:
+    """Review claims, claim templates and device classes that configure GPUs, before they are stored.
+
+    Every flag can be given as the environment variable that is shown with it.
+    """
+    from driver.process.service import Service
+
+    configure(log_level)
+    service = Service()
+    try:
+        start(service, cert_file, key_file, addr)
+        service.run()
+    except DriverError as error:
+        raise click.ClickException(" ".join(str(error).split())) from error  # always one line
+    finally:
+        service.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Judges the configurations of an object under review: what can never be prepared, and what looks wrong.
+
+Prepare decides (kubeletplugin.plan), with the device at hand that the scheduler picked. Here only the object
+is known, so an error is what prepare refuses whatever device it is; the rest are warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controller.webhook.subject import Config, Request, Subject
+from driver.claims.opaque import GpuConfig, MalformedConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
+from driver.devices.sharing import Strategy
+
+Document = GpuConfig | MigDeviceConfig | VfioDeviceConfig
+
+_DEVICES: dict[type[Document], str] = {
+    GpuConfig: "a GPU",
+    MigDeviceConfig: "a partition",
+    VfioDeviceConfig: "a GPU that is passed through",
+}
+
+CLASS_KINDS: dict[str, type[Document]] = {
+    "gpu.nvidia.com": GpuConfig,
+    "large": GpuConfig,
+    "medium": GpuConfig,
+    "shared-timesliced": GpuConfig,
+    "shared-mps": GpuConfig,
+    "mig.nvidia.com": MigDeviceConfig,
+    "mig-small": MigDeviceConfig,
+    "mig-medium": MigDeviceConfig,
+    "mig-large": MigDeviceConfig,
+    "shared-mig": MigDeviceConfig,
+    "vfio.gpu.nvidia.com": VfioDeviceConfig,
+}
+"""The classes that come with the driver by what their devices are; of any other class nothing is said."""
+
+CLASS_STRATEGIES: dict[str, Strategy] = {"shared-timesliced": "TimeSlicing", "shared-mps": "MPS"}
+"""The classes of shares by how they are shared, where that is the same for all their devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Sentences that begin with field paths; without errors the object is fine to be prepared."""
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    config: Config
+    document: Document
+
+    @property
+    def kind(self) -> type[Document]:
+        return type(self.document)
+
+    def names(self, request: Request) -> bool:
+        """Whether it is for this request by name; all that a class carries is, once it is allocated."""
+        named = self.config.requests
+        return not request.name or request.name in named or request.top in named
+
+    def applies_to(self, request: Request) -> bool:
+        """Whether it can configure the request's device; one for all requests passes other kinds by."""
+        if self.names(request):
+            return True
+        return not self.config.requests and CLASS_KINDS.get(request.class_name, self.kind) is self.kind
+
+
+def judge(subject: Subject) -> Findings:
+    """All findings at once. Where a document is malformed, only errors: the rest would be guesses."""
+    errors: list[str] = []
+    decoded: list[_Decoded] = []
+    for config in subject.configs:
+        try:
+            decoded.append(
+                _Decoded(config, decode_any(config.parameters, f"{config.path}.opaque.parameters"))
+            )
+        except MalformedConfig as error:
+            errors.extend(error.errors)
+    if errors:
+        return Findings(tuple(errors))
+    return Findings(
+        tuple(_contradictions(decoded, subject.requests)),
+        tuple(
+            dict.fromkeys(  # each once
+                (
+                    *_of_other_kinds(decoded, subject.requests),
+                    *_without_effect(decoded, subject.requests),
+                    *_overridden(decoded, subject.requests),
+                    *_of_other_strategies(decoded, subject.requests),
+                    *_of_no_threads(decoded, subject.requests),
+                )
+            )
+        ),
+    )
+
+
+def _contradictions(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """Requests that are named by configurations of two kinds, whatever is picked for them.
+
+    A class is left out: one for several kinds of devices may mean well, and is warned about.
+    """
+    clashing: dict[str, list[_Decoded | None]] = {}
+    for request in requests:
+        if request.name:
+            clashing.setdefault(request.top, []).append(_clash(decoded, request))
+    for top, found in clashing.items():
+        first = next(iter(found))
+        if first is not None and None not in found:
+            yield (
+                f"{first.config.path}.requests: {top} is named by configurations for devices of different "
+                "kinds, so prepare refuses one of them whatever device it gets: name it in one only"
+            )
+
+
+def _clash(decoded: list[_Decoded], request: Request) -> _Decoded | None:
+    """The first configuration that names the request and is of another kind than the first that does."""
+    named = [one for one in decoded if one.names(request)]
+    return next((one for one in named if one.kind is not named[0].kind), None)
+
+
+def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for request in requests:
+        clash = None if request.name else _clash(decoded, request)
+        if clash is not None:
+            yield (
+                f"{clash.config.path}: a class gives its configurations to every request for it, and prepare "
+                "refuses those that are not for its device: keep one kind"
+            )
+        wanted = CLASS_KINDS.get(request.class_name)
+        for one in decoded:
+            if wanted not in (None, one.kind) and one.names(request):
+                yield (
+                    f"{one.config.path}: {one.kind.__name__} is for {_DEVICES[one.kind]}, and class "
+                    f"{request.class_name} stands for {_DEVICES[wanted]}, for which prepare refuses it"
+                )
+
+
+def _without_effect(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for one in decoded:
+        if isinstance(one.document, VfioDeviceConfig):
+            refused = any(one.names(request) for request in requests)
+            yield (
+                f"{one.config.path}: this driver passes no GPU through to virtual machines, "
+                f"{'and prepare refuses VfioDeviceConfig' if refused else 'VfioDeviceConfig has no effect'}"
+            )
+        elif requests and not any(one.applies_to(request) for request in requests):
+            yield (
+                f"{one.config.path}: {one.kind.__name__} is for {_DEVICES[one.kind]}, and no request asks "
+                "for one: it has no effect"
+            )
+        if isinstance(one.document, MigDeviceConfig) and one.document.strategy == "TimeSlicing":
+            yield (
+                f"{one.config.path}.opaque.parameters.sharing: TimeSlicing has no effect on a partition, "
+                "which has no interval that could be set"
+            )
+
+
+def _overridden(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for request in requests:
+        last: dict[type[Document], _Decoded] = {}
+        for one in reversed([one for one in decoded if one.applies_to(request)]):
+            winner = last.setdefault(one.kind, one)
+            if winner.document != one.document:
+                whom = f"request {request.name}" if request.name else "this class"
+                yield f"{one.config.path}: has no effect on {whom}: {winner.config.path} comes later and wins"
+
+
+def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """What prepare refuses because the device is shared otherwise already.
+
+    A device that is not shared takes any strategy, for the pods of the one claim that has it.
+    """
+    for request in requests:
+        strategy = CLASS_STRATEGIES.get(request.class_name)
+        if strategy is None or request.admin_access:
+            continue
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        for one in winners.values():
+            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
+            if wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
+                yield (
+                    f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: class "
+                    f"{request.class_name} stands for GPUs that are shared by {strategy}"
+                )
+
+
+def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    for request in requests:
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        for one in winners.values():
+            wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.mps
+            if wanted and wanted.active_thread_percentage == 0 and not request.admin_access:
+                yield (
+                    f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
+                    "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
+                )

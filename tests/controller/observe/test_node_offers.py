@@ -1,0 +1,219 @@
+"""The inventory is looked at again and again, and nothing is offered that was not seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.observe.node_offers import NodeOffers
+from controller.plugin.blocked import TAINT_BLOCKED
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.errors import NvmlError
+from driver.hardware.inventory import Discovery
+from driver.nvml.deadline import Guard
+from driver.policy.config import GpuOffer, MigOffer, NodeConfig, Rule
+from driver.process.metrics import Metrics
+from fakegpu.machine import FakeMachine
+from tests.controller.heard_events import HeardEvents
+from tests.controller.mig_node import BALANCED, WHOLE, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from driver.devices.device import Device
+    from driver.policy.offers import Offers
+
+FIRST = "gpu-0000-1b-00-0"
+
+
+class Node:
+    """A fake machine and what its offers were, look by look."""
+
+    def __init__(self, guard: Guard, *, machine: str = "hgx-h100", state: NodeState | None) -> None:
+        self.machine = FakeMachine.open(machine)
+        self.metrics = Metrics()
+        self.events = HeardEvents()
+        self.rules: NodeConfig | None = None
+        self.all: list[Offers] = []
+        self.held: list[frozenset[str]] = []
+        discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), guard)
+        self.offers = NodeOffers(discovery, lambda: self.rules, self.metrics, self.events, self._offered)
+        if state is not None:
+            self.offers.plugin_tells(state)
+
+    @property
+    def offered(self) -> list[tuple[Device, ...]]:
+        return [one.devices for one in self.all]
+
+    def configure(self, form: GpuOffer, when: str | None = None) -> None:
+        self.rules = NodeConfig((Rule(when, form.form, form.mig),))
+
+    def _offered(self, offers: Offers, held: frozenset[str]) -> None:
+        self.all.append(offers)
+        self.held.append(held)
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    one = Guard(0.5)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def node(guard: Guard) -> Node:
+    """A node whose plugin holds nothing."""
+    return Node(guard, state=NodeState())
+
+
+def taints(devices: tuple[Device, ...]) -> set[tuple[str, str]]:
+    return {(taint.key, taint.effect) for device in devices for taint in device.taints}
+
+
+def test_all_gpus_of_an_hgx_are_offered(node: Node) -> None:
+    node.offers.check()
+
+    [devices] = node.offered
+    assert len(devices) == 8
+    assert [device.attributes["index"] for device in devices] == list(range(8))
+
+
+def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(node: Node) -> None:
+    node.machine.driver_gone()
+    node.offers.check()
+    node.offers.check()
+    assert node.offered == []
+
+    node.machine.driver_back()
+    node.offers.check()
+
+    assert [len(devices) for devices in node.offered] == [8]
+
+
+def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Node) -> None:
+    node.offers.check()
+    node.machine.driver_gone()
+
+    node.offers.check()
+    node.offers.check()
+    node.machine.driver_back()
+    node.offers.check()
+
+    before, *away, after = node.offered
+    assert [[device.name for device in devices] for devices in away] == [[d.name for d in before]] * 2
+    assert [taints(devices) for devices in away] == [{("gpu.nvidia.com/driver-not-loaded", "NoSchedule")}] * 2
+    assert after == before
+
+
+def test_what_was_offered_is_tainted_while_nvml_as_a_whole_hangs(node: Node) -> None:
+    node.offers.check()
+    node.machine.hang("driver_version")
+
+    with pytest.raises(NvmlError):
+        node.offers.check()
+    node.machine.heal()
+
+    assert taints(node.offered[-1]) == {("gpu.nvidia.com/unresponsive", "NoSchedule")}
+
+
+def test_the_taint_of_a_lost_gpu_comes_and_goes(node: Node) -> None:
+    node.offers.check()
+    node.machine.lose(2)
+    node.offers.check()
+    node.machine.restore(2)
+    node.offers.check()
+
+    tainted = [[bool(device.taints) for device in devices] for devices in node.offered]
+    assert tainted == [[False] * 8, [False, False, True] + [False] * 5, [False] * 8]
+    assert node.metrics.registry.get_sample_value("gpu_dra_nvml_failures_total", {"reason": "lost"})
+
+
+def test_the_rules_of_the_node_decide_and_are_asked_at_each_look(node: Node) -> None:
+    node.configure(GpuOffer("hidden"), "gpu.index > 5")
+    node.offers.check()
+    node.configure(GpuOffer("hidden"), "gpu.index > 6")
+    node.offers.check()
+
+    assert [len(devices) for devices in node.offered] == [6, 7]
+
+
+def test_nothing_is_offered_before_the_plugin_has_told_what_it_holds(guard: Guard) -> None:
+    node = Node(guard, state=None)
+    node.configure(BALANCED)
+    node.offers.check()
+    assert node.all == []
+
+    node.offers.plugin_tells(NodeState((FIRST,)))
+
+    assert node.held == [frozenset({FIRST})]
+    assert {d.pci for d in node.offered[0] if d.taints} == {node.machine.pci(0)}
+
+
+def test_what_the_plugin_tells_counts_at_once_and_at_later_looks(node: Node) -> None:
+    node.offers.check()
+    block = BlockedPlacement(node.machine.pci(0), None, "in-use", "")
+    node.offers.plugin_tells(NodeState((), (block,)))
+    node.offers.check()
+    node.offers.plugin_tells(NodeState())
+
+    assert [taints(devices) for devices in node.offered] == [
+        set(),
+        {(TAINT_BLOCKED, "NoSchedule")},
+        {(TAINT_BLOCKED, "NoSchedule")},
+        set(),
+    ]
+
+
+def test_the_taint_of_a_missing_driver_outlives_news_from_the_plugin(node: Node) -> None:
+    node.offers.check()
+    node.machine.driver_gone()
+    node.offers.check()
+
+    node.offers.plugin_tells(NodeState((FIRST,)))
+
+    assert taints(node.offered[-1]) == {("gpu.nvidia.com/driver-not-loaded", "NoSchedule")}
+
+
+def test_a_partition_that_an_admin_makes_is_noticed_with_the_next_look(node: Node) -> None:
+    node.offers.check()
+    cut(node.machine, 0, slices=3, start=4)
+    node.offers.check()
+
+    assert f"{FIRST}-static-3g-40gb-4" in [device.name for device in node.offered[1]]
+    assert FIRST not in [device.name for device in node.offered[1]]
+
+
+def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_changes(guard: Guard) -> None:
+    node = Node(guard, machine="dgx-a100", state=NodeState())
+    node.configure(BALANCED, "gpu.index == 0")
+    node.offers.check()
+    node.offers.check()
+
+    [(kind, reason, message)] = node.events.posted
+    assert (kind, reason) == ("Warning", "GpuWithheld")
+    assert str(node.machine.pci(0)) in message
+    assert "reset" in message
+
+    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.offers.check()
+    node.configure(WHOLE)
+    node.offers.check()
+    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.offers.check()
+    assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
+
+
+def test_a_gpu_that_is_hidden_on_purpose_is_no_warning(node: Node) -> None:
+    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.offers.check()
+    assert [kind for kind, _, _ in node.events.posted] == ["Normal"]
+
+
+def test_a_form_that_is_withheld_beside_another_is_no_event(guard: Guard) -> None:
+    node = Node(guard, machine="dgx-a100", state=NodeState())
+    node.configure(GpuOffer(mig=MigOffer("dynamic")))
+    node.offers.check()
+    assert node.events.posted == []
+    assert {held.part for held in node.all[0].withheld} == {"partitions"}

@@ -1,0 +1,113 @@
+"""The node configuration is what its file says, and what it last said while the file is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.observe.rules_file import RulesFile
+from driver.errors import ConfigError
+from tests.controller.heard_events import HeardEvents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HIDDEN = "version: v1\nrules:\n  - offer: hidden\n"
+WHOLE = "version: v1\nrules:\n  - offer: whole\n"
+WRONG = "version: v1\nrules:\n  - offer: nothing\n"
+
+
+class File:
+    """A file of rules, what was posted about it, and what it says."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.events = HeardEvents()
+        self.write(text)
+        self.rules = RulesFile(path, self.events)
+
+    def write(self, text: str) -> None:
+        new = self.path.with_name("new")
+        new.write_text(text)
+        new.rename(self.path)
+
+    def forms(self) -> list[str]:
+        return [rule.form for rule in self.rules.current().rules]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> File:
+    return File(tmp_path / "rules.yaml", WHOLE)
+
+
+def test_it_is_read_at_the_start_and_at_each_change(file: File) -> None:
+    assert file.forms() == ["whole"]
+    file.write(HIDDEN)
+    assert file.forms() == ["hidden"]
+
+
+def test_an_unchanged_file_is_not_read_again(file: File) -> None:
+    before = file.rules.current()
+    assert file.rules.current() is before
+
+
+def test_a_file_that_is_written_in_place_is_noticed(file: File) -> None:
+    file.path.write_text(HIDDEN)
+    assert file.forms() == ["hidden"]
+
+
+def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path) -> None:
+    for folder, text in (("..1", WHOLE), ("..2", HIDDEN)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rules.yaml").write_text(text)
+    data = tmp_path / "..data"
+    data.symlink_to("..1")
+    (tmp_path / "rules.yaml").symlink_to("..data/rules.yaml")
+    rules = RulesFile(tmp_path / "rules.yaml", HeardEvents())
+
+    (tmp_path / "..data_tmp").symlink_to("..2")
+    (tmp_path / "..data_tmp").rename(data)
+
+    assert rules.current().rules[0].form == "hidden"
+
+
+def test_a_wrong_file_leaves_the_rules_and_is_told_once(file: File) -> None:
+    file.write(WRONG)
+    assert (file.forms(), file.forms()) == (["whole"], ["whole"])
+    file.write(WRONG)
+    assert file.forms() == ["whole"]
+
+    [(kind, reason, message)] = file.events.posted
+    assert (kind, reason) == ("Warning", "NodeConfigurationWrong")
+    assert "rules[0].offer" in message
+
+
+def test_a_file_that_is_gone_leaves_the_rules_and_is_told(file: File) -> None:
+    file.path.unlink()
+
+    assert file.forms() == ["whole"]
+    assert "cannot be read" in file.events.posted[0][2]
+
+
+def test_a_file_that_is_good_again_counts_and_the_same_fault_later_is_told_again(file: File) -> None:
+    file.write(WRONG)
+    file.forms()
+    file.write(HIDDEN)
+    assert file.forms() == ["hidden"]
+    file.write(WRONG)
+    assert file.forms() == ["hidden"]
+    assert len(file.events.posted) == 2
+
+
+@pytest.mark.parametrize("text", [WRONG, "not: [yaml"])
+def test_at_first_a_wrong_file_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"rules\.yaml"):
+        RulesFile(path, HeardEvents())
+
+
+def test_at_first_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        RulesFile(tmp_path / "missing.yaml", HeardEvents())

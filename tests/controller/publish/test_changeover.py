@@ -1,0 +1,177 @@
+"""The claims are looked at only when a GPU waits for nothing else, and seldom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller.publish.changeover import Changeover, published
+from controller.publish.transition import TAINT_CHANGING
+from driver.errors import ApiError
+from driver.kube.backoff import Backoff
+from driver.policy.offers import Offers
+from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SMALL, WHOLE, names, offers, slices, taint_keys
+
+NOBODY: frozenset[str] = frozenset()
+CLAIMED = frozenset({"gpu-0000-1b-00-0-mig-1g-10gb-6"})
+
+
+def later() -> Backoff:
+    """Waits between looks that no test reaches the end of."""
+    return Backoff(2.0, 60.0)
+
+
+class Claims:
+    """The claims of a cluster, and how often they were listed."""
+
+    def __init__(self, *answers: frozenset[str] | ApiError) -> None:
+        self._answers = list(answers)
+        self.looks = 0
+
+    def allocated(self) -> frozenset[str]:
+        self.looks += 1
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+class Pool:
+    """What is stored of the pool, and what wants to change it; each step is written as it is."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        *,
+        stored: Offers,
+        settle_seconds: float = 0.0,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.claims = claims
+        self.changeover = Changeover(POOL, claims.allocated, settle_seconds, backoff or later())
+        self.stored = slices(stored)
+
+    def step(self, wanted: Offers, held: frozenset[str] = NOBODY, **how: Any) -> float | None:
+        found, again = self.changeover.next_offers(wanted, held, self.stored, **how)
+        self.stored = slices(found)
+        return again
+
+    def becomes(self, wanted: Offers) -> bool:
+        return names(published(self.stored, POOL)[0]) == names(wanted.devices)
+
+
+def test_nobody_looks_at_claims_while_nothing_goes_away() -> None:
+    pool = Pool(Claims(NOBODY), stored=offers(SMALL))
+
+    assert pool.step(offers(DYNAMIC)) is None
+    assert pool.becomes(offers(DYNAMIC))
+    assert pool.claims.looks == 0
+
+
+def test_the_look_comes_only_after_the_taint_was_stored() -> None:
+    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+
+    pool.step(offers(BALANCED))
+    assert pool.claims.looks == 0
+    assert taint_keys(published(pool.stored, POOL)[0]) == {(TAINT_CHANGING,)}
+
+    assert pool.step(offers(BALANCED)) is None
+    assert pool.claims.looks == 1
+    assert pool.becomes(offers(BALANCED))
+
+
+def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
+    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC), settle_seconds=3600.0)
+
+    pool.step(offers(BALANCED))
+    again = pool.step(offers(BALANCED))
+
+    assert again is not None
+    assert 3590 < again <= 3600
+    assert pool.claims.looks == 0
+
+
+def test_a_claim_is_looked_for_again_later_and_not_at_each_sync() -> None:
+    pool = Pool(Claims(CLAIMED), stored=offers(DYNAMIC))
+    pool.step(offers(BALANCED))
+    again = pool.step(offers(BALANCED))
+    pool.step(offers(BALANCED))
+
+    assert again is not None
+    assert 0.9 < again <= 2.0
+    assert pool.claims.looks == 1
+    assert not pool.becomes(offers(BALANCED))
+
+
+def test_it_looks_again_until_the_claim_has_ended() -> None:
+    pool = Pool(Claims(CLAIMED, CLAIMED, NOBODY), stored=offers(DYNAMIC), backoff=Backoff(0.0, 0.0))
+    pool.step(offers(BALANCED))
+    first, second = pool.step(offers(BALANCED)), pool.step(offers(BALANCED))
+
+    assert (first, second) == (0.0, 0.0)
+    assert pool.step(offers(BALANCED)) is None
+    assert pool.claims.looks == 3
+    assert pool.becomes(offers(BALANCED))
+
+
+def test_what_the_plugin_holds_needs_no_look() -> None:
+    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC, BALANCED))
+    pool.step(offers(BALANCED), CLAIMED)
+
+    assert pool.step(offers(BALANCED), CLAIMED) is None
+    assert pool.claims.looks == 0
+
+    pool.step(offers(BALANCED))
+    assert pool.claims.looks == 1
+    assert pool.becomes(offers(BALANCED))
+
+
+def test_claims_that_cannot_be_listed_leave_the_devices_and_are_asked_for_again() -> None:
+    claims = Claims(ApiError("forbidden"), NOBODY)
+    pool = Pool(claims, stored=offers(DYNAMIC), backoff=Backoff(0.0, 0.0))
+    pool.step(offers(BALANCED))
+
+    again = pool.step(offers(BALANCED))
+    assert again is not None
+    assert not pool.becomes(offers(BALANCED))
+
+    assert pool.step(offers(BALANCED)) is None
+    assert pool.becomes(offers(BALANCED))
+
+
+def test_an_api_server_without_taints_is_looked_at_all_the_same() -> None:
+    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+
+    assert pool.step(offers(BALANCED), taints_stored=False) is None
+    assert pool.claims.looks == 1
+
+
+def test_a_new_controller_goes_on_where_the_old_one_stood() -> None:
+    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+    pool.step(offers(BALANCED))
+
+    pool.changeover = Changeover(POOL, pool.claims.allocated, 0.0, later())
+
+    assert pool.step(offers(BALANCED)) is None
+    assert pool.claims.looks == 1
+    assert pool.becomes(offers(BALANCED))
+
+
+def test_what_only_an_older_generation_has_counts_as_published_and_the_newest_wins() -> None:
+    old, new = offers(BALANCED), offers(SMALL)
+    newer = replace(new, devices=tuple(replace(one, attributes={"index": 7}) for one in new.devices))
+
+    devices, _ = published([*slices(old, 1), *slices(newer, 2)], POOL)
+
+    assert {device.name for device in devices} == {*names(old.devices), *names(new.devices)}
+    assert all(device.attributes == {"index": 7} for device in devices if device.name in names(new.devices))
+
+
+def test_devices_whose_counters_are_gone_are_published_no_more() -> None:
+    _counters, *devices = slices(offers(DYNAMIC, WHOLE))
+
+    assert names(published(devices, POOL)[0]) == ["gpu-0000-43-00-0"]
+
+
+def test_slices_of_another_pool_are_not_ours() -> None:
+    assert published(slices(offers(DYNAMIC)), "node-a") == ((), ())

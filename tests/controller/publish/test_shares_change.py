@@ -1,0 +1,161 @@
+"""Shared devices come, go and are blocked like the GPUs and partitions that they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.plugin.blocked import TAINT_BLOCKED, with_blocked
+from controller.publish.transition import next_step
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from driver.policy.config import GpuOffer, MigOffer, SharedOffer
+from driver.policy.offers import Offers
+from fakegpu.machine import FakeMachine
+from tests.controller import mig_node
+from tests.controller.mig_node import BALANCED, DYNAMIC, OFF, SERVED, SHARED, SLICED, WHOLE, names, offers
+
+GPUS = mig_node.inventory().gpus
+FIRST = "gpu-0000-1b-00-0"
+NOBODY: frozenset[str] = frozenset()
+STATIC = GpuOffer("partitions")
+SHARED_BALANCED = replace(BALANCED, shared=(SERVED,))
+SHARED_STATIC = replace(STATIC, shared=(SLICED,))
+
+
+def cut() -> FakeMachine:
+    machine = FakeMachine.open("hgx-h100")
+    mig_node.cut(machine, 0, slices=3, start=4)
+    return machine
+
+
+def reached(wanted: Offers, stored: Offers, in_use: frozenset[str] = NOBODY) -> Offers:
+    """What is published of the first GPU once the taint stands and the claims were looked at."""
+    tainted = next_step(wanted, stored.devices, stored.counter_sets, NOBODY, NOBODY).offers
+    return next_step(wanted, tainted.devices, tainted.counter_sets, in_use, NOBODY).offers
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (SHARED, WHOLE),
+        (WHOLE, SHARED),
+        (SHARED, GpuOffer("shared", shared=(SERVED,))),
+        (SHARED, GpuOffer("shared", shared=(SharedOffer("TimeSlicing", 8),))),
+        (BALANCED, SHARED_BALANCED),
+        (SHARED_BALANCED, BALANCED),
+        (replace(DYNAMIC, shared=(SLICED,)), DYNAMIC),
+    ],
+)
+def test_another_way_to_share_waits_until_no_claim_has_the_old_one(before: GpuOffer, after: GpuOffer) -> None:
+    stored, wanted = offers(before), offers(after)
+    going = sorted(set(names(stored.devices)) - set(names(wanted.devices)))
+
+    first = next_step(wanted, stored.devices, stored.counter_sets, NOBODY, NOBODY)
+
+    assert [change.tainted for change in first.changes] == [False, False]
+    assert reached(wanted, stored) == wanted
+    in_use = frozenset(going[:1])
+    assert in_use < set(names(reached(wanted, stored, in_use).devices))
+
+
+@pytest.mark.parametrize(("before", "after"), [(WHOLE, replace(OFF, shared=(SLICED,))), (SHARED, OFF)])
+def test_a_form_beside_the_others_comes_at_once_and_goes_when_it_is_free(
+    before: GpuOffer, after: GpuOffer
+) -> None:
+    stored, wanted = offers(before), offers(after)
+
+    step = next_step(wanted, stored.devices, stored.counter_sets, None, NOBODY)
+
+    assert (step.offers == wanted) == (set(names(stored.devices)) <= set(names(wanted.devices)))
+
+
+@pytest.mark.parametrize(("before", "after"), [(STATIC, SHARED_STATIC), (SHARED_STATIC, STATIC)])
+def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
+    before: GpuOffer, after: GpuOffer
+) -> None:
+    node = mig_node.seen(cut(), 1)
+    stored, wanted = offers(before, of=node), offers(after, of=node)
+
+    held = reached(wanted, stored, frozenset(names(stored.devices)))
+
+    assert names(held.devices) == names(stored.devices)
+    assert reached(wanted, stored) == wanted
+
+
+@pytest.mark.parametrize("form", [STATIC, SHARED_STATIC])
+def test_the_partition_of_an_admin_that_is_gone_goes_at_once(form: GpuOffer) -> None:
+    stored = offers(form, of=mig_node.seen(cut(), 1))
+    wanted = offers(GpuOffer(), of=mig_node.inventory(gpus=1))
+    in_use = frozenset(names(stored.devices))
+
+    step = next_step(wanted, stored.devices, stored.counter_sets, in_use, in_use)
+
+    assert step.offers == wanted
+    assert step.changes == ()
+
+
+def test_a_shared_gpu_on_which_an_admin_made_partitions_goes_at_once() -> None:
+    stored = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.inventory(gpus=1))
+    wanted = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.seen(cut(), 1))
+
+    step = next_step(wanted, stored.devices, stored.counter_sets, frozenset(names(stored.devices)), NOBODY)
+
+    assert step.offers == wanted
+
+
+def blocked(found: Offers, state: NodeState) -> dict[str, str]:
+    """The devices that get the taint, with its value."""
+    return {
+        device.name: taint.value
+        for device in with_blocked(found.devices, state, GPUS)
+        for taint in device.taints
+        if taint.key == TAINT_BLOCKED
+    }
+
+
+def test_a_held_share_that_is_no_longer_offered_blocks_all_of_its_gpu() -> None:
+    state = NodeState((f"{FIRST}-ts-4",))
+
+    assert blocked(offers(WHOLE), state) == {FIRST: "held-by-claim"}
+    assert blocked(offers(SHARED), state) == {}
+    assert blocked(offers(GpuOffer("shared", shared=(SERVED,))), state) == {f"{FIRST}-mps-4": "held-by-claim"}
+
+
+def test_a_held_share_of_a_partition_blocks_the_place_of_the_partition() -> None:
+    state = NodeState((f"{FIRST}-mig-3g-40gb-0-mps-4",))
+
+    assert blocked(offers(BALANCED), state) == {
+        f"{FIRST}-mig-1g-10gb-2": "held-by-claim",
+        f"{FIRST}-mig-1g-10gb-3": "held-by-claim",
+        f"{FIRST}-mig-2g-20gb-0": "held-by-claim",
+    }
+
+
+def test_a_shared_gpu_is_blocked_by_whatever_lies_on_it() -> None:
+    state = NodeState((), (BlockedPlacement(GPUS[0].pci, Placement(6, 1), "in-use", "why"),))
+
+    assert blocked(offers(SHARED), state) == {f"{FIRST}-ts-4": "in-use"}
+
+
+def test_an_mps_daemon_that_does_not_run_taints_what_it_serves() -> None:
+    whole = NodeState((f"{FIRST}-mps-4",), (BlockedPlacement(GPUS[0].pci, None, "mps-daemon", "why"),))
+    part = NodeState((), (BlockedPlacement(GPUS[0].pci, Placement(4, 4), "mps-daemon", "why"),))
+
+    assert blocked(offers(GpuOffer("shared", shared=(SERVED,))), whole) == {f"{FIRST}-mps-4": "mps-daemon"}
+    assert blocked(offers(SHARED_BALANCED), part) == {f"{FIRST}-mig-3g-40gb-4-mps-4": "mps-daemon"}
+
+
+def test_a_shared_static_partition_is_not_blocked_by_the_instance_that_it_is() -> None:
+    found = offers(SHARED_STATIC, of=mig_node.seen(cut(), 1))
+    there = BlockedPlacement(GPUS[0].pci, Placement(4, 4), "foreign-instance", "why")
+
+    assert blocked(found, NodeState((), (there,))) == {}
+
+
+def test_two_strategies_for_partitions_come_with_their_counters() -> None:
+    both = GpuOffer("partitions", MigOffer("layout", layout=("3g", "3g")), (SLICED, SERVED))
+
+    assert reached(offers(both), offers(BALANCED)) == offers(both)
+    assert reached(offers(BALANCED), offers(both)) == offers(BALANCED)

@@ -1,0 +1,209 @@
+"""Which slices are deleted, updated and created, and what becomes of the pool's generation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.publish.slice_diff import SyncPlan, generate_name, index_of, plan_sync
+from driver.slices.specs import same_spec
+
+POOL = "node-a/gpu.nvidia.com"
+
+
+def spec(*devices: str, count: int = 1) -> dict[str, Any]:
+    return {
+        "driver": "gpu.nvidia.com",
+        "nodeName": "node-a",
+        "pool": {"name": POOL, "resourceSliceCount": count},
+        "devices": [{"name": name} for name in devices],
+    }
+
+
+def stored(
+    name: str, of: dict[str, Any], generation: int = 1, pool: str = POOL, **extra: Any
+) -> dict[str, Any]:
+    inside = copy.deepcopy(of)
+    inside["pool"] = {**inside["pool"], "generation": generation, "name": pool}
+    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": inside, **extra}
+
+
+def plan(specs: list[dict[str, Any]], *items: dict[str, Any]) -> SyncPlan:
+    return plan_sync(specs, items, lambda _index, wanted, there: same_spec(wanted, there))
+
+
+def names(items: Any) -> list[str]:
+    return [item["metadata"]["name"] for item in items]
+
+
+def generations(made: SyncPlan) -> set[int]:
+    specs = [update.spec for update in made.updates] + [create.spec for create in made.creates]
+    return {one["pool"]["generation"] for one in specs}
+
+
+def test_the_first_slices_of_a_pool_are_of_generation_1() -> None:
+    made = plan([spec("a", count=2), spec("b", count=2)])
+
+    assert [create.index for create in made.creates] == [0, 1]
+    assert generations(made) == {1}
+
+
+def test_what_is_right_is_not_touched() -> None:
+    assert plan([spec("a")], stored("00000-x", spec("a"), generation=7)).empty
+
+
+def test_one_changed_slice_is_updated_within_its_generation() -> None:
+    two = [spec("a", count=2), spec("b", count=2)]
+    made = plan(
+        two,
+        stored("00000-x", two[0], generation=3),
+        stored("00001-x", spec("old", count=2), generation=3),
+    )
+
+    assert [update.index for update in made.updates] == [1]
+    assert generations(made) == {3}
+    assert (made.deletes, made.creates) == ((), ())
+
+
+def test_two_changed_slices_are_a_new_generation_of_all() -> None:
+    three = [spec(name, count=3) for name in "abc"]
+    made = plan(
+        three,
+        stored("00000-x", three[0], generation=3),
+        stored("00001-x", spec("old", count=3), generation=3),
+        stored("00002-x", spec("older", count=3), generation=3),
+    )
+
+    assert [update.index for update in made.updates] == [0, 1, 2]
+    assert generations(made) == {4}
+
+
+def test_a_missing_slice_is_a_new_generation_of_all() -> None:
+    two = [spec("a", count=2), spec("b", count=2)]
+    made = plan(two, stored("00001-x", two[1], generation=5))
+
+    assert [update.index for update in made.updates] == [1]
+    assert [create.index for create in made.creates] == [0]
+    assert generations(made) == {6}
+
+
+def test_a_slice_too_many_is_deleted() -> None:
+    made = plan(
+        [spec("a")],
+        stored("00000-x", spec("a", count=2), generation=2),
+        stored("00001-x", spec("b", count=2), generation=2),
+    )
+
+    assert names(made.deletes) == ["00001-x"]
+    assert [update.stored["metadata"]["name"] for update in made.updates] == ["00000-x"]
+    assert generations(made) == {2}
+
+
+@pytest.mark.parametrize(
+    "obsolete",
+    [
+        stored("00000-y", spec("a"), generation=2),
+        stored("no-index", spec("a"), generation=2),
+        stored("00000-old", spec("a"), generation=1),
+        stored("00000-foreign", spec("a"), generation=9, pool="node-a"),
+    ],
+    ids=["an index that is taken", "a name without an index", "an older generation", "another pool"],
+)
+def test_what_does_not_belong_is_deleted_and_the_rest_left_alone(obsolete: dict[str, Any]) -> None:
+    made = plan([spec("a")], obsolete, stored("00000-x", spec("a"), generation=2))
+
+    assert names(made.deletes) == names([obsolete])
+    assert (made.updates, made.creates) == ((), ())
+
+
+def test_slices_of_an_old_name_are_replaced_under_a_higher_generation() -> None:
+    made = plan([spec("a")], stored("gpu-slice-without-index", spec("a"), generation=4))
+
+    assert names(made.deletes) == ["gpu-slice-without-index"]
+    assert generations(made) == {5}
+
+
+def test_an_update_keeps_the_time_of_a_taint() -> None:
+    taint = {"key": "k", "effect": "NoSchedule"}
+    wanted = spec("a")
+    wanted["devices"][0] |= {"taints": [taint], "attributes": {"new": {"int": 1}}}
+    there = spec("a")
+    there["devices"][0]["taints"] = [{**taint, "timeAdded": "2026-01-01T00:00:00Z"}]
+
+    made = plan([wanted], stored("00000-x", there))
+
+    [update] = made.updates
+    assert update.spec["devices"][0]["taints"][0]["timeAdded"] == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("00000-a", 0), ("0001f-gpu.nvidia.com-n-abcde", 31), ("123456-a", 0x123456)]
+    + [(name, None) for name in ("0000-a", "0000G-a", "a", "00000", "-00000-a", "0000A-a")],
+)
+def test_the_index_is_read_from_the_name(name: str, index: int | None) -> None:
+    assert index_of(name) == index
+
+
+def test_a_name_begins_with_the_index_that_is_read_from_it() -> None:
+    assert generate_name(31, "gpu.nvidia.com", "node-a") == "0001f-gpu.nvidia.com-node-a-"
+    assert index_of(generate_name(2**22, "d", "n")) == 2**22
+
+
+def usable(items: dict[str, dict[str, Any]]) -> list[str] | None:
+    """The contents that a scheduler uses: those of the highest generation when it is complete."""
+    pools = [item["spec"]["pool"] for item in items.values()]
+    newest = max((pool["generation"] for pool in pools), default=0)
+    current = [item["spec"] for item in items.values() if item["spec"]["pool"]["generation"] == newest]
+    counts = {one["pool"]["resourceSliceCount"] for one in current}
+    if counts != {len(current)}:
+        return None
+    return sorted(content(one) for one in current)
+
+
+def content(of: dict[str, Any]) -> str:
+    """The name of the one device or counter set of a slice."""
+    return str((of.get("devices") or of["sharedCounters"])[0]["name"])
+
+
+def pool_of(counters: str, devices: str) -> list[dict[str, Any]]:
+    """Slices with one counter set or one device each, the counters first."""
+    count = len(counters) + len(devices)
+    sets = [spec(count=count) | {"sharedCounters": [{"name": name}], "devices": []} for name in counters]
+    return [*sets, *(spec(name, count=count) for name in devices)]
+
+
+LETTERS = st.text("abc", max_size=3).map(lambda text: "".join(sorted(set(text))))
+POOLS = st.tuples(LETTERS.map(str.upper), LETTERS).filter(any)
+
+
+@given(st.lists(POOLS, min_size=2, max_size=5), st.lists(st.integers(0, 9), min_size=5, max_size=5))
+def test_after_each_single_write_the_pool_is_the_old_one_the_new_one_or_unusable(
+    pools: list[tuple[str, str]], cut_offs: list[int]
+) -> None:
+    """Some controllers die between two writes; the next wants another pool."""
+    there: dict[str, dict[str, Any]] = {}
+    serial = 0
+    for wanted, cut_off in zip(pools, cut_offs, strict=False):
+        specs = pool_of(*wanted)
+        allowed = (usable(there) if there else None, sorted(map(content, specs)), None)
+        made = plan(specs, *there.values())
+        writes: list[tuple[str, dict[str, Any] | None]] = [
+            (item["metadata"]["name"], None) for item in made.deletes
+        ]
+        writes += [(update.stored["metadata"]["name"], update.spec) for update in made.updates]
+        for create in made.creates:
+            serial += 1
+            writes.append((f"{create.index:05x}-{serial}", create.spec))
+        for name, inside in writes if cut_off == 0 else writes[:-cut_off]:
+            if inside is None:
+                del there[name]
+            else:
+                there[name] = {"metadata": {"name": name, "uid": name}, "spec": inside}
+            assert usable(there) in allowed
+        if cut_off == 0:
+            assert usable(there) == sorted(map(content, specs))

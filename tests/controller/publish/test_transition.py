@@ -1,0 +1,205 @@
+"""A GPU gets other devices only when no claim has those that go away, one GPU at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.plugin.blocked import TAINT_BLOCKED
+from controller.publish.transition import TAINT_CHANGING, Step, next_step
+from driver.devices.device import Device, Taint
+from driver.devices.health import TAINT_LOST
+from driver.hardware.gpu import Problem
+from driver.policy.config import GpuOffer
+from driver.policy.offers import Offers
+from fakegpu.machine import FakeMachine
+from tests.controller import mig_node
+from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, OFF, SMALL, WHOLE, names, offers, taint_keys
+
+FIRST, SECOND = (gpu.pci for gpu in mig_node.inventory().gpus)
+NOBODY: frozenset[str] = frozenset()
+CHANGING = {(TAINT_CHANGING,)}
+
+
+def step(
+    wanted: Offers, stored: Offers, allocated: frozenset[str] | None = None, held: frozenset[str] = NOBODY
+) -> Step:
+    return next_step(wanted, stored.devices, stored.counter_sets, allocated, held)
+
+
+def of(found: Offers, pci: object) -> tuple[Device, ...]:
+    return tuple(device for device in found.devices if device.pci == pci)
+
+
+@pytest.mark.parametrize("form", [WHOLE, DYNAMIC, BALANCED, HIDDEN])
+def test_what_was_never_published_waits_for_nothing(form: GpuOffer) -> None:
+    wanted = offers(form)
+    assert step(wanted, Offers((), ())) == Step(wanted, ())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(WHOLE, DYNAMIC), (WHOLE, OFF), (SMALL, DYNAMIC), (HIDDEN, BALANCED)]
+)
+def test_where_nothing_goes_away_the_new_devices_come_at_once(before: GpuOffer, after: GpuOffer) -> None:
+    assert step(offers(after), offers(before)) == Step(offers(after), ())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (WHOLE, BALANCED),
+        (WHOLE, HIDDEN),
+        (DYNAMIC, WHOLE),
+        (DYNAMIC, BALANCED),
+        (DYNAMIC, HIDDEN),
+        (BALANCED, SMALL),
+        (BALANCED, DYNAMIC),
+    ],
+)
+def test_at_first_what_is_there_only_gets_the_taint(before: GpuOffer, after: GpuOffer) -> None:
+    found = step(offers(after), offers(before), NOBODY)
+
+    assert sorted(names(found.offers.devices)) == sorted(names(offers(before).devices))
+    assert taint_keys(found.offers.devices) == CHANGING
+    assert found.offers.counter_sets == offers(before).counter_sets
+    assert [change.tainted for change in found.changes] == [False, False]
+
+
+def test_without_a_look_at_the_claims_the_tainted_devices_stay() -> None:
+    tainted = step(offers(BALANCED), offers(DYNAMIC)).offers
+
+    found = step(offers(BALANCED), tainted)
+
+    assert found.offers == replace(tainted, withheld=offers(BALANCED).withheld)
+    assert [(change.pci, change.tainted) for change in found.changes] == [(FIRST, True), (SECOND, True)]
+
+
+def test_when_no_claim_has_them_the_new_devices_come() -> None:
+    tainted = step(offers(BALANCED), offers(DYNAMIC)).offers
+
+    assert step(offers(BALANCED), tainted, NOBODY) == Step(offers(BALANCED), ())
+
+
+@pytest.mark.parametrize("way", ["allocated", "held"])
+def test_a_claim_keeps_its_gpu_as_it_is_and_no_other(way: str) -> None:
+    tainted = step(offers(BALANCED), offers(DYNAMIC)).offers
+    has = frozenset({"gpu-0000-43-00-0-mig-1g-10gb-6"})
+
+    found = step(offers(BALANCED), tainted, has if way == "allocated" else NOBODY, has)
+
+    assert of(found.offers, FIRST) == of(offers(BALANCED), FIRST)
+    assert of(found.offers, SECOND) == of(tainted, SECOND)
+    [counters] = found.offers.counter_sets
+    assert counters.pci == SECOND
+    assert [(change.pci, change.in_the_way) for change in found.changes] == [(SECOND, has)]
+
+
+def test_a_claim_on_a_device_that_stays_is_in_nobodys_way() -> None:
+    tainted = step(offers(BALANCED), offers(DYNAMIC)).offers
+    stays = frozenset(names(offers(BALANCED).devices)) & set(names(tainted.devices))
+
+    assert stays
+    assert step(offers(BALANCED), tainted, stays, stays).changes == ()
+
+
+def test_a_device_without_the_taint_has_to_get_it_first() -> None:
+    tainted = step(offers(BALANCED), offers(DYNAMIC)).offers
+    one_lost_it = replace(tainted, devices=(replace(tainted.devices[0], taints=()), *tainted.devices[1:]))
+
+    found = step(offers(BALANCED), one_lost_it, NOBODY)
+
+    assert [(change.pci, change.tainted) for change in found.changes] == [(FIRST, False)]
+    assert taint_keys(of(found.offers, FIRST)) == CHANGING
+    assert of(found.offers, SECOND) == of(offers(BALANCED), SECOND)
+
+
+def test_an_api_server_that_stores_no_taints_is_not_waited_for() -> None:
+    there = offers(DYNAMIC)
+
+    found = next_step(offers(BALANCED), there.devices, there.counter_sets, NOBODY, NOBODY, needs_taint=False)
+
+    assert found.changes == ()
+
+
+def test_a_change_that_is_taken_back_takes_the_taint_away() -> None:
+    tainted = step(offers(BALANCED), offers(DYNAMIC)).offers
+    assert step(offers(DYNAMIC), tainted) == Step(offers(DYNAMIC), ())
+
+
+def test_other_attributes_are_no_change_of_devices() -> None:
+    there = offers(DYNAMIC)
+    older = replace(there, devices=tuple(replace(one, attributes={"index": 7}) for one in there.devices))
+
+    assert step(there, older) == Step(there, ())
+
+
+def test_a_gpu_that_left_the_node_takes_its_devices_along() -> None:
+    left = offers(DYNAMIC, of=mig_node.inventory(gpus=1))
+    assert step(left, offers(DYNAMIC)) == Step(left, ())
+
+
+def test_partitions_of_an_admin_come_and_go_at_once_and_the_whole_gpu_makes_room() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    mig_node.cut(machine, 0, slices=3, start=4)
+    cut = offers(WHOLE, of=mig_node.seen(machine))
+    static = "gpu-0000-1b-00-0-static-3g-40gb-4"
+    assert names(of(cut, FIRST)) == [static]
+
+    whole_in_use = frozenset({"gpu-0000-1b-00-0"})
+    assert step(cut, offers(WHOLE), whole_in_use, whole_in_use) == Step(cut, ())
+    assert step(offers(WHOLE), cut, frozenset({static})) == Step(offers(WHOLE), ())
+
+
+def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode_changes() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    mig_node.cut(machine, 0, slices=1, start=6)  # for the claim
+    of_claim = frozenset({"gpu-0000-1b-00-0-mig-1g-10gb-6"})
+
+    found = step(offers(WHOLE, of=mig_node.seen(machine)), offers(DYNAMIC), of_claim, of_claim)
+
+    assert names(of(found.offers, FIRST)) == names(of(offers(DYNAMIC), FIRST))
+    assert found.changes[0].in_the_way == of_claim
+
+
+def test_a_static_partition_that_is_gone_leaves_also_while_its_gpu_waits() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    mig_node.cut(machine, 0, slices=1, start=6)
+    static = of(offers(WHOLE, of=mig_node.seen(machine)), FIRST)
+    cut_off = replace(offers(DYNAMIC), devices=(*offers(DYNAMIC).devices, *static))
+
+    found = step(offers(BALANCED), cut_off)
+
+    assert sorted(names(found.offers.devices)) == sorted(names(offers(DYNAMIC).devices))
+
+
+def test_a_waiting_gpu_has_the_taints_of_its_health_now() -> None:
+    sick = Taint(TAINT_LOST, "nvmlDeviceGetUUID", "NoSchedule")
+    blocked = Taint(TAINT_BLOCKED, "in-use", "NoSchedule")
+    wanted = offers(BALANCED)
+    wanted = replace(wanted, devices=tuple(replace(d, taints=(sick, blocked)) for d in wanted.devices))
+    stale = replace(sick, key="gpu.nvidia.com/unmonitored")
+    there = offers(DYNAMIC)
+    there = replace(there, devices=tuple(replace(d, taints=(stale,)) for d in there.devices))
+
+    assert taint_keys(step(wanted, there).offers.devices) == {(TAINT_LOST, TAINT_CHANGING)}
+
+
+def test_a_waiting_gpu_that_is_withheld_has_the_taints_of_its_health_now() -> None:
+    problem = Problem("nvmlDeviceGetUUID", "lost", "fell off the bus")
+    fine = mig_node.inventory()
+    sick = replace(fine, gpus=tuple(replace(gpu, problems=(problem,)) for gpu in fine.gpus))
+
+    found = step(offers(HIDDEN, of=sick), offers(DYNAMIC))
+
+    assert taint_keys(found.offers.devices) == {(TAINT_LOST, TAINT_CHANGING)}
+
+
+def test_a_gpu_that_waits_leaves_the_order_of_the_others_alone() -> None:
+    found = step(offers(BALANCED, DYNAMIC), offers(WHOLE, DYNAMIC))
+
+    assert names(found.offers.devices) == [
+        *names(of(offers(BALANCED, DYNAMIC), SECOND)),
+        "gpu-0000-1b-00-0",
+    ]
+    assert taint_keys(of(found.offers, SECOND)) == {()}

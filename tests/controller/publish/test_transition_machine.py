@@ -1,0 +1,165 @@
+"""No sequence of configurations, claims, wipes and restarts gives one place of a GPU to two claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from controller.plugin.blocked import with_blocked
+from controller.publish.changeover import published
+from controller.publish.transition import next_step
+from driver.devices.device import Device
+from driver.devices.node_state import NodeState
+from driver.nvml.mig import Placement
+from tests.controller import mig_node
+from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, POOL, SMALL, WHOLE, offers, slices
+from tests.examples import examples
+
+FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
+TRUE_SPANS = {device.name: device.span for form in FORMS for device in offers(form).devices}
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A device that a claim was given."""
+
+    device: Device
+    span: Placement | None
+
+
+class Node(RuleBasedStateMachine):
+    """What is stored, what claims have, and a scheduler that knows no more than what is published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = offers(WHOLE)
+        self.stored: list[dict[str, Any]] = []
+        self.taken: dict[str, Taken] = {}
+        self.prepared: set[str] = set()
+
+    @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
+    def configure(self, forms: list[Any]) -> None:
+        self.wanted = offers(*forms)
+
+    @rule(looks=st.booleans(), cut_off=st.integers(0, 3), late=st.none() | st.randoms(use_true_random=False))
+    def sync(self, looks: bool, cut_off: int, late: Any) -> None:
+        """The controller does a step, and perhaps dies before it has written every slice.
+
+        Between its look at the claims and its writes the scheduler goes on. What claims have by then is
+        prepared before there is another controller.
+        """
+        held = frozenset(self.prepared)
+        devices, counters = published(self.stored, POOL)
+        wanted = replace(
+            self.wanted,
+            devices=with_blocked(
+                self.wanted.devices, NodeState(tuple(sorted(held))), mig_node.inventory().gpus
+            ),
+        )
+        step = next_step(wanted, devices, counters, frozenset(self.taken) if looks else None, held)
+        if late is not None:
+            self.allocate(late)
+        generation = max((item["spec"]["pool"]["generation"] for item in self.stored), default=0) + 1
+        new = slices(step.offers, generation)
+        if cut_off:
+            self.prepared = set(self.taken)
+        self.stored = new if cut_off == 0 else new[:-cut_off] + self.stored[len(new[:-cut_off]) :]
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def allocate(self, choice: Any) -> None:
+        free = self._free()
+        if free:
+            device = choice.choice(free)
+            self.taken[device.name] = Taken(device, TRUE_SPANS[device.name])
+
+    @precondition(lambda self: self.taken)
+    @rule(choice=st.randoms(use_true_random=False))
+    def prepare(self, choice: Any) -> None:
+        self.prepared.add(choice.choice(sorted(self.taken)))
+
+    @precondition(lambda self: self.taken)
+    @rule(choice=st.randoms(use_true_random=False))
+    def end_claim(self, choice: Any) -> None:
+        name = choice.choice(sorted(self.taken))
+        del self.taken[name]
+        self.prepared.discard(name)
+
+    @rule()
+    def wipe(self) -> None:
+        """A kubelet that starts deletes all slices; what claims have it prepares before."""
+        self.prepared = set(self.taken)
+        self.stored = []
+
+    @invariant()
+    def no_place_belongs_to_two_claims(self) -> None:
+        for one, other in combinations(self.taken.values(), 2):
+            apart = one.device.pci != other.device.pci or (
+                one.span is not None and other.span is not None and not one.span.overlaps(other.span)
+            )
+            assert apart, (one.device.name, other.device.name)
+
+    def _free(self) -> list[Device]:
+        """What a scheduler may give to a claim: of a pool that is complete."""
+        pools = {
+            (item["spec"]["pool"]["generation"], item["spec"]["pool"]["resourceSliceCount"])
+            for item in self.stored
+        }
+        if {count for _, count in pools} != {len(self.stored)} or len(pools) != 1:
+            return []
+        devices, counters = published(self.stored, POOL)
+        left = {one.name: dict(one.counters) for one in counters}
+        for device in devices:
+            if device.name in self.taken:
+                _consume(left, device)
+        return [
+            device
+            for device in devices
+            if not device.taints
+            and device.name not in self.taken
+            and all(left[device.counter_set][name] >= much for name, much in device.consumes.items())
+        ]
+
+
+def _consume(left: dict[str, dict[str, int]], device: Device) -> None:
+    for name, amount in device.consumes.items():
+        left[device.counter_set][name] -= amount
+
+
+# Without shrinking: it takes minutes, and the steps that are printed can be followed as they are.
+Node.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None, phases=(Phase.reuse, Phase.generate)
+)
+TestNode = Node.TestCase
+
+
+def test_the_scheduler_of_these_tests_hands_something_out_of_every_form() -> None:
+    for form in (WHOLE, DYNAMIC, BALANCED):
+        node = Node()
+        node.stored = slices(offers(form))
+        assert len(node._free()) == len(offers(form).devices)  # noqa: SLF001 - the model under test
+
+
+class Last:
+    """Chooses the last of the devices, a whole GPU where there is one."""
+
+    def choice(self, items: list[Any]) -> Any:
+        return items[-1]
+
+
+def test_a_claim_that_comes_between_the_look_and_the_write_shares_with_nobody() -> None:
+    node = Node()
+    node.configure([DYNAMIC])
+    node.sync(looks=False, cut_off=0, late=None)
+    node.configure([BALANCED])
+    for _ in range(3):
+        node.sync(looks=True, cut_off=0, late=Last())
+    for _ in range(8):
+        node.allocate(Last())
+
+    node.no_place_belongs_to_two_claims()
+    assert "gpu-0000-1b-00-0" in node.taken

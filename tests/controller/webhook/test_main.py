@@ -1,0 +1,104 @@
+"""The webhook as a process: its flags, its errors and exit codes, and one review."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from controller.webhook.__main__ import main
+from tests.controller.webhook.peer import Peer, make_pair
+from tests.controller.webhook.reviewed import asked, claim, config
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def webhook(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "controller.webhook", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path)
+    process = webhook(
+        f"--cert-file={pair.cert_file}", "--addr=127.0.0.1:0", GPU_DRA_KEY_FILE=str(pair.key_file)
+    )
+    assert process.stderr is not None
+    try:
+        peer = Peer(json.loads(process.stderr.readline())["port"], pair.cert_file)
+        with ExitStack() as silent:
+            for _ in range(40):
+                silent.enter_context(socket.create_connection(("127.0.0.1", peer.port), 20))
+            assert peer.review(asked(claim(config({}))))["allowed"] is False
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert "did not end in time" not in errors
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (("missing.crt", "tls.key"), "missing.crt"),
+        (("tls.crt", "tls.crt"), "tls.crt"),
+        (("tls.key", "tls.key"), "tls.key"),
+        (("tls.crt", "other/tls.key"), "other/tls.key"),
+        (("locked/tls.crt", "locked/tls.key"), "no passphrase"),
+    ],
+    ids=["missing", "a certificate as key", "a key as certificate", "a foreign key", "a passphrase"],
+)
+def test_files_that_are_no_certificate_end_it_with_one_clear_line(
+    tmp_path: Path, files: tuple[str, str], named: str
+) -> None:
+    make_pair(tmp_path)
+    make_pair(tmp_path / "other")
+    make_pair(tmp_path / "locked", "-passout", "pass:x")
+    cert, key = files
+
+    process = webhook(f"--cert-file={tmp_path / cert}", f"--key-file={tmp_path / key}", "--addr=127.0.0.1:0")
+    try:
+        errors = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    (line,) = errors.splitlines()
+    assert named in line
+
+
+@pytest.mark.parametrize("arguments", [["--no-such-flag"], []], ids=["unknown flag", "no certificate"])
+def test_a_wrong_command_line_is_exit_code_2(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+
+    assert result.exit_code == 2
+    assert "--" in result.stderr
+
+
+def test_the_help_explains_each_flag_with_its_default_and_variable() -> None:
+    text = CliRunner().invoke(main, ["--help"]).output
+
+    for flag in ("cert-file", "key-file", "addr", "log-level"):
+        assert f"--{flag}" in text
+        assert f"GPU_DRA_{flag.replace('-', '_').upper()}" in text
+    assert ":8443" in text

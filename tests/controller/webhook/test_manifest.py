@@ -1,0 +1,58 @@
+"""deploy/webhook.yaml fits the program: flags, ports, labels, and what the API server is to send."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller.webhook.__main__ import main
+from controller.webhook.subject import GROUP, KINDS, VERSIONS
+
+ROOT = Path(__file__).parents[3]
+OBJECTS: dict[str, Any] = {
+    one["kind"]: one for one in yaml.safe_load_all((ROOT / "deploy" / "webhook.yaml").read_text())
+}
+POD: dict[str, Any] = OBJECTS["Deployment"]["spec"]["template"]
+(CONTAINER,) = POD["spec"]["containers"]
+(WEBHOOK,) = OBJECTS["ValidatingWebhookConfiguration"]["webhooks"]
+
+
+def test_the_flags_are_understood_and_the_files_are_where_the_secret_is_mounted() -> None:
+    assert CONTAINER["command"] == ["python3", "-m", "controller.webhook"]
+    with main.make_context("webhook", list(CONTAINER["args"])) as context:
+        flags = context.params
+    (mount,) = CONTAINER["volumeMounts"]
+    assert "subPath" not in mount  # such a file is never renewed
+    assert flags["cert_file"] == Path(mount["mountPath"], "tls.crt")
+    assert flags["key_file"] == Path(mount["mountPath"], "tls.key")
+    assert flags["addr"] == f":{CONTAINER['ports'][0]['containerPort']}"
+
+
+def test_the_service_leads_to_the_pods_and_the_api_server_to_the_service() -> None:
+    service = OBJECTS["Service"]
+    assert service["spec"]["selector"].items() <= POD["metadata"]["labels"].items()
+    assert service["spec"]["ports"][0]["targetPort"] == CONTAINER["ports"][0]["name"]
+    assert WEBHOOK["clientConfig"]["service"] == {
+        "name": service["metadata"]["name"],
+        "namespace": service["metadata"]["namespace"],
+        "path": "/validate",
+    }
+
+
+def test_it_has_no_rights() -> None:
+    assert POD["spec"]["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in POD["spec"]
+    security = CONTAINER["securityContext"]
+    assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
+
+
+def test_every_kind_and_version_that_is_judged_is_sent_and_nothing_waits_long_for_it() -> None:
+    sent = {resource for rule in WEBHOOK["rules"] for resource in rule["resources"]}
+    assert sent == {f"{kind.lower()}{'es' if kind.endswith('s') else 's'}" for kind in KINDS}
+    assert all(
+        (rule["apiGroups"], rule["apiVersions"]) == ([GROUP], [*VERSIONS]) for rule in WEBHOOK["rules"]
+    )
+    assert WEBHOOK["failurePolicy"] == "Ignore"
+    assert WEBHOOK["timeoutSeconds"] <= 5

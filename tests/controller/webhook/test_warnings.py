@@ -1,0 +1,273 @@
+"""A review warns of what looks wrong, in the words of what prepare would do, and lets the object pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.webhook.findings import CLASS_KINDS, CLASS_STRATEGIES
+from driver.claims.allocation import read_claim
+from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_gpu_config
+from driver.devices.names import unshared_name
+from driver.errors import ClaimRefused
+from kubeletplugin.plan import plan
+from tests.controller.webhook.reviewed import (
+    MPS,
+    TIME_SLICING,
+    Object,
+    claim,
+    config,
+    device_class,
+    errors,
+    parameters,
+    request,
+    template,
+    warnings,
+)
+from tests.deviceclasses.shipped_classes import DEFAULT, expressions
+
+SLICED = parameters(sharing=TIME_SLICING)
+NO_THREADS: Object = {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 0}}
+SHARED_BY_MPS = parameters(sharing=MPS)
+WHOLE, PARTITION = "gpu-0000-1b-00-0", "gpu-0000-1b-00-0-mig-1g-10gb-0"
+SLICES, CLIENTS = f"{WHOLE}-ts-4", f"{WHOLE}-mps-4"
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_a_config_that_names_a_request_for_another_kind_of_class(version: str) -> None:
+    asked = [request("part", "mig.nvidia.com", version)]
+
+    assert warnings(claim(config(parameters(), "part"), requests=asked, version=version)) == (
+        (
+            "spec.devices.config[0]: GpuConfig is for a GPU, and class mig.nvidia.com stands for "
+            "a partition, for which prepare refuses it"
+        ),
+    )
+
+
+def test_a_config_that_names_a_list_by_priority_is_compared_with_each_entry() -> None:
+    listed = [
+        {"name": "w", "deviceClassName": "gpu.nvidia.com"},
+        {"name": "p", "deviceClassName": "mig-small"},
+    ]
+
+    found = warnings(claim(config(parameters(), "a"), requests=[{"name": "a", "firstAvailable": listed}]))
+
+    assert len(found) == 1
+    assert "class mig-small stands for a partition" in found[0]
+    assert not warnings(
+        claim(config(parameters(), "a/w"), requests=[{"name": "a", "firstAvailable": listed}])
+    )
+
+
+def test_a_config_for_all_requests_of_which_none_is_of_its_kind() -> None:
+    asked = [request("part", "mig-small"), request("other", "mig.nvidia.com")]
+
+    assert warnings(claim(config(SLICED), requests=asked)) == (
+        "spec.devices.config[0]: GpuConfig is for a GPU, and no request asks for one: it has no effect",
+    )
+    assert warnings(claim(config(parameters()), requests=[*asked, request("whole", "own-class")])) == ()
+
+
+def test_a_config_that_a_later_one_overrides() -> None:
+    exclusive = parameters()
+
+    assert warnings(claim(config(SLICED), config(exclusive, "gpu"))) == (
+        "spec.devices.config[0]: has no effect on request gpu: spec.devices.config[1] comes later and wins",
+    )
+    assert warnings(device_class(config(SLICED), config(exclusive))) == (
+        "spec.config[0]: has no effect on this class: spec.config[1] comes later and wins",
+    )
+    assert warnings(claim(config(exclusive), config(exclusive))) == ()
+    assert warnings(claim(config(exclusive), config(parameters("MigDeviceConfig")), requests=[])) == ()
+
+
+@pytest.mark.parametrize("class_name", ["gpu.nvidia.com", "large", "medium", "own-class"])
+@pytest.mark.parametrize("document", [SLICED, SHARED_BY_MPS])
+def test_a_gpu_that_one_claim_has_is_shared_by_its_pods_in_any_way(class_name: str, document: Object) -> None:
+    assert warnings(claim(config(document), requests=[request("gpu", class_name)])) == ()
+    assert warnings(claim(config(document, "gpu"), requests=[request("gpu", class_name)])) == ()
+    assert warnings(device_class(config(document), name=class_name)) == ()
+    assert warnings(template(config(document))) == ()
+
+
+def test_a_partition_that_one_claim_has_is_shared_by_its_pods_with_mps() -> None:
+    shared = config(parameters("MigDeviceConfig", sharing=MPS))
+
+    for class_name in ("mig.nvidia.com", "mig-small", "shared-mig"):
+        assert warnings(claim(shared, requests=[request("part", class_name)])) == ()
+
+
+def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
+    path = "config[0].opaque.parameters.sharing: prepare refuses"
+    slices = "class shared-timesliced stands for GPUs that are shared by TimeSlicing"
+    clients = "class shared-mps stands for GPUs that are shared by MPS"
+    sliced, computing = [request("gpu", "shared-timesliced")], [request("gpu", "shared-mps")]
+
+    assert warnings(claim(config(SHARED_BY_MPS), requests=sliced)) == (f"spec.devices.{path} MPS: {slices}",)
+    assert warnings(claim(config(SLICED, "gpu"), requests=computing)) == (
+        f"spec.devices.{path} TimeSlicing: {clients}",
+    )
+    assert warnings(device_class(config(SLICED), name="shared-mps")) == (
+        f"spec.{path} TimeSlicing: {clients}",
+    )
+    assert warnings(claim(config(SLICED), requests=sliced)) == ()
+    assert warnings(claim(config(SHARED_BY_MPS), requests=computing)) == ()
+    assert warnings(claim(config(parameters()), requests=[*sliced, request("two", "shared-mps")])) == ()
+
+
+def test_a_limit_with_which_nothing_runs() -> None:
+    (warning,) = warnings(claim(config(parameters(sharing=NO_THREADS))))
+
+    assert warning.endswith(
+        "mpsConfig.defaultActiveThreadPercentage: prepare refuses 0, with which nothing runs: "
+        "give 1 to 100, or leave it out"
+    )
+    assert warning.startswith("spec.devices.config[0].opaque.parameters.sharing.")
+
+
+def test_of_the_strategies_that_a_share_is_given_the_last_one_counts() -> None:
+    asked = [request("gpu", "shared-mps")]
+
+    found = warnings(claim(config(SLICED), config(SHARED_BY_MPS), requests=asked))
+    assert found == (
+        "spec.devices.config[0]: has no effect on request gpu: spec.devices.config[1] comes later and wins",
+    )
+    found = warnings(claim(config(SHARED_BY_MPS), config(SLICED), requests=asked))
+    assert ["prepare refuses TimeSlicing" in one for one in found] == [False, True]
+
+
+def test_a_contradiction_is_said_once_for_each_class() -> None:
+    asked = [request("a", "shared-mps"), request("b", "shared-mps")]
+
+    assert len(warnings(claim(config(SLICED), requests=asked))) == 1
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_a_request_with_admin_access_shares_whatever_is_said(version: str) -> None:
+    looking = [request("gpu", "shared-mps", version=version, adminAccess=True)]
+
+    assert warnings(claim(config(SLICED), requests=looking, version=version)) == ()
+
+
+def test_time_slicing_of_a_partition_has_no_effect() -> None:
+    sliced = config(parameters("MigDeviceConfig", sharing={"strategy": "TimeSlicing"}))
+
+    (warning,) = warnings(claim(sliced, requests=[request("part", "mig.nvidia.com")]))
+
+    assert "config[0].opaque.parameters.sharing: TimeSlicing has no effect on a partition" in warning
+
+
+def test_passthrough_is_not_offered() -> None:
+    (warning,) = warnings(claim(config(parameters("VfioDeviceConfig", iommu={"enableAPIDevice": True}))))
+
+    assert warning.startswith("spec.devices.config[0]: this driver passes no GPU through")
+    assert warning.endswith("VfioDeviceConfig has no effect")
+    (warning,) = warnings(
+        claim(config(parameters("VfioDeviceConfig"), "gpu"), requests=[request("gpu", "x")])
+    )
+    assert warning.endswith("prepare refuses VfioDeviceConfig")
+
+
+def test_a_class_for_two_kinds_of_devices_and_one_of_the_wrong_kind() -> None:
+    both = (config(parameters()), config(parameters("MigDeviceConfig")))
+
+    (warning,) = warnings(device_class(*both))
+    assert warning.startswith("spec.config[1]: a class gives its configurations to every request")
+    (warning,) = warnings(device_class(both[0], name="mig.nvidia.com"))
+    assert warning.startswith("spec.config[0]: GpuConfig is for a GPU, and class mig.nvidia.com stands")
+
+
+def test_warnings_are_bounded() -> None:
+    many = [
+        config(parameters(sharing={**MPS, "mpsConfig": {"defaultActiveThreadPercentage": n}}))
+        for n in range(1, 33)
+    ]
+
+    found = warnings(claim(*many))
+
+    assert len(found) == 17
+    assert found[-1] == "and 15 more"
+
+
+def test_the_classes_that_come_along_are_known_by_what_their_devices_are() -> None:
+    kinds: dict[str, type] = {}
+    for name, one in DEFAULT.items():
+        said = " ".join(expressions(one))
+        if "type == 'vfio'" in said:
+            kinds[name] = VfioDeviceConfig
+        elif "type == 'mig'" in said or "&& 'profile' in" in said:
+            kinds[name] = MigDeviceConfig
+        elif "type == " in said:
+            kinds[name] = GpuConfig
+
+    assert kinds == CLASS_KINDS
+    assert set(DEFAULT) - set(kinds) == {"monitoring"}
+
+
+def test_the_classes_of_shares_are_known_by_the_strategy_that_they_carry() -> None:
+    carried = {
+        name: decode_gpu_config(entry["opaque"]["parameters"]).strategy
+        for name, one in DEFAULT.items()
+        for entry in one["spec"].get("config", ())
+    }
+
+    assert carried == CLASS_STRATEGIES
+
+
+@pytest.mark.parametrize("device", [WHOLE, PARTITION])
+@pytest.mark.parametrize("other", ["MigDeviceConfig", "VfioDeviceConfig"])
+def test_a_request_named_for_two_kinds_is_refused_whatever_it_gets(other: str, device: str) -> None:
+    stored = claim(
+        config(parameters(), "gpu"), config(parameters(other), "gpu"), requests=[request("gpu", "x")]
+    )
+
+    assert len(errors(stored)) == 1
+    assert refused_at_prepare(stored, device)
+
+
+def refused_at_prepare(stored: Object, device: str) -> bool:
+    """Whether prepare refuses the claim once its request ``gpu`` was given this device."""
+    configs = [{"source": "FromClaim", **one} for one in stored["spec"]["devices"]["config"]]
+    asked = stored["spec"]["devices"]["requests"][0]["exactly"]
+    result: Object = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "p", "device": device}
+    if unshared_name(device) != device:
+        result |= {"shareID": "0f5c1a2e-7a55-4a53-8b5c-0a1b2c3d4e5f", "consumedCapacity": {"shares": "1"}}
+    if asked.get("adminAccess"):
+        result["adminAccess"] = True
+    stored["metadata"] = {"name": "c", "namespace": "n", "uid": "u"}
+    stored["status"] = {"allocation": {"devices": {"results": [result], "config": configs}}}
+    try:
+        plan(read_claim(stored, "u", "gpu.nvidia.com"), "p")
+    except ClaimRefused:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("admin", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("sharing", [None, {"strategy": "TimeSlicing"}, MPS, NO_THREADS])
+@pytest.mark.parametrize("kind", ["GpuConfig", "MigDeviceConfig", "VfioDeviceConfig"])
+@pytest.mark.parametrize(
+    ("class_name", "device"),
+    [
+        ("gpu.nvidia.com", WHOLE),
+        ("large", WHOLE),
+        ("mig.nvidia.com", PARTITION),
+        ("shared-timesliced", SLICES),
+        ("shared-mps", CLIENTS),
+    ],
+)
+def test_what_prepare_refuses_was_warned_of_as_refused(
+    class_name: str, device: str, kind: str, sharing: Any, named: bool, admin: bool
+) -> None:
+    document = (
+        parameters(kind) if sharing is None or kind.startswith("V") else parameters(kind, sharing=sharing)
+    )
+    asked = request("gpu", class_name, adminAccess=admin)
+    stored = claim(config(document, *(["gpu"] if named else [])), requests=[asked])
+
+    said = " ".join(warnings(stored))
+
+    assert refused_at_prepare(stored, device) == ("prepare refuses" in said)
