@@ -9,7 +9,7 @@
     │   │   └── MalformedConfig permanent  an opaque configuration has errors (driver.claims.opaque)
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device
-    │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.gpu_instances)
+    │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.kinds.partition)
     │       └── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
     ├── HardwareChanged        permanent   the device is not the one that was published
     ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing

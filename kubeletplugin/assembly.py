@@ -14,29 +14,30 @@ from typing import Any
 from driver.devices.node_state import NodeState
 from driver.errors import DriverError
 from driver.hardware.inventory import Discovery
-from kubeletplugin.cdi import HostPaths
-from kubeletplugin.cdi_store import CdiStore
-from kubeletplugin.claim_call import ClaimRef
-from kubeletplugin.claim_partitions import ClaimPartitions
-from kubeletplugin.claim_shares import ClaimShares
-from kubeletplugin.driver_files import DriverRoot
-from kubeletplugin.gpu_spec import GpuSpecs
-from kubeletplugin.health_check import HealthCheck
-from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.cdi.spec import HostPaths
+from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.gpu_spec import GpuSpecs
+from kubeletplugin.claims.preparer import Ports, Preparer
+from kubeletplugin.claims.reconciler import Reconciler
+from kubeletplugin.claims.recovery import Recovered, recover
+from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.journal import Journal
-from kubeletplugin.locks import KeyedLocks, Peers
-from kubeletplugin.mps_client import MpsClient
-from kubeletplugin.mps_edits import MpsFolders
-from kubeletplugin.node_watch import NodeWatch
-from kubeletplugin.partitions import Partitions
-from kubeletplugin.preparer import Identity, Ports, Preparer
-from kubeletplugin.reconciler import Reconciler
-from kubeletplugin.recovery import Recovered, recover
-from kubeletplugin.sharing import Sharing
-from kubeletplugin.sharing_keeper import SharingKeeper
-from kubeletplugin.sharing_records import SharingRecords
-from kubeletplugin.time_slices import TimeSlices
+from kubeletplugin.journal.identity import Identity
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.journal.locks import KeyedLocks, Peers
+from kubeletplugin.kinds.partition.making import Partitions
+from kubeletplugin.kinds.partition.of_claims import ClaimPartitions
+from kubeletplugin.reports.health_check import HealthCheck
+from kubeletplugin.reports.node_watch import NodeWatch
+from kubeletplugin.sharing.gpus import Sharing
+from kubeletplugin.sharing.keeper import SharingKeeper
+from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.of_claims import ClaimShares
+from kubeletplugin.sharing.records import SharingRecords
+from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.health_board import HealthBoard
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from driver.devices.names import DRIVER_NAME
 from driver.errors import ClaimBlocked
 from driver.process.metrics import Metrics
 from driver.process.service import Service
-from kubeletplugin.claim_call import Call, ClaimRef, Claims, PreparedDevice
-from kubeletplugin.face import Face, open_face
-from kubeletplugin.health_stream import HealthBoard
-from kubeletplugin.node_state import NodeStateBoard
+from kubeletplugin.kubelet.face import Face, open_face
+from kubeletplugin.kubelet.node_state import NodeStateBoard
 from kubeletplugin.settings import Settings
+from kubeletplugin.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
+from kubeletplugin.wire.health_board import HealthBoard
 
 _ANSWER_SECONDS = 1.0
 

@@ -9,7 +9,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, checked_node_name
 from driver.errors import ConfigError
 from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
-from kubeletplugin.mps.spec import SOCKET
+from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.names import is_safe_uid
 
 _SHOWN_CHARACTERS = 64

@@ -19,21 +19,22 @@ from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from fakegpu.nvml_flag import nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
-from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.claim_status import ClaimStatuses
-from kubeletplugin.driver_files import DriverRoot
-from kubeletplugin.face import READY_PART
+from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
+from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.mps_client import MpsClient
-from kubeletplugin.mps_edits import MpsFolders
-from kubeletplugin.partition_uses import partition_uses
-from kubeletplugin.podresources import devices_in_use
-from kubeletplugin.preparer import Identity, Preparer
-from kubeletplugin.published import PublishedDevices, follow_slices
+from kubeletplugin.journal.identity import Identity
+from kubeletplugin.kubelet.face import READY_PART
+from kubeletplugin.kubelet.podresources import devices_in_use
+from kubeletplugin.reports.claim_status import ClaimStatuses
+from kubeletplugin.reports.partition_uses import partition_uses
+from kubeletplugin.reports.published import PublishedDevices, follow_slices
+from kubeletplugin.reports.share_uses import share_uses
 from kubeletplugin.settings import Settings
-from kubeletplugin.share_uses import share_uses
-from kubeletplugin.time_slices import TimeSlices
+from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 
 _CLAIM_SECONDS = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -1,7 +1,7 @@
 """Judges the configurations of an object under review: what can never be prepared, and what looks wrong.
 
-Prepare decides (kubeletplugin.plan), with the device at hand that the scheduler picked. Here only the object
-is known, so an error is what prepare refuses whatever device it is; the rest are warnings.
+Prepare decides (kubeletplugin.claims.plan), with the device at hand that the scheduler picked. Here only
+the object is known, so an error is what prepare refuses whatever device it is; the rest are warnings.
 """
 
 from __future__ import annotations

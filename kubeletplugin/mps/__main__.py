@@ -13,12 +13,12 @@ import click
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from driver.process.service import Service
-from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.mps.keeper import Site
 from kubeletplugin.mps.service import handlers
-from kubeletplugin.mps.spec import SOCKET
 from kubeletplugin.mps.supervisor import Supervisor
-from kubeletplugin.server import WORKERS, SocketServer
+from kubeletplugin.wire.mps_daemon import SOCKET
+from kubeletplugin.wire.server import WORKERS, SocketServer
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 

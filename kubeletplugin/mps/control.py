@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.driver_programs import ProgramHangs, Said, find_program, run_program
+from kubeletplugin.host.driver_programs import ProgramHangs, Said, find_program, run_program
 
 if TYPE_CHECKING:
-    from kubeletplugin.driver_files import DriverRoot
+    from kubeletplugin.host.driver_files import DriverRoot
     from kubeletplugin.mps.folders import DaemonFolder
-    from kubeletplugin.mps.spec import MpsDaemon
+    from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 CONTROL = "nvidia-cuda-mps-control"
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from driver.errors import StorageError
-from kubeletplugin.driver_programs import cannot_be_run, find_program
+from kubeletplugin.host.driver_programs import cannot_be_run, find_program
 from kubeletplugin.mps.control import CONTROL
 from kubeletplugin.mps.processes import PROC, VISIBLE_DEVICES, ended_within, kill, own_daemon, read_process
 
 if TYPE_CHECKING:
-    from kubeletplugin.driver_files import DriverRoot
+    from kubeletplugin.host.driver_files import DriverRoot
     from kubeletplugin.mps.folders import DaemonFolder
-    from kubeletplugin.mps.spec import MpsDaemon
+    from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 
 @dataclass(eq=False, slots=True)

@@ -18,13 +18,13 @@ from driver.errors import ClaimRefused, StorageError
 from driver.process.durable import remove_durably, write_durably
 from driver.process.log import get_logger
 from driver.process.sockets import checked_socket_path
-from kubeletplugin.mps.spec import checked_name, read_spec, write_spec
+from kubeletplugin.wire.mps_daemon import checked_name, read_spec, write_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kubeletplugin.mps.spec import MpsDaemon
+    from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 FOLDER_MODE = 0o755
 """Clients of any user have to reach the sockets; nobody but root may change the folder."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kubeletplugin.mps.processes import MpsProcess
-    from kubeletplugin.mps.spec import MpsDaemon
+    from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 _UUID = re.compile(r"^GPU UUID:\s*(\S+)", re.MULTILINE)
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)

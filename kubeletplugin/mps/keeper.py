@@ -15,16 +15,16 @@ from kubeletplugin.mps.daemon_process import adopt_daemon, start_daemon
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.mps.foreign import refuse_foreign_daemon
 from kubeletplugin.mps.processes import end_left_over
-from kubeletplugin.mps.spec import MpsState
+from kubeletplugin.wire.mps_daemon import MpsState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from kubeletplugin.driver_files import DriverRoot
+    from kubeletplugin.host.driver_files import DriverRoot
     from kubeletplugin.mps.alarms import Alarms
     from kubeletplugin.mps.daemon_process import DaemonProcess
-    from kubeletplugin.mps.spec import MpsDaemon
+    from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 FIRST_BACK_OFF_SECONDS = 0.1
 LAST_BACK_OFF_SECONDS = 10.0

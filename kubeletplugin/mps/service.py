@@ -13,15 +13,15 @@ import grpc
 
 from driver.errors import DriverError
 from driver.process.log import operation
-from kubeletplugin.mps.spec import MpsDaemon
-from kubeletplugin.streams import TooManyStreams
+from kubeletplugin.wire.mps_daemon import MpsDaemon
+from kubeletplugin.wire.streams import TooManyStreams
 from proto import mps_v1_pb2 as v1
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kubeletplugin.mps.spec import MpsState
     from kubeletplugin.mps.supervisor import Supervisor
+    from kubeletplugin.wire.mps_daemon import MpsState
 
 MPS_V1 = "gpu.nvidia.com.mps.v1.Mps"
 

@@ -14,8 +14,8 @@ from driver.process.log import operation
 from kubeletplugin.mps.alarms import Alarms
 from kubeletplugin.mps.folders import known_names, make_folder
 from kubeletplugin.mps.keeper import Keeper, Retired, Ties
-from kubeletplugin.mps.spec import checked_daemon, checked_name
-from kubeletplugin.streams import Published
+from kubeletplugin.wire.mps_daemon import checked_daemon, checked_name
+from kubeletplugin.wire.streams import Published
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from driver.process.service import Service
     from kubeletplugin.mps.keeper import Site
-    from kubeletplugin.mps.spec import MpsDaemon, MpsState
-    from kubeletplugin.streams import StreamCall
+    from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState
+    from kubeletplugin.wire.streams import StreamCall
 
 RESTART_WORKERS = 16
 """Daemons that are started again at the same time, one for each GPU of the largest machine."""

@@ -15,10 +15,10 @@ from envtest.embedded.container_runtime import ContainerRuntime
 from envtest.embedded.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.server import EmbeddedApiServer
 from envtest.real.layout import NodeLayout
-from kubeletplugin.claim_call import PreparedDevice
-from kubeletplugin.face import READY_PART
-from kubeletplugin.health_stream import DeviceHealth
-from kubeletplugin.registration import Registered
+from kubeletplugin.kubelet.face import READY_PART
+from kubeletplugin.kubelet.registration import Registered
+from kubeletplugin.wire.claim_call import PreparedDevice
+from kubeletplugin.wire.health_board import DeviceHealth
 from tests.kubeletplugin.fake_kubelet import FakeKubelet, Plugin, running_plugin
 
 DRIVER = "gpu.nvidia.com"

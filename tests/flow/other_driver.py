@@ -7,10 +7,10 @@ from pathlib import Path
 
 from driver.process.metrics import Metrics
 from driver.process.service import Service
-from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.face import READY_PART, open_face
-from kubeletplugin.health_stream import HealthBoard
-from kubeletplugin.node_state import NodeStateBoard
+from kubeletplugin.kubelet.face import READY_PART, open_face
+from kubeletplugin.kubelet.node_state import NodeStateBoard
+from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.health_board import HealthBoard
 
 DRIVER = "nic.example.com"
 POOL = "node-0-nics"

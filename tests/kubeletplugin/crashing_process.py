@@ -21,10 +21,10 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble
-from kubeletplugin.claim_call import Call, ClaimRef
-from kubeletplugin.health_stream import HealthBoard
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.preparer import Identity, boottime_ns
+from kubeletplugin.journal.identity import Identity, boottime_ns
+from kubeletplugin.wire.claim_call import Call, ClaimRef
+from kubeletplugin.wire.health_board import HealthBoard
 from tests.kubeletplugin.fake_node import POOL, fake_hardware
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import GpuInstance, Placement
-from kubeletplugin.claim_call import ClaimRef
+from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 
 ONE, THREE = 19, 9

@@ -13,10 +13,10 @@ from google.protobuf.message import Message
 
 from driver.process.metrics import Metrics
 from driver.process.service import Service
-from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.face import Face, open_face
-from kubeletplugin.health_stream import HealthBoard
-from kubeletplugin.node_state import NodeStateBoard
+from kubeletplugin.kubelet.face import Face, open_face
+from kubeletplugin.kubelet.node_state import NodeStateBoard
+from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.health_board import HealthBoard
 from proto import dra_v1_pb2 as v1
 from proto import grpc_health_v1_pb2 as grpc_health
 from proto import registration_v1_pb2 as registration

@@ -22,15 +22,15 @@ from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
-from kubeletplugin.claim_call import Call, ClaimRef, PreparedDevice
-from kubeletplugin.health_stream import HealthBoard
+from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.locks import Peers
-from kubeletplugin.mps_client import MpsClient
-from kubeletplugin.mps_edits import MpsFolders
-from kubeletplugin.preparer import Identity, boottime_ns
-from kubeletplugin.recovery import Recovered
-from kubeletplugin.time_slices import TimeSlices
+from kubeletplugin.journal.identity import Identity, boottime_ns
+from kubeletplugin.journal.locks import Peers
+from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.health_board import HealthBoard
 from kubeletplugin.wire.names import cdi_spec_file_name
 from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices

@@ -13,8 +13,8 @@ from driver.nvml.deadline import Guard, Watch
 from driver.nvml.mig import ComputeInstance, GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
-from kubeletplugin.entry import PartitionRecord
-from kubeletplugin.partitions import Partitions
+from kubeletplugin.journal.entry import PartitionRecord
+from kubeletplugin.kinds.partition.making import Partitions
 from tests.kubeletplugin.fake_roots import lay_sysfs
 
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.claim_call import Call, ClaimRef
 from kubeletplugin.front import LateClaims
+from kubeletplugin.wire.claim_call import Call, ClaimRef
 from tests.kubeletplugin.fake_kubelet import FakeClaims
 
 CLAIM = ClaimRef("team", "train", "u-1")

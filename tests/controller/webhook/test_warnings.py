@@ -11,7 +11,7 @@ from driver.claims.allocation import read_claim
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_gpu_config
 from driver.devices.names import unshared_name
 from driver.errors import ClaimRefused
-from kubeletplugin.plan import plan
+from kubeletplugin.claims.plan import plan
 from tests.controller.webhook.reviewed import (
     MPS,
     TIME_SLICING,

@@ -17,19 +17,19 @@ from driver.process.service import Service
 from fakegpu.driver_root import CALL_LOG, build_driver_root
 from fakegpu.machine import FakeMachine
 from fakegpu.mps.client import CudaProcess, Line
-from kubeletplugin.driver_files import DriverRoot
+from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.mps.control import CONTROL
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.mps.keeper import Site
 from kubeletplugin.mps.processes import end_left_over, kill, own_daemon
-from kubeletplugin.mps.spec import MpsDaemon
 from kubeletplugin.mps.supervisor import Supervisor
+from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kubeletplugin.mps.spec import MpsState
-    from kubeletplugin.mps_client import MpsClient
+    from kubeletplugin.sharing.mps_client import MpsClient
+    from kubeletplugin.wire.mps_daemon import MpsState
 
 NAME = "gpu-0000-01-00-0"
 DEADLINE_SECONDS = 30.0

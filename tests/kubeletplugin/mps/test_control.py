@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletplugin.mps.control import Answers, is_amount, limit_commands, limits_fault, sort_answers
-from kubeletplugin.mps.spec import MpsDaemon
+from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 DAEMON = MpsDaemon("gpu", ("GPU-1", "GPU-2"), active_thread_percentage=25, pinned_memory_mib=(0, 5632))
 

@@ -9,7 +9,7 @@ import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete
 from kubeletplugin.mps.control import CONTROL
-from kubeletplugin.mps.spec import MpsState
+from kubeletplugin.wire.mps_daemon import MpsState
 from tests.kubeletplugin.mps.scene import (
     DEADLINE_SECONDS,
     NAME,

@@ -10,7 +10,7 @@ import pytest
 from driver.errors import ClaimBlocked
 from kubeletplugin.mps.foreign import refuse_foreign_daemon
 from kubeletplugin.mps.processes import daemons, mps_processes
-from kubeletplugin.mps.spec import MpsDaemon
+from kubeletplugin.wire.mps_daemon import MpsDaemon
 from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, MpsScene
 
 if TYPE_CHECKING:

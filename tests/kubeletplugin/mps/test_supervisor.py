@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError
-from kubeletplugin.mps.spec import MpsState
+from kubeletplugin.wire.mps_daemon import MpsState
 from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, NAME, MpsScene
 
 if TYPE_CHECKING:

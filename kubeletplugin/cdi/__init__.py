@@ -1,0 +1,1 @@
+"""CDI specs: how they are built, and where they are kept."""

@@ -1,0 +1,170 @@
+"""Builds the CDI spec of a claim (Container Device Interface, containerEdits) from what was found.
+
+Pure: the same input gives the same bytes. Every edit is harmless when it is applied twice, since a
+kubelet up to 1.36.3 may hand a device over more than once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kubeletplugin.host.device_nodes import DeviceNode
+from kubeletplugin.host.driver_files import DriverFiles
+from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR
+
+_READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+_WRITABLE = ["rw", "nosuid", "nodev", "rbind", "rprivate"]
+_SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
+
+
+@dataclass(frozen=True, slots=True)
+class CdiMount:
+    """A folder that a device brings into the container, to be written to: both paths are absolute."""
+
+    host_path: str
+    container_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CdiDevice:
+    """One device of the spec: its CDI name, the nodes, variables and folders that it brings.
+
+    Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
+    ``variables`` are lines ``NAME=value``.
+    """
+
+    name: str
+    nodes: tuple[DeviceNode, ...]
+    variables: tuple[str, ...] = ()
+    mounts: tuple[CdiMount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaths:
+    """Where the container runtime, which runs on the host, finds what this process sees below a root."""
+
+    seen: Path
+    on_host: Path
+
+    def of(self, path: str) -> str:
+        """The host's path of an absolute path below ``seen``; any other path is the same on the host."""
+        seen, on_host = str(self.seen).rstrip("/"), str(self.on_host).rstrip("/")
+        if seen == on_host or not path.startswith(f"{seen}/"):
+            return path
+        return on_host + path[len(seen) :]
+
+    def below_root(self, path: str) -> str:
+        """The host's path of the file that lies at ``path`` below ``seen``."""
+        return str(self.on_host).rstrip("/") + path
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdits:
+    """What the driver's files add to every container: the same for all GPUs, so it is made once.
+
+    ``members`` is JSON text: members of an object, each with a comma before it, or nothing.
+    """
+
+    members: str
+
+
+def file_edits(files: DriverFiles, host: HostPaths) -> FileEdits:
+    """The mounts and hooks for the driver's files."""
+    edits = {"mounts": _mounts(files, host), "hooks": _hooks(files, host)}
+    return FileEdits("".join(f',"{name}":{_json(value)}' for name, value in edits.items() if value))
+
+
+def build_spec(
+    devices: Sequence[CdiDevice], control: Sequence[DeviceNode], files: FileEdits, host: HostPaths
+) -> bytes:
+    """The spec file of a claim, in the lowest CDI version that it needs, as JSON."""
+    edits = {
+        # void: the NVIDIA container runtime must not add what an image's variable asks for.
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "deviceNodes": [_node(node, host) for node in control],
+    }
+    spec: dict[str, Any] = {
+        "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
+        "devices": [
+            {"name": device.name, "containerEdits": _device_edits(device, host)} for device in devices
+        ],
+        "containerEdits": edits,
+    }
+    text = _json({"cdiVersion": lowest_version(spec), **spec})
+    # containerEdits stands last, so that the files' part goes in before the two closing braces.
+    return f"{text[:-2]}{files.members}}}}}\n".encode()
+
+
+def _device_edits(device: CdiDevice, host: HostPaths) -> dict[str, Any]:
+    edits: dict[str, Any] = {"deviceNodes": [_node(node, host) for node in device.nodes]}
+    if device.variables:
+        edits["env"] = list(device.variables)
+    if device.mounts:
+        edits["mounts"] = [_mount(one.host_path, one.container_path, _WRITABLE) for one in device.mounts]
+    return edits
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def lowest_version(spec: Mapping[str, Any]) -> str:
+    """The lowest CDI version whose features cover the spec (SPEC.md, released versions)."""
+    names = [device["name"] for device in spec["devices"]]
+    edits = [spec["containerEdits"], *(device["containerEdits"] for device in spec["devices"])]
+    nodes = [node for edit in edits for node in edit.get("deviceNodes", ())]
+    if any("hostPath" in node for node in nodes) or any(not name[0].isalpha() for name in names):
+        return "0.5.0"
+    return "0.3.0"
+
+
+def _node(node: DeviceNode, host: HostPaths) -> dict[str, Any]:
+    host_path = host.of(node.below_root)
+    entry: dict[str, Any] = {"path": node.path}
+    if host_path != node.path:
+        entry["hostPath"] = host_path
+    # Type, major and minor keep the device allowed when the cgroup is rewritten after a systemd reload.
+    return {**entry, "type": "c", "major": node.major, "minor": node.minor, "permissions": "rw"}
+
+
+def _mount(host_path: str, container_path: str, options: list[str]) -> dict[str, Any]:
+    return {"hostPath": host_path, "containerPath": container_path, "options": options}
+
+
+def _mounts(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
+    mounts = [
+        _mount(host.below_root(path), path, _READ_ONLY)
+        for path in (*files.libraries, *files.binaries, *files.firmware)
+    ]
+    mounts += [_mount(host.below_root(path), path, _SOCKET) for path in files.sockets]
+    if files.hook is None:
+        # Without the hook nobody makes the links: each becomes a mount of what it points to.
+        mounts += [_mount(host.below_root(link.path), link.path, _READ_ONLY) for link in files.links]
+    return mounts
+
+
+def _hooks(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
+    if files.hook is None:
+        return []
+    path = host.below_root(files.hook)
+    links = [part for link in files.links for part in ("--link", f"{link.target}::{link.path}")]
+    folders = [part for folder in files.library_folders for part in ("--folder", folder)]
+    calls = (
+        # These two every release of the hook has; it fails the container on a command it does not know.
+        ["create-symlinks", *links],
+        ["update-ldcache", *folders],
+    )
+    return [
+        {
+            "hookName": "createContainer",
+            "path": path,
+            "args": [PurePosixPath(path).name, *call],
+            "env": ["NVIDIA_CTK_DEBUG=false"],
+        }
+        for call in calls
+        if call != ["create-symlinks"]
+    ]

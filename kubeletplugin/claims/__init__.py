@@ -1,0 +1,1 @@
+"""The claim as a transaction: plan, prepare, unprepare, reconcile, recover."""

@@ -1,0 +1,112 @@
+"""Compares the journal with the API and the kubelet, and lets go of claims that nobody will unprepare.
+
+A claim that was deleted while the plugin was away may never be unprepared by the kubelet. It is let
+go when the API says that it is gone *and* the kubelet says that no container has it. Whenever one of
+the two does not answer, the claim is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from driver.errors import ClaimRefused, DriverError
+from driver.process.log import get_logger
+from kubeletplugin.claims.preparer import Preparer
+from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.identity import Identity, boottime_ns
+from kubeletplugin.journal.journal import Journal
+
+TOMBSTONE_SECONDS = 600.0
+
+Verdict = Literal["wanted", "gone", "unknown"]
+
+
+class Reconciler:
+    """One pass looks at every entry; a pass that fails for one claim goes on with the next.
+
+    ``get_claim(namespace, name)`` raises ClaimRefused when there is no such claim.
+    ``in_use()`` gives the CDI device names that containers of this node have; raises DriverError.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        journal: Journal,
+        preparer: Preparer,
+        get_claim: Callable[[str, str], dict[str, Any]],
+        in_use: Callable[[], frozenset[str]],
+    ) -> None:
+        self._identity = identity
+        self._journal = journal
+        self._preparer = preparer
+        self._get_claim = get_claim
+        self._in_use = in_use
+        self._suspects: set[str] = set()
+        self._log = get_logger("reconciler")
+
+    def run_once(self) -> tuple[str, ...]:
+        """Look at every entry once; the UIDs of the claims that were let go."""
+        released = []
+        suspects = set()
+        for entry in self._journal.entries():
+            try:
+                if not entry.holds:
+                    self._forget_if_old(entry)
+                elif self._verdict(entry) != "gone" or self._is_used(entry):
+                    continue
+                elif entry.rebuilt and entry.uid not in self._suspects:
+                    # Nobody but the kubelet knows this claim: believe it when it says the same again.
+                    suspects.add(entry.uid)
+                elif self._release(entry):
+                    released.append(entry.uid)
+            except DriverError as error:
+                self._log.warning("claim kept, its state is not known", uid=entry.uid, error=str(error))
+        self._suspects = suspects
+        return tuple(released)
+
+    def finish_releases(self) -> tuple[str, ...]:
+        """Try again to take back what an unprepare had to leave behind; the UIDs of the claims let go.
+
+        The kubelet tries again too, as long as it remembers the claim.
+        """
+        released = []
+        for entry in self._journal.entries():
+            if entry.state == "releasing":
+                try:
+                    if self._release(entry):
+                        released.append(entry.uid)
+                except DriverError as error:
+                    self._log.warning("claim not let go yet", uid=entry.uid, error=str(error))
+        return tuple(released)
+
+    def _verdict(self, entry: Entry) -> Verdict:
+        if entry.rebuilt:
+            return "gone"
+        try:
+            stored = self._get_claim(entry.namespace, entry.name)
+        except ClaimRefused:
+            return "gone"
+        if stored.get("metadata", {}).get("uid") != entry.uid:
+            return "gone"
+        allocation = stored.get("status", {}).get("allocation")
+        return "gone" if allocation is None else "wanted"
+
+    def _is_used(self, entry: Entry) -> bool:
+        used = self._in_use()
+        return any(device.cdi_device in used for device in entry.devices)
+
+    def _release(self, entry: Entry) -> bool:
+        released = self._preparer.release(entry.uid, lambda now: now == entry)
+        if released:
+            self._log.info(
+                "claim let go, nobody uses it any more",
+                uid=entry.uid,
+                claim=f"{entry.namespace}/{entry.name}",
+            )
+        return released
+
+    def _forget_if_old(self, entry: Entry) -> None:
+        same_boot = entry.boot_id == self._identity.boot_id
+        if not same_boot or boottime_ns() - entry.changed_ns > TOMBSTONE_SECONDS * 1e9:
+            self._preparer.forget(entry)

@@ -1,0 +1,72 @@
+"""Brings journal and CDI folder together when the plugin starts, whatever happened before."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from driver.devices.names import parse_device_name
+from driver.errors import StorageError
+from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.identity import Identity, boottime_ns
+from kubeletplugin.journal.journal import Journal
+
+_DEVICE = re.compile(
+    r"(?P<device>.+?)(?:-(?P<share_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?", re.ASCII
+)
+"""What follows the claim's UID in a CDI device name: the device, and of a share its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was done, by claim UID.
+
+    ``rebuilt`` entries were made anew from their CDI spec; ``removed`` specs belonged to no claim;
+    ``failed`` says why a claim could be neither: it is tried again at the next start.
+    """
+
+    rebuilt: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+def recover(journal: Journal, store: CdiStore, identity: Identity) -> Recovered:
+    """Give each CDI spec its journal entry back, or remove it.
+
+    A spec without an entry belongs to a claim whose journal file was lost or put aside: its devices
+    stay held until the kubelet or the reconciler says otherwise. A spec beside a tombstone, or one
+    that names no device of ours, is left over from an unprepare that did not finish. What the disk
+    refuses for one claim does not keep the others from being brought together.
+    """
+    known = {entry.uid: entry for entry in journal.entries()}
+    rebuilt, removed, failed = [], [], []
+    for uid in store.uids():
+        entry = known.get(uid)
+        if entry is not None and entry.holds:
+            continue
+        try:
+            devices = () if entry is not None else _devices(uid, store.device_names(uid), identity.pool)
+            if devices:
+                journal.put(
+                    Entry(uid, "", "", "prepared", identity.boot_id, boottime_ns(), devices, "", rebuilt=True)
+                )
+                rebuilt.append(uid)
+            else:
+                store.remove(uid)
+                removed.append(uid)
+        except StorageError as error:
+            failed.append((uid, str(error)))
+    return Recovered(tuple(rebuilt), tuple(removed), tuple(failed))
+
+
+def _devices(uid: str, cdi_names: tuple[str, ...], pool: str) -> tuple[HeldDevice, ...]:
+    found = []
+    for cdi_name in cdi_names:
+        match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
+        name = parse_device_name(match["device"]) if match else None
+        if match is not None and name is not None:
+            found.append(
+                HeldDevice("", pool, match["device"], str(name.pci), "", cdi_name, match["share_id"])
+            )
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""What claims hold on this node, durably, and the locks around it."""

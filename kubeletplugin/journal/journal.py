@@ -1,0 +1,179 @@
+"""The journal: one durable file per claim, and in memory who holds which GPU.
+
+Only this module reads and writes the folder. A file that cannot be read is put aside, never deleted,
+and only its own claim suffers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from driver.errors import StorageError
+from driver.process.durable import TEMPORARY_PREFIX, remove_durably, write_durably
+from kubeletplugin.journal.entry import Entry, MalformedEntry, decode, encode
+from kubeletplugin.wire.names import is_safe_uid
+
+_SUFFIX = ".json"
+_ASIDE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A journal file that could not be read: whose it was, where it lies now, and why."""
+
+    uid: str
+    path: Path
+    reason: str
+
+
+class Journal:
+    """Entries by claim UID. Callers hold the claim's lock (see ``locks``) around read and write.
+
+    ``changed_elsewhere`` tells whether another instance may have written since it was last asked.
+    """
+
+    def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
+        self._folder = folder
+        self._changed_elsewhere = changed_elsewhere
+        self._lock = threading.RLock()
+        self._released = threading.Condition(self._lock)
+        self._entries: dict[str, Entry] = {}
+        self._stamps: dict[str, tuple[int, int, int]] = {}
+        self._by_pci: dict[str, set[str]] = {}
+        self._holding: set[str] = set()
+        self._aside: list[SetAside] = []
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"the journal's folder {folder} cannot be made: {error.strerror}",
+                "free space, or make it writable",
+            ) from error
+
+    def get(self, uid: str) -> Entry | None:
+        """The entry of a claim as it is on disk, or None."""
+        with self._lock:
+            self._refresh()
+            return self._entries.get(uid)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, tombstones included, sorted by UID."""
+        with self._lock:
+            self._refresh()
+            return tuple(self._entries[uid] for uid in sorted(self._entries))
+
+    def holders(self, pci: str) -> tuple[Entry, ...]:
+        """The entries of the claims that hold a device of the GPU at this PCI address."""
+        with self._lock:
+            self._refresh()
+            return tuple(self._entries[uid] for uid in sorted(self._by_pci.get(pci, ())))
+
+    def held_count(self) -> int:
+        """How many claims hold devices."""
+        with self._lock:
+            return len(self._holding)
+
+    def put(self, entry: Entry) -> None:
+        """Write an entry durably, then remember it. Raises StorageError; then what is remembered stays."""
+        path = self._path(entry.uid)
+        write_durably(path, encode(entry))
+        with self._lock:
+            self._remember(entry, _stamp(path))
+            if not entry.holds:
+                self._released.notify_all()
+
+    def forget(self, uid: str) -> None:
+        """Remove an entry. Raises StorageError; then nothing has changed."""
+        remove_durably(self._path(uid))
+        with self._lock:
+            self._drop(uid)
+            self._released.notify_all()
+
+    def wait_for_release(self, timeout_seconds: float) -> None:
+        """Return when some claim lets go of its devices, or after the time."""
+        with self._released:
+            self._released.wait(timeout_seconds)
+
+    def take_set_aside(self) -> tuple[SetAside, ...]:
+        """The files that were put aside since this was last asked."""
+        with self._lock:
+            self._refresh()
+            aside, self._aside = tuple(self._aside), []
+            return aside
+
+    def _path(self, uid: str) -> Path:
+        if not is_safe_uid(uid):
+            raise StorageError(f"the UID {uid!r} cannot name a file", "a claim's UID is a UUID")
+        return self._folder / f"{uid}{_SUFFIX}"
+
+    def _refresh(self) -> None:
+        if not self._changed_elsewhere():
+            return
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - names are what is looked at
+            found = {name.removesuffix(_SUFFIX) for name in names if _is_entry(name)}
+            for uid in sorted(found):
+                self._load(uid)
+        except OSError as error:
+            raise StorageError(
+                f"reading the journal in {self._folder} failed: {error.strerror}", "check the disk"
+            ) from error
+        for uid in self._entries.keys() - found:
+            self._drop(uid)
+
+    def _load(self, uid: str) -> None:
+        path = self._path(uid)
+        try:
+            stamp = _stamp(path)
+            if self._stamps.get(uid) == stamp:
+                return
+            entry = decode(path.read_bytes())
+            if entry.uid != uid:
+                raise MalformedEntry(f"it belongs to claim {entry.uid}")
+        except FileNotFoundError:
+            self._drop(uid)
+        except MalformedEntry as error:
+            self._drop(uid)
+            self._put_aside(uid, path, str(error))
+        else:
+            self._remember(entry, stamp)
+
+    def _put_aside(self, uid: str, path: Path, reason: str) -> None:
+        aside = self._folder / _ASIDE
+        aside.mkdir(mode=0o700, exist_ok=True)
+        target = aside / f"{uid}-{os.urandom(4).hex()}"
+        path.rename(target)
+        self._aside.append(SetAside(uid, target, reason))
+
+    def _remember(self, entry: Entry, stamp: tuple[int, int, int]) -> None:
+        self._drop(entry.uid)
+        self._entries[entry.uid] = entry
+        self._stamps[entry.uid] = stamp
+        if entry.holds:
+            self._holding.add(entry.uid)
+            for device in entry.devices:
+                self._by_pci.setdefault(device.pci, set()).add(entry.uid)
+
+    def _drop(self, uid: str) -> None:
+        self._stamps.pop(uid, None)
+        self._holding.discard(uid)
+        entry = self._entries.pop(uid, None)
+        for device in entry.devices if entry else ():
+            holders = self._by_pci.get(device.pci, set())
+            holders.discard(uid)
+            if not holders:
+                self._by_pci.pop(device.pci, None)
+
+
+def _is_entry(name: str) -> bool:
+    uid = name.removesuffix(_SUFFIX)
+    return uid != name and not name.startswith(TEMPORARY_PREFIX) and is_safe_uid(uid)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = os.stat(path)  # noqa: PTH116 - on every write
+    return status.st_ino, status.st_mtime_ns, status.st_size

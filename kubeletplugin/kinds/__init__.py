@@ -1,0 +1,1 @@
+"""What prepare does for one kind of device."""

@@ -1,0 +1,1 @@
+"""MIG partitions of claims: found, made, destroyed."""

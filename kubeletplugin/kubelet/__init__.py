@@ -1,0 +1,1 @@
+"""gRPC with the kubelet and the controller."""

@@ -1,0 +1,171 @@
+"""Answers the kubelet's prepare and unprepare calls, in both versions of DRAPlugin, claim by claim.
+
+Every claim of a call gets an entry of its own, so that one that fails does not take the others
+with it; a gRPC error would throw the whole answer away.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+
+from driver.errors import ClaimBlocked, ClaimRefused, DriverError
+from driver.process.log import operation
+from kubeletplugin.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
+from kubeletplugin.wire.names import is_safe_uid
+from proto import dra_v1_pb2 as v1
+from proto import dra_v1beta1_pb2 as v1beta1
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Executor
+
+    from driver.process.metrics import Metrics, Operation
+
+PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
+DRA_V1 = "v1.DRAPlugin"
+DRA_V1BETA1 = "v1beta1.DRAPlugin"
+
+Done = TypeVar("Done")
+Devices = tuple[PreparedDevice, ...]
+
+
+class DraService:
+    """Does the claims of a call, several in parallel, and turns what they raise into their entries."""
+
+    def __init__(self, claims: Claims, executor: Executor, metrics: Metrics) -> None:
+        """Work on ``claims``; ``executor`` runs the claims of a call that has more than one."""
+        self._claims = claims
+        self._executor = executor
+        self._metrics = metrics
+
+    def prepare(self, claims: Iterable[ClaimRef], call: Call) -> dict[str, Devices | str]:
+        """The devices of each claim, or why it failed, by claim UID."""
+        return self._each("prepare", self._claims.prepare, claims, call)
+
+    def unprepare(self, claims: Iterable[ClaimRef], call: Call) -> dict[str, str | None]:
+        """None for each claim that is unprepared, or why it failed, by claim UID."""
+        return self._each("unprepare", self._claims.unprepare, claims, call)
+
+    def _each(
+        self,
+        name: Operation,
+        work: Callable[[ClaimRef, Call], Done],
+        claims: Iterable[ClaimRef],
+        call: Call,
+    ) -> dict[str, Done | str]:
+        first, *others = {claim.uid: claim for claim in claims}.values() or (None,)
+        if first is None:
+            return {}
+        answers: dict[str, Done | str] = {}
+        waiting = []
+        for claim in others:
+            try:
+                future = self._executor.submit(self._one, name, work, claim, call)
+            except RuntimeError:
+                answers[claim.uid] = _not_begun(claim)
+            else:
+                waiting.append((claim, future))
+        answers[first.uid] = self._one(name, work, first, call)
+        for claim, future in waiting:
+            try:
+                answers[claim.uid] = future.result()
+            except CancelledError:
+                answers[claim.uid] = _not_begun(claim)
+        return answers
+
+    def _one(
+        self, name: Operation, work: Callable[[ClaimRef, Call], Done], claim: ClaimRef, call: Call
+    ) -> Done | str:
+        op_id = ""
+        try:
+            with (
+                operation(name, namespace=claim.namespace, claim=claim.name, uid=claim.uid) as op_id,
+                self._metrics.operation(name),
+            ):
+                if not is_safe_uid(claim.uid):
+                    raise ClaimRefused(f"claim {claim} has an unusable UID {claim.uid!r}")
+                return work(claim, call)
+        except DriverError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - the service boundary: operation() logged the traceback
+            return (
+                f"internal error in claim {claim}: {type(error).__name__}: look for op {op_id} in the log of"
+                " the kubelet plugin on this node and report it (retryable)"
+            )
+
+
+def _not_begun(claim: ClaimRef) -> str:
+    return str(ClaimBlocked(f"claim {claim} was not begun, the plugin is stopping"))
+
+
+def handlers(service: DraService) -> tuple[grpc.GenericRpcHandler, ...]:
+    """The handlers of both versions of DRAPlugin, which differ in the share's id only."""
+    return (
+        _handler(service, DRA_V1, v1, has_shares=True),
+        _handler(service, DRA_V1BETA1, v1beta1, has_shares=False),
+    )
+
+
+def top_level_requests(names: Iterable[str]) -> list[str]:
+    """The requests without their sub-requests, each once: the kubelet compares them by equality."""
+    return list(dict.fromkeys(name.partition("/")[0] for name in names))
+
+
+def _handler(service: DraService, version: str, wire: Any, *, has_shares: bool) -> grpc.GenericRpcHandler:
+    """One version of the service; ``wire`` is the module with its messages."""
+
+    def prepare(request: Any, context: grpc.ServicerContext) -> Any:
+        answer = wire.NodePrepareResourcesResponse()
+        for uid, done in service.prepare(_claims(request.claims), _call(context)).items():
+            entry = answer.claims[uid]
+            if isinstance(done, str):
+                entry.error = done
+                continue
+            for device in done:
+                added = entry.devices.add(
+                    request_names=top_level_requests(device.request_names),
+                    pool_name=device.pool,
+                    device_name=device.device,
+                    cdi_device_ids=device.cdi_device_ids,
+                )
+                if has_shares and device.share_id is not None:
+                    added.share_id = device.share_id
+        return answer
+
+    def unprepare(request: Any, context: grpc.ServicerContext) -> Any:
+        answer = wire.NodeUnprepareResourcesResponse()
+        for uid, error in service.unprepare(_claims(request.claims), _call(context)).items():
+            answer.claims[uid].error = error or ""
+        return answer
+
+    return grpc.method_handlers_generic_handler(
+        f"{PACKAGE}.{version}",
+        {
+            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
+                prepare,
+                request_deserializer=wire.NodePrepareResourcesRequest.FromString,
+                response_serializer=wire.NodePrepareResourcesResponse.SerializeToString,
+            ),
+            "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
+                unprepare,
+                request_deserializer=wire.NodeUnprepareResourcesRequest.FromString,
+                response_serializer=wire.NodeUnprepareResourcesResponse.SerializeToString,
+            ),
+        },
+    )
+
+
+def _claims(claims: Iterable[v1.Claim | v1beta1.Claim]) -> list[ClaimRef]:
+    return [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
+
+
+def _call(context: grpc.ServicerContext) -> Call:
+    return Call(
+        started_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        is_active=context.is_active,
+        remaining_seconds=context.time_remaining,
+    )

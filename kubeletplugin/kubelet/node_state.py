@@ -1,0 +1,80 @@
+"""Tells the controller which devices claims hold and where nothing can be made (NodeState.Watch).
+
+It is no stream of the kubelet's: whether one is open says nothing about the kubelet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import grpc
+
+from kubeletplugin.wire.streams import Published, TooManyStreams
+from proto import node_state_v1_pb2 as v1
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from driver.devices.node_state import NodeState
+    from kubeletplugin.wire.streams import StreamCall
+
+NODE_STATE_V1 = "gpu.nvidia.com.nodestate.v1.NodeState"
+
+RESEND_SECONDS = 10.0
+"""A connection that broke without a sign is noticed by what does not come through."""
+
+
+class NodeStateBoard:
+    """The state of this node, for every stream that is open."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known, so that nothing is sent: the controller waits for the first state."""
+        self._state: Published[NodeState | None] = Published(None)
+
+    @property
+    def version(self) -> int:
+        """How many times the state changed."""
+        return self._state.version
+
+    def update(self, state: NodeState) -> None:
+        """Send this state, which must be complete: what is not in it is neither held nor blocked."""
+        self._state.publish(state)
+
+    def close(self) -> None:
+        """End all streams, when the plugin stops."""
+        self._state.close()
+
+    def follow(self, call: StreamCall, resend_seconds: float = RESEND_SECONDS) -> Iterator[NodeState]:
+        """The state as soon as there is one, at each change and at intervals; raises TooManyStreams."""
+        return (state for state in self._state.follow(call, resend_seconds) if state is not None)
+
+
+def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
+    """The handlers of the service."""
+
+    def watch(_request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
+        try:
+            yield from map(answer, board.follow(context))
+        except TooManyStreams:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches of the node's state are open")
+
+    method = grpc.unary_stream_rpc_method_handler(
+        watch,
+        request_deserializer=v1.WatchRequest.FromString,
+        response_serializer=v1.State.SerializeToString,
+    )
+    return (grpc.method_handlers_generic_handler(NODE_STATE_V1, {"Watch": method}),)
+
+
+def answer(state: NodeState) -> v1.State:
+    """The state as it is sent."""
+    message = v1.State(held=state.held)
+    for blocked in state.blocked:
+        span = blocked.span
+        message.blocked.add(
+            pci_bus_id=str(blocked.pci),
+            span=None if span is None else v1.Span(start=span.start, size=span.size),
+            reason=blocked.reason,
+            message=blocked.message,
+        )
+    return message

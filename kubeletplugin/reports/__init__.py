@@ -1,0 +1,1 @@
+"""Tells others how devices and claims are: health, claim status, the node's state."""

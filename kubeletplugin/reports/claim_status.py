@@ -1,0 +1,139 @@
+"""Writes into the status of claims which partitions and shares they have, from its own thread.
+
+What is to be written comes from the journal, so nothing is queued and nothing is lost while the API is
+away. Prepare neither waits for this nor fails because of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+
+from driver.errors import ApiError, DriverError
+from driver.kube.backoff import Backoff
+from driver.kube.client import KubeClient
+from driver.kube.errors import NotFound
+from driver.kube.paths import claim_path
+from driver.process.log import get_logger
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.reports.device_status import ToldClaim, statuses_to_apply, told_claims
+
+FIELD_MANAGER = "gpu-dra-kubeletplugin"
+
+_SETTLE_SECONDS = 0.2
+"""How long after a change the writing begins: the kubelet's calls that are under way go first."""
+
+_REQUEST_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 60.0
+
+_log = get_logger("claim status")
+
+
+class ClaimStatuses:
+    """Keeps ``status.devices`` of the claims of one node true in the boot that is running.
+
+    A claim of whole GPUs costs no request. Entries and conditions of
+    others stay as they are, since only our own fields are applied (server-side apply). When a claim loses
+    its allocation, the API server removes what drivers said of its devices.
+    """
+
+    def __init__(
+        self, client: KubeClient, journal: Journal, boot_id: str, settle_seconds: float = _SETTLE_SECONDS
+    ) -> None:
+        self._client = client
+        self._journal = journal
+        self._boot_id = boot_id
+        self._settle_seconds = settle_seconds
+        self._changed = threading.Condition()
+        self._due = True
+        self._stopped = False
+        self._settled: dict[str, ToldClaim] = {}
+        self._failures: Counter[str] = Counter()
+
+    def claims_changed(self) -> None:
+        """Tell it that a claim was prepared; costs the caller next to nothing."""
+        with self._changed:
+            self._due = True
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Write what is missing, at first of all claims, then at each change, until ``stop``."""
+        backoff = Backoff(most_seconds=_LONGEST_PAUSE_SECONDS)
+        pause_seconds = 0.0
+        while self._wait(pause_seconds):
+            failure = self._write_missing()
+            if failure is None:
+                backoff.reset()
+                pause_seconds = 0.0
+                continue
+            pause_seconds = backoff.next_seconds(failure)
+            _log.warning(
+                "claim status not written yet", error=str(failure), again_in_seconds=round(pause_seconds, 2)
+            )
+
+    def stop(self) -> None:
+        """Make ``run`` return."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _wait(self, pause_seconds: float) -> bool:
+        """Wait for the next change, or after a failure for the pause; False when it is over."""
+        with self._changed:
+            if not pause_seconds:
+                self._changed.wait_for(lambda: self._due or self._stopped)
+            self._changed.wait_for(lambda: self._stopped, pause_seconds or self._settle_seconds)
+            self._due = False
+            return not self._stopped
+
+    def _write_missing(self) -> DriverError | None:
+        """Write the status of each claim that lacks it, up to the first failure, which is returned.
+
+        No failure is for good: rights may be granted, and a claim that lost its devices meanwhile, which
+        the API refuses as invalid too, is recognised by the next look at it.
+        """
+        try:
+            wanted = {claim.uid: claim for claim in told_claims(self._journal.entries(), self._boot_id)}
+        except DriverError as error:
+            return error
+        self._settled = {uid: claim for uid, claim in self._settled.items() if wanted.get(uid) == claim}
+        self._failures = Counter({uid: self._failures[uid] for uid in wanted.keys() & self._failures.keys()})
+        missing = [claim for uid, claim in wanted.items() if uid not in self._settled]
+        # One try that fails ends the round, whatever the reason: a cluster whose nodes all lack a right, or
+        # whose API server is away, is not asked for every claim. The next round begins with other claims.
+        for claim in sorted(missing, key=lambda claim: self._failures[claim.uid]):
+            if self._stopped:
+                return None
+            try:
+                self._write(claim)
+            except NotFound:
+                _log.debug("claim is gone, its status is not written", uid=claim.uid)
+            except ApiError as error:
+                self._failures[claim.uid] += 1
+                return error
+            self._settled[claim.uid] = claim
+        return None
+
+    def _write(self, claim: ToldClaim) -> None:
+        path = claim_path(claim.namespace, claim.name)
+        stored = self._client.get(path, timeout_seconds=_REQUEST_SECONDS)
+        if stored.get("metadata", {}).get("uid") != claim.uid:
+            return  # another one of the same name
+        entries = statuses_to_apply(claim, stored, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if not entries:
+            return
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            # The UID makes the API server refuse the write when the claim is replaced meanwhile.
+            "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+            "status": {"devices": entries},
+        }
+        self._client.patch(
+            f"{path}/status",
+            body,
+            "application/apply-patch+yaml",
+            {"fieldManager": FIELD_MANAGER, "force": "true"},
+            timeout_seconds=_REQUEST_SECONDS,
+        )

@@ -1,0 +1,42 @@
+"""Finds the shared devices whose MPS control daemon does not run, for the controller to taint: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from driver.devices.node_state import BlockedPlacement
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.journal.entry import Entry
+from kubeletplugin.sharing.mps_client import MpsState
+
+_SILENT = "the MPS supervisor of the node does not answer"
+
+
+def daemons_down(
+    entries: Iterable[Entry], states: Sequence[MpsState] | None, boot_id: str
+) -> tuple[BlockedPlacement, ...]:
+    """What is blocked on GPUs with MPS shares; ``states`` is None while the supervisor is silent."""
+    told = None if states is None else {state.name: state for state in states}
+    found: dict[str, BlockedPlacement] = {}
+    for entry in entries:
+        if entry.state != "prepared" or entry.boot_id != boot_id:
+            continue
+        for held in entry.devices:
+            share = held.share
+            why = _why(share.group, told) if share is not None and share.strategy == "MPS" else ""
+            if why:
+                span = held.partition.placement if held.partition else None
+                found[held.device] = BlockedPlacement(
+                    PciAddress.parse(held.pci), span, "mps-daemon", f"{held.device}: {why}"
+                )
+    return tuple(found[device] for device in sorted(found))
+
+
+def _why(group: str, told: Mapping[str, MpsState] | None) -> str:
+    """Why the group's daemon does not serve, empty when it does."""
+    if told is None:
+        return _SILENT
+    state = told.get(group)
+    if state is None:
+        return "its MPS control daemon is not there"
+    return "" if state.running else f"its MPS control daemon does not serve: {state.message}"

@@ -1,0 +1,146 @@
+"""Says what the status of a claim has to tell of its partitions and shares, which no slice tells.
+
+The form is that of ``AllocatedDeviceStatus`` (resource.k8s.io/v1), one for each device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME, parse_device_name
+from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+
+Object = dict[str, Any]
+
+_PARTITION = ("PartitionMade", "The partition exists.")
+_SHARE = ("ShareReady", "The share can be used.")
+
+
+@dataclass(frozen=True, slots=True)
+class ToldDevice:
+    """A device of a claim of which there is something to tell: a partition made on request, or a share.
+
+    ``condition`` is the reason and the message of its condition Ready. ``data`` is for people and tools:
+    ``uuid`` is what CUDA knows the device by (``MIG-…`` for a partition).
+    """
+
+    pool: str
+    device: str
+    share_id: str | None
+    condition: tuple[str, str]
+    data: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells it from the other devices of a claim, as in the API."""
+        return DRIVER_NAME, self.pool, self.device, self.share_id or ""
+
+    def status(self, before: Mapping[str, Any], now: str) -> Object:
+        """Its entry in ``status.devices``; the time of its condition is that of ``before``, if it had it."""
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": self.condition[0],
+            "message": self.condition[1],
+        }
+        same = (one for one in _conditions(before) if all(one.get(key) == ready[key] for key in ready))
+        since = next((one["lastTransitionTime"] for one in same), now)
+        return {
+            "driver": DRIVER_NAME,
+            "pool": self.pool,
+            "device": self.device,
+            **({"shareID": self.share_id} if self.share_id else {}),
+            "conditions": [{**ready, "lastTransitionTime": since}],
+            "data": dict(self.data),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToldClaim:
+    """A prepared claim with at least one device of which there is something to tell.
+
+    ``prepared_ns`` tells one prepare of the claim from the next: in between it may have lost its
+    allocation, and its status with that, and been given the same devices again.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    prepared_ns: int
+    devices: tuple[ToldDevice, ...]
+
+
+def told_claims(entries: Iterable[Entry], boot_id: str) -> Iterator[ToldClaim]:
+    """The claims of journal entries whose status has something to tell.
+
+    A device with admin access to somebody else's partition counts as well. Claims of an earlier boot
+    have no partitions any more, and of a rebuilt entry nobody knows the name.
+    """
+    for entry in entries:
+        if entry.state != "prepared" or entry.boot_id != boot_id or entry.rebuilt:
+            continue
+        devices = tuple(told for held in entry.devices if (told := _told(held)) is not None)
+        if devices:
+            yield ToldClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, devices)
+
+
+def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> list[Object]:
+    """Our entries for ``status.devices`` of the API object; none when it tells them already.
+
+    It is all of them or none: what an apply leaves out, and an earlier one had, is removed. Of devices
+    that are not allocated any more the API takes no status. ``now`` is a time in RFC 3339.
+    """
+    status = stored.get("status") or {}
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+    allocated = {_key(result) for result in results}
+    there = {_key(entry): entry for entry in status.get("devices") or ()}
+    devices = [device for device in claim.devices if device.key in allocated]
+    entries = [device.status(there.get(device.key, {}), now) for device in devices]
+    missing = any(
+        not _tells(there.get(device.key, {}), entry) for device, entry in zip(devices, entries, strict=True)
+    )
+    return entries if missing else []
+
+
+def _told(held: HeldDevice) -> ToldDevice | None:
+    name, record = parse_device_name(held.device), held.partition
+    made = name is not None and not name.static and record is not None and bool(record.uuid)
+    if record is None or not made:
+        partition: Object = {}
+    else:
+        partition = {"parentUUID": held.uuid, "profile": record.profile}
+    share = {} if held.share is None else _share(held.share)
+    if not (partition or share):
+        return None
+    data = {"uuid": held.cuda_uuid, **partition, **share}
+    return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else _PARTITION, data)
+
+
+def _share(share: ShareRecord) -> Object:
+    """How the device is shared, and the limits that hold for each process of the claim."""
+    if share.strategy == "TimeSlicing":
+        found: Object = {"sharing": "time-slicing", "interval": share.interval or "Default"}
+    else:
+        found = {"sharing": "mps", "activeThreadPercentage": share.active_thread_percentage}
+        if share.pinned_memory_mib:
+            found["pinnedMemoryMiB"] = share.pinned_memory_mib
+    if share.shares:
+        found["shares"] = share.shares
+    if share.memory_bytes:
+        found["memoryBytes"] = share.memory_bytes
+    return found
+
+
+def _tells(there: Mapping[str, Any], entry: Object) -> bool:
+    """Whether the entry that is there says the same, besides what others may say in it."""
+    return there.get("data") == entry["data"] and entry["conditions"][0] in _conditions(there)
+
+
+def _conditions(entry: Mapping[str, Any]) -> list[Object]:
+    return entry.get("conditions") or []
+
+
+def _key(holder: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(holder.get(name) or "" for name in ("driver", "pool", "device", "shareID"))

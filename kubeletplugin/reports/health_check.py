@@ -1,0 +1,82 @@
+"""Looks at the GPUs now and then and tells the kubelet's health stream how they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Literal
+
+from driver.devices.health import Health, health
+from driver.devices.names import gpu_device_name
+from driver.errors import NvmlError
+from driver.hardware.inventory import Discovery
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
+from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.reports.node_watch import NodeWatch
+from kubeletplugin.wire.health_board import DeviceHealth, HealthBoard
+
+_WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
+    "Healthy": "healthy",
+    "Unhealthy": "unhealthy",
+    "Unknown": "unknown",
+}
+
+
+class HealthCheck:
+    """Remembers the GPUs that were seen, so that one that cannot be asked any more is not forgotten.
+
+    A partition, or a shared device, is as well as its GPU. ``watch`` also gets to see what was looked at.
+    """
+
+    def __init__(
+        self, discovery: Discovery, board: HealthBoard, pool: str, journal: Journal, watch: NodeWatch
+    ) -> None:
+        self._discovery = discovery
+        self._board = board
+        self._pool = pool
+        self._journal = journal
+        self._watch = watch
+        self._seen: dict[str, Health] = {}
+        self._log = get_logger("health")
+
+    def run_once(self) -> None:
+        """Look at every GPU and send the complete list."""
+        entries = self._journal.entries()
+        try:
+            inventory = self._discovery.snapshot()
+        except NvmlError as error:
+            now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
+        else:
+            now = {gpu_device_name(gpu.pci): health(gpu.problems) for gpu in inventory.gpus}
+            self._watch.saw(inventory, entries)
+        for device in self._seen.keys() - now.keys():
+            now[device] = Health("Unhealthy", "the GPU is not there any more")
+        self._log_changes(now)
+        self._seen = now
+        parts = {
+            held.device: now[gpu]
+            for entry in entries
+            for held in entry.devices
+            if (gpu := _gpu_of(held)) in now
+        }
+        self._board.update(tuple(self._entries(sorted((parts | now).items()))))
+
+    def _entries(self, devices: Iterable[tuple[str, Health]]) -> Iterable[DeviceHealth]:
+        checked = int(time.time())
+        for device, found in devices:
+            yield DeviceHealth(self._pool, device, _WORDS[found.word], checked, found.message)
+
+    def _log_changes(self, now: dict[str, Health]) -> None:
+        for device, found in now.items():
+            before = self._seen.get(device)
+            if before != found and (before is not None or found.word != "Healthy"):
+                self._log.warning(
+                    "device health changed", device=device, health=found.word, message=found.message
+                )
+
+
+def _gpu_of(held: HeldDevice) -> str:
+    """The name of the GPU that a device is, or lies on."""
+    return gpu_device_name(PciAddress.parse(held.pci))

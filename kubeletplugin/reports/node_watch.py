@@ -1,0 +1,175 @@
+"""Finds out which devices claims hold and which places on GPUs are blocked, for the controller to respect.
+
+What claims hold, and what they left behind, is told soon after it changes. What somebody else put in the
+way comes from a look at the hardware: a GPU instance that no claim accounts for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from driver.devices.names import parse_device_name
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.errors import StorageError
+from driver.hardware.gpu import Gpu, Inventory
+from driver.nvml.mig import GpuInstance, Placement
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
+from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.reports.daemons_down import daemons_down
+from kubeletplugin.sharing.mps_client import MpsState
+
+_log = get_logger("node state")
+
+
+class NodeWatch:
+    """Keeps the node's state up to date; ``update`` gets each new one, from the thread in ``run``."""
+
+    def __init__(
+        self, journal: Journal, boot_id: str, update: Callable[[NodeState], None], again_seconds: float
+    ) -> None:
+        self._journal = journal
+        self._boot_id = boot_id
+        self._update = update
+        self._again_seconds = again_seconds
+        self._changed = threading.Condition()
+        self._due = True
+        self._stopped = False
+        self._foreign: tuple[BlockedPlacement, ...] = ()
+        self._left_behind: set[str] = set()
+        self._daemons: tuple[MpsState, ...] | None = None
+        self._daemons_told = False
+
+    def claims_changed(self) -> None:
+        """Tell it that a claim has taken or given back devices; costs the caller next to nothing."""
+        with self._changed:
+            self._due = True
+            self._changed.notify_all()
+
+    def left_behind(self, uid: str) -> None:
+        """Tell it that a claim has ended and that not all of its partitions could be destroyed."""
+        with self._changed:
+            self._left_behind.add(uid)
+            self._due = True
+            self._changed.notify_all()
+
+    def daemons(self, states: tuple[MpsState, ...] | None) -> None:
+        """Tell it how the MPS control daemons are; None while the supervisor is silent."""
+        with self._changed:
+            self._daemons, self._daemons_told = states, True
+            self._due = True
+            self._changed.notify_all()
+
+    def saw(self, inventory: Inventory, before: Iterable[Entry]) -> None:
+        """Take in a look at the hardware; ``before`` are the journal's entries just before that look."""
+        foreign = foreign_instances(inventory.gpus, [*before, *self._journal.entries()], self._boot_id)
+        with self._changed:
+            self._foreign = foreign
+            self._due = (
+                True  # in any case: another instance may have changed the journal, and told nobody here
+            )
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Pass on every change until ``stop``; a journal that cannot be read is read again a little later."""
+        wait_seconds = None
+        while self._wait(wait_seconds):
+            try:
+                self._update(self._state())
+                wait_seconds = None
+            except StorageError as error:
+                wait_seconds = self._again_seconds
+                _log.warning("the node's state is not known", error=str(error), again_in_seconds=wait_seconds)
+
+    def _wait(self, again_seconds: float | None) -> bool:
+        """Wait for a change, or no longer than that; False when it is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._due or self._stopped, again_seconds)
+            self._due = False
+            return not self._stopped
+
+    def _state(self) -> NodeState:
+        with self._changed:
+            foreign = self._foreign
+            entries = self._journal.entries()
+            left = [e for e in entries if e.uid in self._left_behind and e.state == "releasing"]
+            self._left_behind = {entry.uid for entry in left}
+            down = daemons_down(entries, self._daemons, self._boot_id) if self._daemons_told else ()
+        held = {
+            device.device
+            for entry in entries
+            if entry.holds
+            for device in entry.devices
+            if not device.admin_access
+        }
+        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, self._boot_id), *down))
+
+    def stop(self) -> None:
+        """Make ``run`` return."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+def leftovers(entries: Iterable[Entry], boot_id: str) -> tuple[BlockedPlacement, ...]:
+    """The places of what claims that have ended left behind, by their entries."""
+    return tuple(
+        BlockedPlacement(
+            PciAddress.parse(device.pci),
+            device.partition.placement,
+            "in-use",
+            f"{device.device} is left from claim {entry.namespace}/{entry.name} (UID {entry.uid}) and could "
+            "not be destroyed yet",
+        )
+        for entry in entries
+        for device in entry.devices
+        if entry.boot_id == boot_id and device.partition is not None and device.partition.attempted
+    )
+
+
+def foreign_instances(
+    gpus: Iterable[Gpu], entries: Iterable[Entry], boot_id: str
+) -> tuple[BlockedPlacement, ...]:
+    """The GPU instances that no claim of this boot accounts for.
+
+    ``entries`` may have a claim more than once, as it was before and after the look at the hardware: an
+    instance that was made or destroyed meanwhile is the claim's in one of them.
+    """
+    owners = [
+        device
+        for entry in entries
+        if entry.holds and (entry.boot_id == boot_id or entry.rebuilt)
+        for device in entry.devices
+    ]
+    return tuple(
+        BlockedPlacement(
+            gpu.pci,
+            instance.placement,
+            "foreign-instance",
+            f"GPU instance {instance.id} of GPU {gpu.pci} at {_place(instance.placement)} was made by "
+            "somebody else",
+        )
+        for gpu in gpus
+        if gpu.mig
+        for instance in gpu.mig.instances
+        if not any(_is_of(device, gpu, instance) for device in owners)
+    )
+
+
+def _place(placement: Placement) -> str:
+    last = placement.start + placement.size - 1
+    return f"memory slice {last}" if placement.size == 1 else f"memory slices {placement.start} to {last}"
+
+
+def _is_of(device: HeldDevice, gpu: Gpu, instance: GpuInstance) -> bool:
+    """Whether the instance is this device's: a part of a static instance is not its owner."""
+    name = parse_device_name(device.device)
+    if name is None or name.pci != gpu.pci or name.static or name.profile is None:
+        return False
+    record = device.partition
+    if record is None:
+        return name.start == instance.placement.start
+    same_place = (record.profile_id, record.placement) == (instance.profile_id, instance.placement)
+    return record.attempted and same_place

@@ -1,0 +1,40 @@
+"""Finds in the journal which partitions claims use, for the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from driver.process.metrics import PartitionUse
+from kubeletplugin.journal.entry import Entry, HeldDevice
+
+
+def partition_uses(entries: Iterable[Entry], boot_id: str) -> Iterator[PartitionUse]:
+    """Each partition that exists and is a claim's, static ones included, once.
+
+    Admin access is left out: the partition is another claim's. So is what an entry of an earlier boot
+    says, and a rebuilt entry, which does not know what it has.
+    """
+    for entry in entries:
+        if not entry.holds or entry.boot_id != boot_id or entry.rebuilt:
+            continue
+        for held in entry.devices:
+            use = None if held.admin_access else _use(entry, held)
+            if use is not None:
+                yield use
+
+
+def _use(entry: Entry, held: HeldDevice) -> PartitionUse | None:
+    record = held.partition
+    if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
+        return None
+    return PartitionUse(
+        claim_namespace=entry.namespace,
+        claim=entry.name,
+        device=held.device,
+        profile=record.profile,
+        uuid=record.uuid,
+        parent_uuid=held.uuid,
+        pci_bus_id=held.pci,
+        gpu_instance_id=str(record.gpu_instance_id),
+        compute_instance_id=str(record.compute_instance_id),
+    )

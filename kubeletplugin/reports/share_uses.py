@@ -1,0 +1,41 @@
+"""Finds in the journal which shares claims have, for the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from driver.process.metrics import ShareUse
+from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+
+
+def share_uses(entries: Iterable[Entry], boot_id: str) -> Iterator[ShareUse]:
+    """Each share that a claim has, and each device that a claim shares among its own pods.
+
+    What an entry of an earlier boot says is left out; a rebuilt entry does not know what it has.
+    """
+    for entry in entries:
+        if entry.state == "prepared" and entry.boot_id == boot_id:
+            for held in entry.devices:
+                if held.share is not None:
+                    yield _use(entry, held, held.share)
+
+
+def _use(entry: Entry, held: HeldDevice, share: ShareRecord) -> ShareUse:
+    mps = share.strategy == "MPS"
+    return ShareUse(
+        claim_namespace=entry.namespace,
+        claim=entry.name,
+        device=held.device,
+        share_id=held.share_id or "",
+        strategy="mps" if mps else "time-slicing",
+        uuid=held.cuda_uuid,
+        pci_bus_id=held.pci,
+        shares=_told(share.shares),
+        memory_bytes=_told(share.memory_bytes),
+        active_thread_percentage=_told(share.active_thread_percentage if mps else 0),
+        pinned_memory_mib=_told(share.pinned_memory_mib),
+    )
+
+
+def _told(amount: int) -> str:
+    return str(amount) if amount else ""

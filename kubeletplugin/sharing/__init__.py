@@ -1,0 +1,1 @@
+"""Sharing of GPUs and partitions: time-slices, MPS, who has which share."""

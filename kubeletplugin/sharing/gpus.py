@@ -1,0 +1,306 @@
+"""Brings a GPU into the state in which the shares that claims hold can be used, and back when none is left.
+
+What a group needs follows from the shares that the journal has of it, each time anew: nothing is counted.
+Every call may be the last before a crash; the next call for the group does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from driver.devices.names import parse_device_name
+from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
+from driver.hardware.inventory import Discovery
+from driver.nvml.api import ComputeMode, DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
+from driver.nvml.deadline import Watch
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
+from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.sharing.conflicts import interval_of
+from kubeletplugin.sharing.mps_client import MpsClient, MpsDaemon
+from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
+from kubeletplugin.sharing.time_slices import Interval, TimeSlices
+
+_log = get_logger("sharing")
+
+_MODES: dict[str, ComputeMode] = {"MPS": "exclusive-process", "TimeSlicing": "default"}
+_GONE = (DriverNotLoaded, GpuLost, NotFound)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One share that a claim holds, with the claim's UID."""
+
+    uid: str
+    held: HeldDevice
+
+
+class NotReady(ClaimBlocked):
+    """What a share needs on its GPU is not there yet: an MPS daemon, a compute mode, a time-slice."""
+
+
+class Sharing:
+    """The sharing of one node's GPUs. Callers hold the locks of the GPUs concerned.
+
+    ``step(name)`` follows the steps.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        time_slices: TimeSlices,
+        mps: MpsClient,
+        records: SharingRecords,
+        boot_id: str,
+        step: Callable[[str], None],
+    ) -> None:
+        self._discovery = discovery
+        self._time_slices = time_slices
+        self._mps = mps
+        self._records = records
+        self._boot_id = boot_id
+        self._step = step
+
+    def settle(self, group: str, members: Sequence[Member]) -> str | None:
+        """Have the group's GPUs as its members need them, or as they were before when there are none.
+
+        Where it is so already, MPS is asked once whether its daemon runs, and nothing else is touched.
+        Returns what the GPU cannot do, in words. Raises ClaimRefused, NotReady, NvmlError, StorageError.
+        """
+        record = self._records.get(group)
+        if not members:
+            if record is not None:
+                self._undo(record)
+            return None
+        shares = [member.held.share for member in members if member.held.share is not None]
+        gpus = tuple(sorted({member.held.pci for member in members}))
+        if record is not None and record.interval == UNKNOWN and shares[0].strategy == "MPS":
+            record = _widened(record, members)
+        if record is not None and (record.strategy, record.gpus) != (shares[0].strategy, gpus):
+            self._undo(record)  # left over from shares that are gone
+            record = None
+        wanted = record or SharingRecord(group, self._boot_id, shares[0].strategy, gpus)
+        whole = [member.held for member in members if member.held.partition is None]
+        try:
+            if wanted.strategy == "MPS":
+                self._run_daemon(wanted, whole, daemon_of(group, members))
+                return None
+            return self._slice_time(wanted, whole, interval_of(shares))
+        except ClaimBlocked as error:
+            raise NotReady(error.what, error.way_out) from error
+
+    def look_again(self, group: str) -> None:
+        """Have the next ``settle`` set the compute mode again where it is not what MPS needs any more.
+
+        A reset of the GPU, or somebody else, may have changed it. Raises NvmlError, StorageError.
+        """
+        record, name = self._records.get(group), parse_device_name(group)
+        if record is None or name is None or name.profile is not None:
+            return
+        if record.strategy == "MPS" and record.applied:
+            changed = [pci for pci in record.gpus if self._mode(pci) != _MODES["MPS"]]
+            if changed:
+                _log.warning("compute mode was changed by somebody else", group=group, gpus=changed)
+                self._records.put(replace(record, applied=False))
+
+    def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
+        """The records of this boot that concern any of the GPUs; for any caller. Raises StorageError."""
+        wanted = set(gpus)
+        return tuple(
+            record
+            for record in self._records.look()
+            if record.boot_id == self._boot_id and wanted & set(record.gpus)
+        )
+
+    def recorded(self) -> tuple[SharingRecord, ...]:
+        """All records, also of earlier boots; for any caller. Raises StorageError."""
+        return self._records.look()
+
+    def end_unrecorded(self, daemon: str) -> None:
+        """End a daemon that the supervisor runs and no record accounts for; raises DriverError."""
+        record = self._records.get(daemon)
+        if record is not None and not record.daemon:
+            self._mps.stop(daemon)
+        elif record is None and (lost := self._records.assume(daemon)) is not None:
+            self._undo(lost)
+
+    def _run_daemon(self, wanted: SharingRecord, whole: Sequence[HeldDevice], daemon: MpsDaemon) -> None:
+        if not wanted.applied:
+            wanted = self._take_modes(replace(wanted, daemon=True), whole)
+        self._mps.ensure(daemon)
+        self._step("daemon")
+        self._applied(wanted)
+
+    def _slice_time(self, wanted: SharingRecord, whole: Sequence[HeldDevice], interval: str) -> str | None:
+        if not whole or (wanted.applied and wanted.interval == interval):
+            return None
+        # Until Default is set again, what is to be put back stays written down.
+        noted = wanted.interval if interval == "Default" else interval
+        wanted = self._take_modes(replace(wanted, interval=noted, applied=False), whole)
+        cannot = self._time_slices.set(whole[0].uuid, cast("Interval", interval))
+        self._step("time-slice")
+        self._applied(replace(wanted, interval=interval))
+        if cannot is None or interval == "Default":
+            return None
+        return f"time-slice {interval} has no effect on GPU {whole[0].pci}: {cannot}"
+
+    def _applied(self, record: SharingRecord) -> None:
+        if not record.applied:
+            self._records.put(replace(record, applied=True))
+
+    def _take_modes(self, wanted: SharingRecord, whole: Sequence[HeldDevice]) -> SharingRecord:
+        """Set the compute modes that the strategy needs, once what they were before is written down.
+
+        Partitions have none: the mode of their GPU stays as it is.
+        """
+        mode = _MODES[wanted.strategy]
+        before: dict[str, ComputeMode] = dict(wanted.compute_modes)
+        changing = []
+        for pci in sorted({member.pci for member in whole}):
+            now = self._mode(pci)
+            if now == mode or (now is None and mode == "default"):
+                continue
+            before.setdefault(pci, now or "default")
+            changing.append(pci)
+        wanted = replace(wanted, compute_modes=before)
+        self._records.put(wanted)
+        self._step("sharing noted")
+        for pci in changing:
+            self._set_mode(pci, mode)
+            self._step("compute mode")
+        return wanted
+
+    def _mode(self, pci: str) -> ComputeMode | None:
+        """The compute mode now; None where the GPU has none, or one that CUDA knows no longer."""
+
+        def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
+            try:
+                return watch("compute_mode", device.compute_mode)
+            except NotSupported:
+                return None
+
+        return self._discovery.on_gpu(PciAddress.parse(pci), job)
+
+    def _set_mode(self, pci: str, mode: ComputeMode) -> None:
+        """Set it and read it back, since some tools say that they did what they did not."""
+
+        def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
+            watch("set_compute_mode", lambda: device.set_compute_mode(mode))
+            return watch("compute_mode", device.compute_mode)
+
+        try:
+            now = self._discovery.on_gpu(PciAddress.parse(pci), job)
+        except NotSupported as error:
+            raise ClaimRefused(
+                f"GPU {pci} cannot be set to compute mode {mode}, without which its sharing would not hold: "
+                f"{error.what}",
+                "offer this GPU in another form",
+            ) from error
+        if now != mode:
+            raise NotReady(
+                f"GPU {pci} was set to compute mode {mode} and is in {now}", "see its driver's log"
+            )
+
+    def _undo(self, record: SharingRecord) -> None:
+        """Put back what the record says was changed, then forget it; a GPU that is gone needs nothing.
+
+        One GPU that cannot be put back does not keep the others: the first error is raised at the end.
+        """
+        self._begin_undo(record)
+        if record.daemon:
+            self._stop_daemon(record)
+        failure: DriverError | None = None
+        for pci in record.gpus:
+            try:
+                self._put_back(record, pci)
+            except _GONE as error:
+                _log.warning(
+                    "sharing of a GPU that is gone is forgotten", group=record.group, error=str(error)
+                )
+            except DriverError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        self._records.forget(record.group)
+        self._step("sharing forgotten")
+
+    def _begin_undo(self, record: SharingRecord) -> None:
+        """Write down that not all is as a share needs it any more: after a crash one may come back."""
+        if not record.applied:
+            return
+        try:
+            self._records.put(replace(record, applied=False))
+        except StorageError as error:  # a full disk must not keep a GPU from being put back
+            _log.warning("sharing is put back unnoted", group=record.group, error=str(error))
+
+    def _put_back(self, record: SharingRecord, pci: str) -> None:
+        if pci in record.compute_modes:
+            try:
+                self._set_mode(pci, record.compute_modes[pci])
+            except ClaimRefused as error:  # then it could not be changed before, either
+                _log.warning("compute mode is left as it is", gpu=pci, error=str(error))
+            self._step("compute mode restored")
+        if record.interval != "Default":
+            self._time_slices.set(self._uuid(pci), "Default")
+            self._step("time-slice restored")
+
+    def _stop_daemon(self, record: SharingRecord) -> None:
+        try:
+            self._mps.stop(record.group)
+        except ClaimBlocked as error:
+            if record.interval != UNKNOWN:
+                raise NotReady(error.what, error.way_out) from error
+            # Perhaps there never was one. If there is, it is ended as one that no record accounts for.
+            _log.warning("nobody knows whether an MPS daemon runs", group=record.group, error=str(error))
+        self._step("daemon stopped")
+
+    def _uuid(self, pci: str) -> str:
+        return self._discovery.identity(PciAddress.parse(pci)).uuid
+
+
+def _widened(record: SharingRecord, members: Sequence[Member]) -> SharingRecord:
+    """A record that was lost and assumed, with all GPUs that the members share: it knew the first alone."""
+    modes: dict[str, ComputeMode] = {one.held.pci: "default" for one in members if one.held.partition is None}
+    return replace(record, gpus=tuple(sorted({one.held.pci for one in members})), compute_modes=modes)
+
+
+def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
+    """The daemon that the members need: what all of them are let have is what the largest of them has.
+
+    Each client is held to its own limits by its environment, which can lower them only.
+    """
+    uuids = tuple(sorted({member.held.cuda_uuid for member in members}))
+    granted: dict[tuple[str, str, str], list[ShareRecord]] = {}
+    for member in members:
+        if member.held.share is not None:
+            key = member.uid, member.held.request, member.held.cuda_uuid
+            granted.setdefault(key, []).append(member.held.share)
+    limits = [(uuid, limits_together(shares)) for (_, _, uuid), shares in granted.items()]
+    pinned = {uuid: [mib for of, (_, mib) in limits if of == uuid] for uuid in uuids}
+    return MpsDaemon(
+        group,
+        uuids,
+        multi_user=any(share.multi_user for shares in granted.values() for share in shares),
+        active_thread_percentage=max(percentage for _, (percentage, _) in limits),
+        pinned_memory_mib=tuple(0 if 0 in pinned[uuid] else max(pinned[uuid]) for uuid in uuids),
+    )
+
+
+def limits_together(shares: Sequence[ShareRecord]) -> tuple[int, int]:
+    """Percent of the threads and MiB of memory, 0 for no limit, of a client that has all these shares."""
+    percentage = min(100, sum(share.active_thread_percentage for share in shares))
+    pinned = [share.pinned_memory_mib for share in shares]
+    return percentage, 0 if 0 in pinned else sum(pinned)
+
+
+def members_of(group: str, entries: Iterable[Entry], boot_id: str, without: str = "") -> tuple[Member, ...]:
+    """The shares of a group that claims have in this boot, those of the claim ``without`` left out."""
+    return tuple(
+        Member(entry.uid, held)
+        for entry in entries
+        if entry.uid != without and entry.state in ("preparing", "prepared") and entry.boot_id == boot_id
+        for held in entry.devices
+        if held.share is not None and held.share.group == group
+    )

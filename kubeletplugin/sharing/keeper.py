@@ -1,0 +1,94 @@
+"""Keeps the sharing of GPUs as the journal has it: after a crash, and when daemons or their supervisor end.
+
+It does what a prepare or an unprepare that did not get to its end has left to do, and ends daemons without
+a share. It also passes on how the daemons are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from driver.devices.names import parse_device_name
+from driver.errors import DriverError
+from driver.process.log import get_logger
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.journal.locks import KeyedLocks, gpu_key
+from kubeletplugin.sharing.gpus import Sharing
+from kubeletplugin.sharing.mps_client import MpsClient, MpsState
+from kubeletplugin.sharing.of_claims import ClaimShares, groups_of
+
+_LOCK_SECONDS = 5.0
+
+_log = get_logger("sharing")
+
+
+class SharingKeeper:
+    """One pass looks at every group; a pass that fails for one goes on with the next.
+
+    ``tell(states)`` gets the states of all daemons when they change, None while the supervisor is silent.
+    """
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        shares: ClaimShares,
+        journal: Journal,
+        locks: KeyedLocks,
+        mps: MpsClient,
+        tell: Callable[[tuple[MpsState, ...] | None], None],
+    ) -> None:
+        self._sharing = sharing
+        self._shares = shares
+        self._journal = journal
+        self._locks = locks
+        self._mps = mps
+        self._tell = tell
+        self._used = threading.Event()
+        self._stopped = False
+        self._daemons: tuple[str, ...] = ()
+
+    def run_once(self) -> None:
+        """Have every group as the journal says, and end the daemons that belong to none."""
+        records = self._sharing.recorded()
+        if any(record.daemon for record in records):
+            self.mps_is_used()
+        groups = {record.group: set(record.gpus) for record in records}
+        for entry in self._journal.entries():
+            for group, gpus in groups_of(entry).items() if entry.state == "prepared" else ():
+                groups.setdefault(group, set()).update(gpus)
+        for group, concerned in sorted(groups.items()):
+            self._under_lock(group, concerned, partial(self._shares.settle, group, concerned))
+        for daemon in sorted(set(self._daemons) - {record.group for record in records if record.daemon}):
+            name = parse_device_name(daemon)
+            if name is not None:
+                gpu = {str(name.pci)}
+                self._under_lock(daemon, gpu, partial(self._shares.end_unrecorded, daemon, gpu))
+
+    def mps_is_used(self) -> None:
+        """Begin to listen to the supervisor; costs next to nothing when called again."""
+        self._used.set()
+
+    def follow(self) -> None:
+        """Listen to the supervisor from the first use of MPS on, until ``stop``; for a thread of its own."""
+        self._used.wait()
+        if not self._stopped:
+            self._mps.follow(self._heard)
+
+    def stop(self) -> None:
+        """Make ``follow`` return."""
+        self._stopped = True
+        self._used.set()
+        self._mps.close()
+
+    def _heard(self, states: tuple[MpsState, ...] | None) -> None:
+        self._daemons = tuple(state.name for state in states or ())
+        self._tell(states)
+
+    def _under_lock(self, group: str, gpus: Iterable[str], work: Callable[[], None]) -> None:
+        try:
+            with self._locks.holding(sorted(map(gpu_key, gpus)), _LOCK_SECONDS):
+                work()
+        except DriverError as error:
+            _log.warning("sharing is not as it has to be yet", group=group, error=str(error))

@@ -1,0 +1,58 @@
+"""Says what makes a container a client of an MPS control daemon, within the limits of its share: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubeletplugin.cdi.spec import CdiMount
+from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.sharing.gpus import limits_together
+
+PIPES_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks by itself, too
+SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - the kernel's place for it
+
+
+@dataclass(frozen=True, slots=True)
+class MpsFolders:
+    """Where the host has what daemons and their clients share.
+
+    ``daemons`` is the supervisor's folder, ``shm`` what its daemons see as /dev/shm.
+    """
+
+    daemons: Path
+    shm: Path
+
+    def pipes(self, group: str) -> Path:
+        """The pipe directory of a group's daemon."""
+        return self.daemons / group / "pipe"
+
+
+def mps_edits(
+    held: HeldDevice, devices: Sequence[HeldDevice], folders: MpsFolders
+) -> tuple[tuple[str, ...], tuple[CdiMount, ...]]:
+    """The variables and mounts of one device of a claim, whose devices are ``devices``; none without MPS.
+
+    All devices of one request reach the same container: its shares of one device count together. A
+    container is held to a share by its variables where other shares of the device are larger.
+    """
+    share = held.share
+    if share is None or share.strategy != "MPS":
+        return (), ()
+    mounts = (
+        CdiMount(str(folders.pipes(share.group)), PIPES_IN_CONTAINER),
+        CdiMount(str(folders.shm), SHM_IN_CONTAINER),
+    )
+    variables = [f"CUDA_MPS_PIPE_DIRECTORY={PIPES_IN_CONTAINER}"]
+    if share.is_part:
+        together = [
+            one.share
+            for one in devices
+            if one.share is not None and (one.request, one.device) == (held.request, held.device)
+        ]
+        percentage, pinned_mib = limits_together(together)
+        variables.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percentage}")
+        if pinned_mib:
+            variables.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={pinned_mib}M")
+    return tuple(variables), mounts

@@ -1,0 +1,174 @@
+"""Works out the shares of one claim, and has the GPUs of a claim shared while it and others hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from driver.errors import ClaimBlocked, DriverError
+from driver.hardware.inventory import Discovery, GpuIdentity
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
+from kubeletplugin.claims.plan import PlannedDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.sharing.conflicts import refuse_conflicts
+from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of
+from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records
+
+_log = get_logger("sharing")
+
+
+class ClaimShares:
+    """The shares of the claims of one node, in the boot that is running.
+
+    Callers hold the locks of the claim and of its GPUs. ``published_memory(device)`` is the memory of a
+    device as its slice has it, None when that was never seen.
+    """
+
+    def __init__(
+        self,
+        sharing: Sharing,
+        discovery: Discovery,
+        journal: Journal,
+        boot_id: str,
+        published_memory: Callable[[str], int | None],
+    ) -> None:
+        self._sharing = sharing
+        self._discovery = discovery
+        self._journal = journal
+        self._boot_id = boot_id
+        self._published_memory = published_memory
+
+    def held(
+        self,
+        uid: str,
+        planned: Sequence[PlannedDevice],
+        places: Sequence[PartitionRecord | None],
+        identities: Mapping[str, GpuIdentity],
+    ) -> tuple[HeldDevice, ...]:
+        """What the claim is about to hold, with its shares.
+
+        Raises ClaimRefused for limits above a share, DeviceHeld where other claims leave no room, NotReady
+        while it is not known whether the claim has all of a device, NvmlError.
+        """
+        both = list(zip(planned, places, strict=True))
+        memory = [self._memory_bytes(device, place) for device, place in both]
+        shareables = [
+            Shareable(
+                device.allocated.device,
+                device.allocated.request,
+                device.wish,
+                identities[str(device.pci)].uuid if place is None else place.uuid,
+                memory_bytes,
+                self._published_memory(device.allocated.device),
+                whole=place is None,
+            )
+            for (device, place), memory_bytes in zip(both, memory, strict=True)
+        ]
+        unknown = next((one.device for one in shareables if all_is_unknown(one)), None)
+        if unknown is not None:
+            raise NotReady(
+                f"whether the claim has all of {unknown} is not known, since its ResourceSlice was not seen",
+                "wait for the controller to publish it",
+            )
+        held = tuple(
+            device.held(identities[str(device.pci)].uuid, place, share)
+            for (device, place), share in zip(both, share_records(shareables), strict=True)
+        )
+        if any(device.name.shared is not None for device in planned):
+            refuse_conflicts(uid, held, memory, self._holders(device.pci for device in held))
+        return held
+
+    def reach(self, gpus: Iterable[str]) -> set[str]:
+        """The GPUs with those that have to be locked to clear them: some were shared together with others.
+
+        For any caller. Raises StorageError.
+        """
+        wanted = set(gpus)
+        return wanted.union(*(record.gpus for record in self._sharing.records_on(wanted)))
+
+    def clear(self, gpus: Iterable[str], uid: str) -> None:
+        """Put back what shares that are gone have left on GPUs; raises DriverError."""
+        locked = set(gpus)
+        for record in self._sharing.records_on(locked):
+            if self._members(record.group, record.gpus, without=uid) or self._rebuilt(record.gpus):
+                continue
+            if not locked.issuperset(record.gpus):
+                raise NotReady(
+                    f"GPUs {', '.join(record.gpus)} were shared together just now", "it is retried"
+                )
+            self._sharing.settle(record.group, ())
+
+    def join(self, entry: Entry) -> tuple[str, ...]:
+        """Have the claim's GPUs as its shares need them; what the GPUs cannot do, in words.
+
+        Raises DriverError; the claim's shares are then to leave.
+        """
+        notes = [
+            self._sharing.settle(group, self._members(group, gpus))
+            for group, gpus in groups_of(entry).items()
+        ]
+        return tuple(note for note in notes if note is not None)
+
+    def leave(self, entry: Entry) -> None:
+        """Have the claim's GPUs as those who stay need them, or as they were before.
+
+        What fails is logged and done later, before the GPU is handed out again at the latest: nobody has
+        to wait for it who gives something back.
+        """
+        for group, gpus in groups_of(entry).items():
+            try:
+                if not self._rebuilt(gpus):
+                    self._sharing.settle(group, self._members(group, gpus, without=entry.uid))
+            except DriverError as error:
+                _log.warning("sharing is not put back yet", group=group, uid=entry.uid, error=str(error))
+
+    def settle(self, group: str, gpus: Iterable[str]) -> None:
+        """Have a group as the journal says that it has to be, looking at the GPU anew; raises DriverError."""
+        members = self._members(group, gpus)
+        if members:
+            self._sharing.look_again(group)
+        if members or not self._rebuilt(gpus):
+            self._sharing.settle(group, members)
+
+    def end_unrecorded(self, daemon: str, gpus: Iterable[str]) -> None:
+        """End a daemon that no record accounts for, unless a claim on its GPUs may have it."""
+        if not self._rebuilt(gpus):
+            self._sharing.end_unrecorded(daemon)
+
+    def _members(self, group: str, gpus: Iterable[str], without: str = "") -> tuple[Member, ...]:
+        return members_of(group, self._holders(gpus), self._boot_id, without)
+
+    def _holders(self, gpus: Iterable[str]) -> Iterable[Entry]:
+        """The claims that hold something on the GPUs, each once."""
+        return {entry.uid: entry for pci in gpus for entry in self._journal.holders(pci)}.values()
+
+    def _rebuilt(self, gpus: Iterable[str]) -> bool:
+        """Whether a claim is on the GPUs of which only the CDI spec is known: it may have a share."""
+        return any(entry.rebuilt for entry in self._holders(gpus))
+
+    def _memory_bytes(self, device: PlannedDevice, place: PartitionRecord | None) -> int:
+        """The memory of a shared device where its shares depend on it, else 0; raises NvmlError."""
+        form = device.wish.form if device.wish else None
+        if form is None or not (form.strategy == "MPS" or form.memory):
+            return 0
+        found = _memory(self._discovery, device.pci) if place is None else place.memory_bytes
+        if not found:
+            raise ClaimBlocked(
+                f"the memory of {device.allocated.device} is not known, so shares of it have no limit",
+                "see whether nvidia-smi tells it on the node",
+            )
+        return found
+
+
+def groups_of(entry: Entry) -> dict[str, tuple[str, ...]]:
+    """The groups that the claim has shares in, each with its GPUs."""
+    found: dict[str, set[str]] = {}
+    for held in entry.devices:
+        if held.share is not None:
+            found.setdefault(held.share.group, set()).add(held.pci)
+    return {group: tuple(sorted(gpus)) for group, gpus in sorted(found.items())}
+
+
+def _memory(discovery: Discovery, pci: PciAddress) -> int:
+    return discovery.on_gpu(pci, lambda device, watch: watch("memory_bytes", device.memory_bytes))

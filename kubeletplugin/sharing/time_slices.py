@@ -1,0 +1,47 @@
+"""Sets how long the processes on a GPU compute in turn, with nvidia-smi from the driver root.
+
+NVML has no call for it. The driver forgets the setting with a reboot; a GPU that cannot is no failure,
+its processes take turns by the driver's own measure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from driver.errors import ClaimBlocked
+from kubeletplugin.host.driver_programs import TIMEOUT_SECONDS, find_program, run_program
+
+if TYPE_CHECKING:
+    from kubeletplugin.host.driver_files import DriverRoot
+
+Interval = Literal["Default", "Short", "Medium", "Long"]
+
+SMI = "nvidia-smi"
+
+_NUMBERS: dict[Interval, int] = {"Default": 0, "Short": 1, "Medium": 2, "Long": 3}
+_NOT_SUPPORTED = 3
+"""nvidia-smi exits with NVML's return code: NVML_ERROR_NOT_SUPPORTED."""
+
+
+class TimeSlices:
+    """The time-slices of the node's GPUs."""
+
+    def __init__(self, driver_root: DriverRoot, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._root = driver_root
+        self._timeout_seconds = timeout_seconds
+
+    def set(self, uuid: str, interval: Interval) -> str | None:
+        """Have processes on the GPU take turns so; None, or why this GPU cannot, in nvidia-smi's words.
+
+        Raises NodeIncomplete without nvidia-smi, ClaimBlocked when it fails otherwise or does not end.
+        """
+        words = ["compute-policy", "-i", uuid, "--set-timeslice", str(_NUMBERS[interval])]
+        said = run_program(find_program(self._root, SMI), words, timeout_seconds=self._timeout_seconds)
+        if said.code == _NOT_SUPPORTED:
+            return said.words
+        if said.code != 0:
+            raise ClaimBlocked(
+                f"the time-slice {interval} of GPU {uuid} could not be set: {said.words}",
+                f"it is tried again; see whether {SMI} {' '.join(words)} works on the node",
+            )
+        return None

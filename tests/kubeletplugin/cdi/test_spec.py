@@ -1,0 +1,140 @@
+"""A CDI spec is valid by the schema, in the lowest version, and says where the host has things."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from driver.errors import NodeIncomplete
+from kubeletplugin.cdi.spec import CdiDevice, HostPaths, build_spec, file_edits, lowest_version
+from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.host.driver_files import DriverFiles, Link
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "cdi-schema.json").read_text())
+FILES = DriverFiles(
+    "580.65.06",
+    ("/usr/lib64/libcuda.so.580.65.06",),
+    (Link("/usr/lib64/libcuda.so.1", "libcuda.so.580.65.06"),),
+    ("/usr/bin/nvidia-smi",),
+    ("/lib/firmware/nvidia/580.65.06/gsp_ga10x.bin",),
+    ("/run/nvidia-persistenced/socket",),
+    None,
+)
+SAME = HostPaths(Path("/"), Path("/"))
+CONTAINER = HostPaths(Path("/driver-root"), Path("/run/nvidia/driver"))
+CONTROL = DeviceNode("/dev/nvidiactl", "/dev/nvidiactl", 195, 255)
+
+
+def spec(files: DriverFiles = FILES, host: HostPaths = SAME, name: str = "u-1-gpu-0", below: str = "") -> Any:
+    node = DeviceNode("/dev/nvidia0", f"{below}/dev/nvidia0", 195, 0)
+    built = json.loads(build_spec([CdiDevice(name, (node,))], [CONTROL], file_edits(files, host), host))
+    jsonschema.validate(built, SCHEMA)
+    return built
+
+
+def test_the_schema_refuses_what_the_specification_refuses() -> None:
+    for broken in (
+        {**spec(), "colour": "red"},
+        {**spec(), "devices": []},
+        {**spec(), "devices": [{"name": "a", "containerEdits": {}}]},
+        {**spec(), "kind": "no-class"},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(broken, SCHEMA)
+
+
+def test_a_device_node_carries_type_major_and_minor() -> None:
+    assert spec()["devices"] == [
+        {
+            "name": "u-1-gpu-0",
+            "containerEdits": {
+                "deviceNodes": [
+                    {"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0, "permissions": "rw"}
+                ]
+            },
+        }
+    ]
+
+
+def test_the_legacy_runtime_is_told_to_add_nothing() -> None:
+    assert spec()["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+
+
+def test_host_paths_are_those_of_the_host_not_of_the_plugins_container() -> None:
+    built = spec(host=CONTAINER, below="/driver-root")
+
+    (node,) = built["devices"][0]["containerEdits"]["deviceNodes"]
+    assert (node["hostPath"], node["path"]) == ("/run/nvidia/driver/dev/nvidia0", "/dev/nvidia0")
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in built["containerEdits"]["mounts"]}
+    assert mounts["/usr/bin/nvidia-smi"] == "/run/nvidia/driver/usr/bin/nvidia-smi"
+    assert built["containerEdits"]["deviceNodes"][0]["path"] == "/dev/nvidiactl"
+    assert "hostPath" not in built["containerEdits"]["deviceNodes"][0]
+
+
+def test_without_the_hook_links_are_mounts_and_with_it_they_are_made() -> None:
+    without = spec()["containerEdits"]
+    hooked = DriverFiles(
+        **{**{f: getattr(FILES, f) for f in FILES.__slots__}, "hook": "/usr/bin/nvidia-cdi-hook"}
+    )
+    having = spec(hooked, CONTAINER)["containerEdits"]
+
+    assert "hooks" not in without
+    assert "/usr/lib64/libcuda.so.1" in {mount["containerPath"] for mount in without["mounts"]}
+    assert "/usr/lib64/libcuda.so.1" not in {mount["containerPath"] for mount in having["mounts"]}
+    assert [hook["args"] for hook in having["hooks"]] == [
+        ["nvidia-cdi-hook", "create-symlinks", "--link", "libcuda.so.580.65.06::/usr/lib64/libcuda.so.1"],
+        ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"],
+    ]
+    assert {hook["path"] for hook in having["hooks"]} == {"/run/nvidia/driver/usr/bin/nvidia-cdi-hook"}
+
+
+@pytest.mark.parametrize(
+    ("name", "below", "version"),
+    [("u-1", "", "0.3.0"), ("0f5b-gpu", "", "0.5.0"), ("u-1", "/driver", "0.5.0")],
+    ids=["plain", "a name that starts with a digit", "a host path"],
+)
+def test_the_version_is_the_lowest_that_the_features_need(name: str, below: str, version: str) -> None:
+    built = spec(name=name, below=below)
+
+    assert built["cdiVersion"] == lowest_version(built) == version
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    device = CdiDevice("u", (CONTROL,))
+
+    assert build_spec([device], [CONTROL], file_edits(FILES, SAME), SAME) == build_spec(
+        [device], [CONTROL], file_edits(FILES, SAME), SAME
+    )
+
+
+def test_a_missing_node_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").symlink_to("/dev/null")
+    (tmp_path / "dev/nvidia-uvm").write_text("a plain file is no device")
+    nodes = DeviceFolder.below(tmp_path)
+
+    with pytest.raises(NodeIncomplete, match=r"/dev/nvidia-uvm is missing below .*run nvidia-modprobe"):
+        nodes.control()
+    assert nodes.require("/dev/nvidiactl") == DeviceNode("/dev/nvidiactl", f"{tmp_path}/dev/nvidiactl", 1, 3)
+
+
+def test_a_store_lists_its_own_specs_only_and_reads_what_it_wrote(tmp_path: Path) -> None:
+    store = CdiStore(tmp_path)
+    (tmp_path / "vendor.json").write_text("{}")
+    (tmp_path / "k8s.gpu.nvidia.com-claim_u-2.json").write_text("cut {")
+    store.write(
+        "u-1", build_spec([CdiDevice("u-1-gpu", (CONTROL,))], [CONTROL], file_edits(FILES, SAME), SAME)
+    )
+
+    assert store.uids() == ("u-1", "u-2")
+    assert store.device_names("u-1") == ("u-1-gpu",)
+    assert store.device_names("u-2") == ()
+    store.remove("u-1")
+    store.remove("u-1")
+    assert store.read("u-1") is None
+    assert CdiStore(tmp_path / "gone").uids() == ()

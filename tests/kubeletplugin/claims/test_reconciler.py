@@ -1,0 +1,151 @@
+"""What nobody will unprepare is let go, and what is in doubt is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ApiError
+from kubeletplugin.claims.reconciler import TOMBSTONE_SECONDS
+from kubeletplugin.journal.identity import boottime_ns
+from tests.kubeletplugin.fake_node import FakeNode
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    made = FakeNode(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_a_deleted_claim_without_containers_is_let_go(node: FakeNode) -> None:
+    kept, gone = node.claim("kept", 0), node.claim("gone", 1)
+    node.prepare(kept)
+    node.prepare(gone)
+    del node.api["team", "gone"]
+
+    assert node.reconciler.run_once() == (gone.uid,)
+    assert node.spec_path(kept).exists()
+    assert not node.spec_path(gone).exists()
+    node.prepare(node.claim("next", 1))
+
+
+def test_a_deleted_claim_is_kept_while_a_container_has_it(node: FakeNode) -> None:
+    ref = node.claim("gone", 1)
+    (device,) = node.prepare(ref)
+    node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
+    node.api.clear()
+
+    assert node.reconciler.run_once() == ()
+    assert node.spec_path(ref).exists()
+    node.in_use.clear()
+    assert node.reconciler.run_once() == (ref.uid,)
+
+
+def test_a_claim_of_the_same_name_with_another_uid_frees_the_old_one(node: FakeNode) -> None:
+    old = node.claim("train", 1)
+    node.prepare(old)
+    new = node.claim("train", 1)
+
+    assert node.reconciler.run_once() == (old.uid,)
+    node.prepare(new)
+
+
+def test_a_claim_that_lost_its_allocation_is_let_go(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.api["team", "train"]["status"] = {}
+
+    assert node.reconciler.run_once() == (ref.uid,)
+
+
+def test_a_claim_is_kept_while_the_api_does_not_answer_and_the_others_go_on(node: FakeNode) -> None:
+    refs = [node.claim("a", 0), node.claim("b", 1)]
+    for ref in refs:
+        node.prepare(ref)
+    node.api.clear()
+    node.api_failures = [ApiError("away")]
+
+    first = node.reconciler.run_once()
+
+    assert len(first) == 1
+    assert set(node.reconciler.run_once()) == {ref.uid for ref in refs} - set(first)
+
+
+def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    first = node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").write_bytes(b"\0\0")
+
+    recovered = node.restart()
+
+    assert recovered.rebuilt == (ref.uid,)
+    assert [aside.uid for aside in node.journal.take_set_aside()] == [ref.uid]
+    with pytest.raises(Exception, match=f"still held by claim UID {ref.uid}"):
+        node.prepare(node.claim("thief", 1))
+    assert node.prepare(ref) == first
+    assert node.journal.get(ref.uid) is not None
+    node.restart()
+    assert node.reconciler.run_once() == ()
+
+
+def test_a_rebuilt_claim_that_no_container_has_goes_at_the_second_look(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").unlink()
+    assert node.restart().rebuilt == (ref.uid,)
+
+    assert node.reconciler.run_once() == ()
+    assert node.reconciler.run_once() == (ref.uid,)
+
+
+def test_specs_that_no_claim_of_ours_can_own_are_removed_at_the_start(node: FakeNode) -> None:
+    (node.cdi / "k8s.gpu.nvidia.com-claim_u-1.json").write_text('{"devices": [{"name": "u-1-gpu-9"}]}')
+    (node.cdi / "k8s.gpu.nvidia.com-claim_u-2.json").write_text("cut")
+    (node.cdi / "other.json").write_text("{}")
+
+    assert node.restart().removed == ("u-1", "u-2")
+    assert [path.name for path in node.cdi.iterdir()] == ["other.json"]
+
+
+def test_a_spec_that_the_disk_does_not_let_go_keeps_nothing_from_starting(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    first = node.prepare(ref)
+    stuck = node.cdi / "k8s.gpu.nvidia.com-claim_u-1.json"
+    stuck.mkdir()
+    (stuck / "child").touch()
+
+    recovered = node.restart()
+
+    assert [uid for uid, _ in recovered.failed] == ["u-1"]
+    assert "u-1.json failed" in recovered.failed[0][1]
+    assert node.prepare(ref) == first
+
+
+def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: FakeNode) -> None:
+    """The removal of a spec is not made durable: a power cut may undo it."""
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    spec = node.spec_path(ref).read_bytes()
+    node.unprepare(ref)
+    node.spec_path(ref).write_bytes(spec)
+
+    assert node.restart().removed == (ref.uid,)
+    node.prepare(node.claim("next", 1))
+
+
+def test_tombstones_are_forgotten_after_a_while(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.unprepare(ref)
+    node.reconciler.run_once()
+    tomb = node.journal.get(ref.uid)
+    assert tomb is not None
+
+    node.journal.put(replace(tomb, changed_ns=boottime_ns() - int((TOMBSTONE_SECONDS + 1) * 1e9)))
+    node.reconciler.run_once()
+
+    assert node.journal.get(ref.uid) is None

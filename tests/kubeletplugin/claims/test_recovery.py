@@ -1,0 +1,79 @@
+"""A CDI spec whose journal entry is lost gives the claim's devices back, shares with their ids."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driver.devices.names import DRIVER_NAME
+from kubeletplugin.cdi.spec import CdiDevice, HostPaths, build_spec, file_edits
+from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.recovery import Recovered, recover
+from kubeletplugin.host.device_nodes import DeviceNode
+from kubeletplugin.host.driver_files import DriverFiles
+from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.identity import Identity
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.wire.names import cdi_device_name
+from tests.examples import examples
+
+UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
+SHARE = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+PCI = "0000:8a:00.0"
+FORMS = ("", "-ts-4", "-mps-4-mem", "-mps-mem", "-ts-frac-10")
+DEVICES = tuple(
+    f"gpu-0000-8a-00-0{part}{form}"
+    for part in ("", "-mig-1g-10gb-6", "-static-3g-40gb-4", "-static-1c-3g-40gb-4-2")
+    for form in FORMS
+)
+
+
+def rebuilt(uid: str, *names: str) -> tuple[HeldDevice, ...]:
+    """The devices of a claim that has only a spec with devices of these names."""
+    with TemporaryDirectory() as folder:
+        journal, store = Journal(Path(folder) / "journal", lambda: True), CdiStore(Path(folder))
+        write(store, uid, *names)
+        recover(journal, store, Identity(DRIVER_NAME, "pool", "boot"))
+        entry = journal.get(uid)
+        return entry.devices if entry else ()
+
+
+def write(store: CdiStore, uid: str, *names: str) -> None:
+    node = DeviceNode("/dev/nvidia0", "/dev/nvidia0", 195, 0)
+    host = HostPaths(Path("/"), Path("/"))
+    files = file_edits(DriverFiles("580", (), (), (), (), (), None), host)
+    store.write(uid, build_spec([CdiDevice(name, (node,)) for name in names], [node], files, host))
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.uuids(), st.sampled_from(DEVICES), st.none() | st.uuids())
+def test_the_device_and_the_share_are_read_from_the_name(
+    claim: uuid.UUID, device: str, share: uuid.UUID | None
+) -> None:
+    share_id = None if share is None else str(share)
+    name = cdi_device_name(str(claim), device, share_id)
+    assert rebuilt(str(claim), name) == (HeldDevice("", "pool", device, PCI, "", name, share_id),)
+
+
+@pytest.mark.parametrize("rest", ["", "-", f"-{SHARE}", "-colour", f"-gpu-0-{SHARE}"])
+def test_a_name_that_is_none_of_ours_is_no_device(rest: str) -> None:
+    assert rebuilt(UID, UID + rest) == ()
+
+
+def test_a_lost_entry_of_shares_is_rebuilt_and_what_names_none_is_removed(tmp_path: Path) -> None:
+    journal, store = Journal(tmp_path / "journal", lambda: True), CdiStore(tmp_path)
+    write(store, UID, cdi_device_name(UID, "gpu-0000-8a-00-0-mps-4", SHARE), f"{UID}-colour")
+    write(store, "u-2", "u-2-colour")
+
+    identity = Identity(DRIVER_NAME, "pool", "boot")
+    assert recover(journal, store, identity) == Recovered((UID,), ("u-2",))
+    entry = journal.get(UID)
+    assert entry is not None
+    assert (entry.rebuilt, entry.state, entry.shares) == (True, "prepared", False)
+    assert [(held.device, held.share_id) for held in entry.devices] == [("gpu-0000-8a-00-0-mps-4", SHARE)]
+    assert recover(journal, store, identity) == Recovered()

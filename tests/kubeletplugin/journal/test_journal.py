@@ -1,0 +1,209 @@
+"""The journal remembers durably, agrees with the disk, and survives what it cannot read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.errors import StorageError
+from kubeletplugin.journal.entry import (
+    Entry,
+    HeldDevice,
+    MalformedEntry,
+    PartitionRecord,
+    ShareRecord,
+    decode,
+    encode,
+)
+from kubeletplugin.journal.journal import Journal
+
+GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
+
+
+def held(pci: str = GPU_0) -> HeldDevice:
+    return HeldDevice("gpu", "n/gpu.nvidia.com", f"gpu-{pci}", pci, "GPU-1", f"u-1-gpu-{pci}")
+
+
+def entry(uid: str = "u-1", *devices: HeldDevice) -> Entry:
+    return Entry(uid, "team", "train", "prepared", "boot", 5, devices or (held(),), "digest")
+
+
+def alone(folder: Path) -> Journal:
+    answers = iter([True])
+    return Journal(folder, lambda: next(answers, False))
+
+
+def test_an_entry_is_there_after_a_restart(tmp_path: Path) -> None:
+    alone(tmp_path).put(entry())
+
+    assert alone(tmp_path).get("u-1") == entry()
+    assert alone(tmp_path).get("u-2") is None
+
+
+def test_the_holders_of_a_gpu_are_the_claims_that_were_not_released(tmp_path: Path) -> None:
+    journal = alone(tmp_path)
+    journal.put(entry("u-1"))
+    journal.put(entry("u-2", held(GPU_0), held(GPU_1)))
+    journal.put(replace(entry("u-1"), state="released"))
+
+    assert [found.uid for found in journal.holders(GPU_0)] == ["u-2"]
+    assert [found.uid for found in journal.holders(GPU_1)] == ["u-2"]
+    assert journal.held_count() == 1
+    journal.forget("u-2")
+    assert journal.holders(GPU_0) == ()
+    assert journal.held_count() == 0
+    assert [found.uid for found in journal.entries()] == ["u-1"]
+
+
+def test_what_another_instance_wrote_is_seen(tmp_path: Path) -> None:
+    mine, other = Journal(tmp_path, lambda: True), Journal(tmp_path, lambda: True)
+    assert mine.get("u-1") is None
+
+    other.put(entry("u-1"))
+    assert mine.get("u-1") == entry("u-1")
+    other.put(replace(entry("u-1"), state="released"))
+    assert mine.holders(GPU_0) == ()
+    other.forget("u-1")
+    assert mine.get("u-1") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"schema":1}', encode(entry())[:-20] + b"}}\n", encode(entry("u-2")), b"\xff\xfe"],
+    ids=["empty", "cut", "list", "bare", "truncated", "of another claim", "binary"],
+)
+def test_an_unreadable_file_is_put_aside_and_only_its_claim_suffers(tmp_path: Path, content: bytes) -> None:
+    alone(tmp_path).put(entry("u-9"))
+    (tmp_path / "u-1.json").write_bytes(content)
+    journal = alone(tmp_path)
+
+    assert [found.uid for found in journal.entries()] == ["u-9"]
+    (aside,) = journal.take_set_aside()
+    assert aside.uid == "u-1"
+    assert aside.path.read_bytes() == content
+    assert not (tmp_path / "u-1.json").exists()
+    assert journal.take_set_aside() == ()
+
+
+def test_unfinished_files_and_strangers_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    for name in (".tmp-u-1.json-0011", "README", "..json", "x y.json"):
+        (tmp_path / name).write_text("not ours")
+
+    assert alone(tmp_path).entries() == ()
+    assert len(os.listdir(tmp_path)) == 4
+
+
+def test_a_write_that_fails_changes_nothing(tmp_path: Path) -> None:
+    journal = alone(tmp_path)
+    journal.put(entry("u-1"))
+
+    with pytest.raises(StorageError):
+        journal.put(entry("../../escape"))
+
+    assert [found.uid for found in journal.entries()] == ["u-1"]
+
+
+def test_who_waits_for_a_device_wakes_when_a_claim_lets_go(tmp_path: Path) -> None:
+    journal = alone(tmp_path)
+    journal.put(entry("u-1"))
+    waiting, woken = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        journal.wait_for_release(60)
+        woken.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert waiting.wait(5)
+    for _ in range(500):  # it may not be waiting yet; long before its own time is over it was
+        journal.put(replace(entry("u-1"), state="released"))
+        if woken.wait(0.01):
+            break
+
+    assert woken.is_set()
+
+
+texts = st.text(max_size=20)
+partitions = st.builds(PartitionRecord, texts, st.integers(), st.integers(), st.integers(), st.booleans())
+shares = st.builds(
+    ShareRecord,
+    texts,
+    st.sampled_from(["TimeSlicing", "MPS"]),
+    *[st.integers(0, 2**63)] * 2,
+    texts,
+    *[st.integers(0, 100)] * 2,
+    st.booleans(),
+)
+devices = st.builds(
+    HeldDevice,
+    *[texts] * 6,
+    st.none() | texts,
+    st.booleans(),
+    st.none() | partitions,
+    st.none() | shares,
+)
+entries = st.builds(
+    Entry,
+    texts,
+    texts,
+    texts,
+    st.sampled_from(["preparing", "prepared", "released"]),
+    texts,
+    st.integers(0, 2**63),
+    st.lists(devices, max_size=3).map(tuple),
+    texts,
+    st.booleans(),
+)
+
+
+@given(entries)
+def test_every_entry_reads_back(written: Entry) -> None:
+    assert decode(encode(written)) == written
+
+
+@given(entries, st.data())
+def test_no_damaged_byte_goes_unnoticed(written: Entry, data: st.DataObject) -> None:
+    good = encode(written)
+    at = data.draw(st.integers(0, len(good) - 1))
+    damaged = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
+
+    with contextlib.suppress(MalformedEntry):
+        assert decode(damaged) == written, "only what the checksum does not cover may differ"
+
+
+def test_an_entry_from_before_there_were_shares_is_read(tmp_path: Path) -> None:
+    older = replace(entry(), devices=(replace(held(), partition=PartitionRecord("1g.10gb", 19, 6, 1)),))
+    document = json.loads(encode(older))
+    (device,) = document["entry"]["devices"]
+    del device["share"], device["partition"]["memory_bytes"]
+    (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
+
+    assert alone(tmp_path).get("u-1") == older
+    assert not older.shares
+
+
+def signed(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the checksum that its entry has now."""
+    body = json.dumps(document["entry"], sort_keys=True, separators=(",", ":"))
+    return {**document, "sha256": hashlib.sha256(body.encode()).hexdigest()}
+
+
+def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
+    document = json.loads(encode(entry()))
+    document["entry"]["colour"] = "red"
+    document["entry"]["devices"][0]["shape"] = {"start": 4}
+    document["schema"] = 2
+    (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
+
+    assert alone(tmp_path).get("u-1") == entry()

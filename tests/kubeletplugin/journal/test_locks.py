@@ -1,0 +1,125 @@
+"""Keys exclude each other between threads and between processes; nothing else does."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ClaimBlocked
+from kubeletplugin.journal.locks import KeyedLocks, Peers
+
+
+def test_a_held_key_blocks_a_thread_until_it_gives_up(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+
+    with (
+        locks.holding(["claim a", "GPU 1"], 1),
+        pytest.raises(ClaimBlocked, match=r"GPU 1 is still being worked on"),
+        locks.holding(["claim b", "GPU 1"], 0.01),
+    ):
+        pass
+
+
+def test_what_a_failed_call_had_taken_is_free_again(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+    with locks.holding(["GPU 1"], 1):
+        with pytest.raises(ClaimBlocked), locks.holding(["claim b", "GPU 1"], 0.01):
+            pass
+        with locks.holding(["claim b"], 0.01):
+            pass
+
+    with locks.holding(["claim b", "GPU 1"], 0.01):
+        pass
+
+
+def test_other_keys_are_free_meanwhile(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+
+    with locks.holding(["GPU 1"], 1), locks.holding(["GPU 2"], 0.01):
+        pass
+
+
+def test_a_waiting_thread_goes_on_when_the_key_is_let_go(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+    order: list[str] = []
+    waiting = threading.Event()
+
+    def second() -> None:
+        waiting.set()
+        with locks.holding(["GPU 1"], 10):
+            order.append("second")
+
+    with locks.holding(["GPU 1"], 1):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(5)
+        order.append("first")
+    thread.join(5)
+
+    assert order == ["first", "second"]
+
+
+def _hold(path: Path, channel: Connection) -> None:
+    with KeyedLocks(path).holding(["GPU 1"], 5):
+        channel.send("held")
+        channel.recv()
+        channel.send("letting go")
+
+
+def test_a_key_held_by_another_process_is_waited_for(tmp_path: Path) -> None:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_hold, args=(tmp_path / "locks", there))
+    process.start()
+    try:
+        assert here.recv() == "held"
+        got: list[str] = []
+
+        def take() -> None:
+            with KeyedLocks(tmp_path / "locks").holding(["GPU 1"], 5):
+                got.append("taken")
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join(0.05)
+        assert got == []
+        here.send("go")
+        assert here.recv() == "letting go"
+        thread.join(10)
+
+        assert got == ["taken"]
+    finally:
+        process.join(10)
+
+
+def test_a_lone_instance_knows_that_nobody_else_wrote(tmp_path: Path) -> None:
+    peers = Peers(tmp_path / "peers")
+
+    assert peers.may_have_written(), "what was there before the start has to be read once"
+    assert not peers.may_have_written()
+
+
+def test_a_second_instance_is_noticed_while_it_lives_and_once_after(tmp_path: Path) -> None:
+    first = Peers(tmp_path / "peers")
+    first.may_have_written()
+    second = Peers(tmp_path / "peers")
+
+    assert first.may_have_written()
+    assert first.may_have_written()
+    assert second.may_have_written()
+    second.close()
+    assert first.may_have_written()
+    assert not first.may_have_written()
+
+
+def test_an_instance_that_came_and_went_unseen_is_noticed(tmp_path: Path) -> None:
+    first = Peers(tmp_path / "peers")
+    first.may_have_written()
+
+    Peers(tmp_path / "peers").close()
+
+    assert first.may_have_written()
+    assert not first.may_have_written()

@@ -1,0 +1,236 @@
+"""Each claim of a call is answered by itself, in both versions of DRAPlugin."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+
+from driver.errors import ClaimBlocked, ClaimRefused
+from driver.process.log import configure
+from driver.process.metrics import Metrics
+from kubeletplugin.kubelet.dra_service import DraService, top_level_requests
+from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from proto import dra_v1_pb2 as v1
+from proto import dra_v1beta1_pb2 as v1beta1
+from tests.kubeletplugin.fake_kubelet import (
+    DRA_V1,
+    DRA_V1BETA1,
+    WAIT_SECONDS,
+    FakeClaims,
+    FakeKubelet,
+    Plugin,
+    claim_of,
+    running_plugin,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    with running_plugin() as plugin:
+        yield plugin
+
+
+@pytest.fixture
+def kubelet(plugin: Plugin) -> Iterator[FakeKubelet]:
+    with FakeKubelet(plugin.service_socket) as kubelet:
+        yield kubelet
+
+
+def a_call() -> Call:
+    return Call(started_ns=0, is_active=lambda: True, remaining_seconds=lambda: 45.0)
+
+
+def counted(metrics: Metrics, operation: str, outcome: str) -> float | None:
+    return metrics.registry.get_sample_value(
+        "gpu_dra_operations_total", {"operation": operation, "outcome": outcome}
+    )
+
+
+def test_a_prepared_claim_is_answered_with_its_devices(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    device = v1.Device(
+        request_names=["gpu"],
+        pool_name="node/gpu",
+        device_name="gpu-0",
+        cdi_device_ids=["k8s.gpu.nvidia.com/claim=x"],
+        share_id="share",
+    )
+    assert kubelet.prepare("train") == {"uid-train": v1.NodePrepareResourceResponse(devices=[device])}
+    assert list(plugin.claims.prepared) == ["uid-train"]
+
+
+def test_a_device_without_a_share_has_no_share_id(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.claims.devices = (PreparedDevice(("gpu",), "p", "d", ()),)
+    device = kubelet.prepare("train")["uid-train"].devices[0]
+    assert not device.HasField("share_id")
+
+
+def test_v1beta1_is_answered_from_the_same_claims_without_share_ids(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    request = v1beta1.NodePrepareResourcesRequest(
+        claims=[v1beta1.Claim(namespace="team", name="train", uid="u")]
+    )
+    answer = kubelet.call(
+        f"{DRA_V1BETA1}/NodePrepareResources", request, v1beta1.NodePrepareResourcesResponse
+    )
+    device = answer.claims["u"].devices[0]
+    assert (device.device_name, list(device.request_names)) == ("gpu-0", ["gpu"])
+    undo = v1beta1.NodeUnprepareResourcesRequest(claims=request.claims)
+    done = kubelet.call(f"{DRA_V1BETA1}/NodeUnprepareResources", undo, v1beta1.NodeUnprepareResourcesResponse)
+    assert {uid: entry.error for uid, entry in done.claims.items()} == {"u": ""}
+    assert plugin.claims.prepared == {}
+
+
+def test_v1beta1_tells_errors_by_claim_too(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.claims.failures["bad"] = ClaimRefused("no such device")
+    claims = [v1beta1.Claim(namespace="team", name=name, uid=name) for name in ("good", "bad")]
+    answer = kubelet.call(
+        f"{DRA_V1BETA1}/NodePrepareResources",
+        v1beta1.NodePrepareResourcesRequest(claims=claims),
+        v1beta1.NodePrepareResourcesResponse,
+    )
+    errors = {uid: entry.error for uid, entry in answer.claims.items()}
+    assert errors == {"good": "", "bad": "no such device (permanent)"}
+
+
+def test_unpreparing_answers_each_claim(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    kubelet.prepare("a", "b")
+    plugin.claims.failures["b"] = ClaimBlocked("a container uses it")
+    assert kubelet.unprepare("a", "b") == {"uid-a": "", "uid-b": "a container uses it (retryable)"}
+    assert list(plugin.claims.prepared) == ["uid-b"]
+
+
+def test_a_failing_claim_leaves_the_others_alone(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.claims.failures = {
+        "refused": ClaimRefused("claim team/refused is not allocated", "delete the pod"),
+        "broken": KeyError("a fault of ours"),
+    }
+    answers = kubelet.prepare("broken", "good", "refused")
+    assert answers["uid-good"].devices[0].device_name == "gpu-0"
+    assert answers["uid-refused"].error == "claim team/refused is not allocated: delete the pod (permanent)"
+    assert "internal error in claim team/broken: KeyError" in answers["uid-broken"].error
+    outcomes = ("ok", "permanent", "internal")
+    assert [counted(plugin.metrics, "prepare", word) for word in outcomes] == [1, 1, 1]
+
+
+def test_an_internal_error_names_the_operation_whose_traceback_is_in_the_log(plugin: Plugin) -> None:
+    log = io.StringIO()
+    configure("warning", log)
+    plugin.claims.failures["broken"] = KeyError("a fault of ours")
+    with FakeKubelet(plugin.service_socket) as kubelet:
+        error = kubelet.prepare("broken")["uid-broken"].error
+    line = json.loads(log.getvalue())
+    structlog.reset_defaults()
+    assert f"op {line['op']} " in error
+    assert (line["namespace"], line["claim"], line["uid"]) == ("team", "broken", "uid-broken")
+    assert "KeyError: 'a fault of ours'" in line["exception"]
+
+
+def test_a_call_without_claims_is_answered_with_none(kubelet: FakeKubelet) -> None:
+    assert kubelet.prepare() == {}
+
+
+def test_a_uid_that_could_leave_the_folder_is_refused_before_any_work(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="n", name="c", uid="../../etc")])
+    answer = kubelet.call(f"{DRA_V1}/NodePrepareResources", request, v1.NodePrepareResourcesResponse)
+    assert "unusable UID" in answer.claims["../../etc"].error
+    assert plugin.claims.prepared == {}
+
+
+def test_claims_of_one_call_are_prepared_at_the_same_time(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    meeting = threading.Barrier(4)
+
+    def meet(_claim: ClaimRef, _call: Call) -> None:
+        meeting.wait(WAIT_SECONDS)
+
+    plugin.claims.before = meet
+    answers = kubelet.prepare("a", "b", "c", "d")
+    assert {entry.error for entry in answers.values()} == {""}
+
+
+def test_a_claim_is_in_flight_before_its_work_begins(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    seen: list[float | None] = []
+    plugin.claims.before = lambda _claim, _call: seen.append(
+        plugin.metrics.registry.get_sample_value("gpu_dra_operations_in_flight", {"operation": "prepare"})
+    )
+    kubelet.prepare("a")
+    assert seen == [1]
+
+
+def test_the_call_knows_its_arrival_and_how_long_the_kubelet_waits(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    calls: list[tuple[int, bool, float]] = []
+    plugin.claims.before = lambda _claim, call: calls.append(
+        (call.started_ns, call.is_active(), call.remaining_seconds())
+    )
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    kubelet.prepare("a")
+    after = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    ((started, active, remaining),) = calls
+    assert before <= started <= after
+    assert active
+    assert 0 < remaining <= WAIT_SECONDS + 1  # gRPC rounds the deadline up on its way
+
+
+def test_the_call_says_when_the_kubelet_gave_up(plugin: Plugin) -> None:
+    arrived, given_up = threading.Event(), threading.Event()
+
+    def wait_until_given_up(_claim: ClaimRef, call: Call) -> None:
+        arrived.set()
+        while call.is_active():
+            if plugin.service.stop_event.wait(0.001):
+                return
+        given_up.set()
+
+    plugin.claims.before = wait_until_given_up
+    request = v1.NodePrepareResourcesRequest(claims=[claim_of("a")])
+    method = f"{DRA_V1}/NodePrepareResources"
+    with (
+        FakeKubelet(plugin.service_socket) as kubelet,
+        kubelet.stream(method, request, v1.NodePrepareResourcesResponse),
+    ):
+        assert arrived.wait(WAIT_SECONDS)
+    assert given_up.wait(WAIT_SECONDS)
+
+
+def test_claims_that_cannot_be_begun_while_stopping_are_told_so() -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    service = DraService(FakeClaims(), executor, Metrics())
+    answers = service.prepare([ClaimRef("n", "a", "1"), ClaimRef("n", "b", "2")], a_call())
+    assert isinstance(answers["1"], tuple)
+    assert answers["2"] == "claim n/b was not begun, the plugin is stopping (retryable)"
+
+
+def test_a_claim_that_waits_for_a_worker_when_the_plugin_stops_is_told_so() -> None:
+    executor, claims = ThreadPoolExecutor(1), FakeClaims()
+    busy = threading.Event()
+    executor.submit(busy.wait, WAIT_SECONDS)
+
+    def stop_executor(_claim: ClaimRef, _call: Call) -> None:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+    claims.before = stop_executor
+    answers = DraService(claims, executor, Metrics()).prepare(
+        [ClaimRef("n", "a", "1"), ClaimRef("n", "b", "2")], a_call()
+    )
+    busy.set()
+    assert answers["2"] == "claim n/b was not begun, the plugin is stopping (retryable)"
+
+
+def test_requests_lose_their_sub_requests_and_are_named_once() -> None:
+    assert top_level_requests(("a/large", "a/small", "b", "a")) == ["a", "b"]
+    assert top_level_requests(()) == []

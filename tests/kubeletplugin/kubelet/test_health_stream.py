@@ -1,0 +1,130 @@
+"""The kubelet hears of the health of all devices, in both versions, for as long as it listens."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from kubeletplugin.kubelet.health_stream import answer_v1, answer_v1alpha1
+from kubeletplugin.wire.health_board import DeviceHealth
+from kubeletplugin.wire.streams import MAX_STREAMS
+from proto import dra_health_v1_pb2 as v1
+from proto import dra_health_v1alpha1_pb2 as v1alpha1
+from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, FakeKubelet, Plugin, running_plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+V1 = "/v1.DRAResourceHealth/NodeWatchResources"
+V1ALPHA1 = "/v1alpha1.DRAResourceHealth/NodeWatchResources"
+WELL = DeviceHealth("node/gpu", "gpu-0", "healthy", 1_700_000_000)
+ILL = DeviceHealth("node/gpu", "gpu-0", "unhealthy", 1_700_000_060, "XID 79: fell off the bus")
+
+
+@pytest.fixture
+def plugin() -> Iterator[Plugin]:
+    with running_plugin() as plugin:
+        yield plugin
+
+
+@pytest.fixture
+def kubelet(plugin: Plugin) -> Iterator[FakeKubelet]:
+    with FakeKubelet(plugin.service_socket) as kubelet:
+        yield kubelet
+
+
+def watch(kubelet: FakeKubelet) -> AbstractContextManager[Iterator[v1.NodeWatchResourcesResponse]]:
+    return kubelet.stream(V1, v1.NodeWatchResourcesRequest(), v1.NodeWatchResourcesResponse)
+
+
+def test_the_list_comes_at_once_and_at_each_change(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.board.update((WELL,))
+    with watch(kubelet) as answers:
+        assert next(answers) == answer_v1((WELL,))
+        plugin.board.update((ILL,))
+        assert next(answers) == answer_v1((ILL,))
+    assert plugin.board.version == 2
+
+
+def test_nothing_is_sent_before_the_health_is_known(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    with watch(kubelet) as answers:
+        plugin.board.update((WELL,))
+        assert next(answers) == answer_v1((WELL,))
+
+
+def test_v1alpha1_is_told_the_same(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.board.update((ILL,))
+    request = v1alpha1.NodeWatchResourcesRequest()
+    with kubelet.stream(V1ALPHA1, request, v1alpha1.NodeWatchResourcesResponse) as answers:
+        device = next(answers).devices[0]
+    assert (device.device.pool_name, device.device.device_name) == ("node/gpu", "gpu-0")
+    assert (device.health, device.message) == (v1alpha1.UNHEALTHY, "XID 79: fell off the bus")
+
+
+@pytest.mark.parametrize("health", ["unknown", "healthy", "unhealthy"])
+def test_each_state_has_its_number_on_the_wire(health: str) -> None:
+    device = DeviceHealth("p", "d", health, 7, "why")  # type: ignore[arg-type]  # one of the three words
+    for answer in (answer_v1((device,)), answer_v1alpha1((device,))):
+        sent = answer.devices[0]
+        assert sent.health == ("unknown", "healthy", "unhealthy").index(health)
+        assert (sent.last_updated_time, sent.health_check_timeout_seconds, sent.message) == (7, 30, "why")
+
+
+def test_an_unchanged_list_is_sent_again_before_it_times_out(plugin: Plugin) -> None:
+    class Listener:
+        def is_active(self) -> bool:
+            return True
+
+        def add_callback(self, _callback: object) -> bool:
+            return True
+
+    plugin.board.update((WELL,))
+    lists = plugin.board.follow(Listener(), resend_seconds=0.001)
+    assert [next(lists), next(lists)] == [(WELL,), (WELL,)]
+
+
+def test_one_stream_too_many_is_refused_and_calls_still_go_through(
+    plugin: Plugin, kubelet: FakeKubelet
+) -> None:
+    plugin.board.update((WELL,))
+    with ExitStack() as stack:
+        for _ in range(MAX_STREAMS):
+            next(stack.enter_context(watch(kubelet)))
+        with watch(kubelet) as refused, pytest.raises(grpc.RpcError) as caught:
+            next(refused)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert kubelet.prepare("train")["uid-train"].error == ""
+
+
+def first_list(kubelet: FakeKubelet) -> v1.NodeWatchResourcesResponse | None:
+    """What a new stream sends first; None when no place was free for it."""
+    try:
+        with watch(kubelet) as answers:
+            return next(answers)
+    except grpc.RpcError:
+        return None
+
+
+def test_streams_that_were_cancelled_leave_room_for_others(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.board.update((WELL,))
+    served = 0
+    for _ in range(int(WAIT_SECONDS / 0.01)):
+        if first_list(kubelet) is None:
+            plugin.service.stop_event.wait(0.01)  # the server has yet to notice that the last one left
+            continue
+        served += 1
+        if served == MAX_STREAMS * 3:
+            return
+    pytest.fail("no place became free")
+
+
+def test_the_streams_end_when_the_plugin_stops(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    plugin.board.update((WELL,))
+    with watch(kubelet) as answers:
+        next(answers)
+        plugin.service.stop()
+        assert list(answers) == []

@@ -1,0 +1,111 @@
+"""The controller hears what claims hold and what is blocked, for as long as it listens."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard, answer, handlers
+from kubeletplugin.wire.server import SocketServer
+from kubeletplugin.wire.streams import MAX_STREAMS
+from proto import node_state_v1_pb2 as v1
+from tests.kubeletplugin.fake_kubelet import FakeKubelet, short_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+GPU = PciAddress(0, 0x8A, 0, 0)
+HELD = NodeState(held=("gpu-0000-8a-00-0-mig-1g-10gb-6",))
+IN_USE = BlockedPlacement(GPU, Placement(4, 2), "in-use", "process 17 uses it")
+FOREIGN = BlockedPlacement(GPU, None, "foreign-instance", "GPU instance 3 is somebody else's")
+
+
+@contextmanager
+def served(board: NodeStateBoard) -> Iterator[FakeKubelet]:
+    """A connection to a socket at which only the node's state is served."""
+    with short_folder() as folder, ThreadPoolExecutor(8) as pool:
+        server = SocketServer(folder / "dra.sock", handlers(board), pool)
+        server.start()
+        try:
+            with FakeKubelet(folder / "dra.sock") as connection:
+                yield connection
+        finally:
+            board.close()
+            server.stop(0)
+
+
+def watch(connection: FakeKubelet) -> AbstractContextManager[Iterator[v1.State]]:
+    return connection.stream(f"/{NODE_STATE_V1}/Watch", v1.WatchRequest(), v1.State)
+
+
+def test_the_state_comes_at_once_and_at_each_change() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    with served(board) as connection, watch(connection) as states:
+        assert list(next(states).held) == list(HELD.held)
+        board.update(NodeState())
+        assert list(next(states).held) == []
+    assert board.version == 2
+
+
+def test_nothing_is_sent_before_the_state_is_known() -> None:
+    board = NodeStateBoard()
+    with served(board) as connection, watch(connection) as states:
+        board.update(HELD)
+        assert next(states) == answer(HELD)
+
+
+def test_a_block_is_told_with_its_place_or_for_the_whole_gpu() -> None:
+    part, whole = answer(NodeState((), (IN_USE, FOREIGN))).blocked
+
+    assert (part.pci_bus_id, part.reason, part.message) == ("0000:8a:00.0", "in-use", "process 17 uses it")
+    assert (part.span.start, part.span.size) == (4, 2)
+    assert not whole.HasField("span")
+
+
+def test_a_block_at_the_first_slice_is_not_taken_for_one_of_the_whole_gpu() -> None:
+    first = BlockedPlacement(GPU, Placement(0, 1), "in-use", "")
+    sent = v1.State.FromString(answer(NodeState((), (first,))).SerializeToString())
+    assert sent.blocked[0].HasField("span")
+
+
+def test_an_unchanged_state_is_sent_again() -> None:
+    class Listener:
+        def is_active(self) -> bool:
+            return True
+
+        def add_callback(self, _callback: object) -> bool:
+            return True
+
+    board = NodeStateBoard()
+    board.update(HELD)
+    states = board.follow(Listener(), resend_seconds=0.001)
+    assert [next(states), next(states)] == [HELD, HELD]
+
+
+def test_one_stream_too_many_is_refused() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    with served(board) as connection, ExitStack() as stack:
+        for _ in range(MAX_STREAMS):
+            next(stack.enter_context(watch(connection)))
+        with watch(connection) as refused, pytest.raises(grpc.RpcError) as caught:
+            next(refused)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_the_streams_end_when_the_plugin_stops() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    with served(board) as connection, watch(connection) as states:
+        next(states)
+        board.close()
+        assert list(states) == []

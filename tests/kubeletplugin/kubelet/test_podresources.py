@@ -1,0 +1,107 @@
+"""The kubelet's list of pod resources tells which of our devices containers hold."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from kubeletplugin.kubelet.podresources import PodResourcesUnavailable, devices_in_use
+from kubeletplugin.wire.server import SocketServer
+from proto import podresources_v1_pb2 as pb
+from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, short_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DRIVER = "gpu.nvidia.com"
+
+
+@contextmanager
+def kubelet_listing(answer: Callable[[], pb.ListPodResourcesResponse]) -> Iterator[Path]:
+    """A kubelet's pod-resources socket that answers List with what ``answer`` gives."""
+
+    def list_all(
+        _request: pb.ListPodResourcesRequest, _context: grpc.ServicerContext
+    ) -> pb.ListPodResourcesResponse:
+        return answer()
+
+    method = grpc.unary_unary_rpc_method_handler(
+        list_all,
+        request_deserializer=pb.ListPodResourcesRequest.FromString,
+        response_serializer=pb.ListPodResourcesResponse.SerializeToString,
+    )
+    handler = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": method})
+    with short_folder() as folder, ThreadPoolExecutor(2) as pool:
+        server = SocketServer(folder / "kubelet.sock", [handler], pool)
+        server.start()
+        try:
+            yield server.path
+        finally:
+            server.stop(grace_seconds=0)
+
+
+def container(*held: tuple[str, str]) -> pb.ContainerResources:
+    """A container that holds one claim with devices, each a driver and a qualified CDI name."""
+    resources = [
+        pb.ClaimResource(driver_name=driver, cdi_devices=[pb.CDIDevice(name=name)]) for driver, name in held
+    ]
+    claim = pb.DynamicResource(claim_namespace="a", claim_name="train", claim_resources=resources)
+    return pb.ContainerResources(dynamic_resources=[claim])
+
+
+def test_devices_of_our_driver_are_named_once_and_others_left_out() -> None:
+    ours, other = (DRIVER, "k8s.gpu.nvidia.com/claim=u1-gpu-0"), ("nic.example.com", "example.com/nic=u1")
+    second = (DRIVER, "k8s.gpu.nvidia.com/claim=u2-gpu-1")
+    answer = pb.ListPodResourcesResponse(
+        pod_resources=[
+            pb.PodResources(containers=[container(ours, other), container(ours)]),
+            pb.PodResources(containers=[container(second), pb.ContainerResources()]),
+        ]
+    )
+    with kubelet_listing(lambda: answer) as socket:
+        assert devices_in_use(socket, DRIVER) == {"u1-gpu-0", "u2-gpu-1"}
+
+
+def test_a_device_without_cdi_names_is_in_no_container() -> None:
+    held = pb.DynamicResource(claim_name="train", claim_resources=[pb.ClaimResource(driver_name=DRIVER)])
+    answer = pb.ListPodResourcesResponse(
+        pod_resources=[pb.PodResources(containers=[pb.ContainerResources(dynamic_resources=[held])])]
+    )
+    with kubelet_listing(lambda: answer) as socket:
+        assert devices_in_use(socket, DRIVER) == frozenset()
+
+
+def test_a_list_larger_than_four_mebibytes_is_read() -> None:
+    answer = pb.ListPodResourcesResponse(
+        pod_resources=[
+            pb.PodResources(name="x" * 1000, containers=[container((DRIVER, "vendor/class=u1-gpu-0"))])
+        ]
+        * 5000
+    )
+    with kubelet_listing(lambda: answer) as socket:
+        assert devices_in_use(socket, DRIVER, timeout_seconds=WAIT_SECONDS) == {"u1-gpu-0"}
+
+
+def test_an_absent_kubelet_is_a_retryable_error_that_names_the_socket() -> None:
+    with short_folder() as folder, pytest.raises(PodResourcesUnavailable, match=str(folder)) as caught:
+        devices_in_use(folder / "kubelet.sock", DRIVER)
+    assert caught.value.retryable
+
+
+def test_a_kubelet_that_hangs_is_given_up_after_the_timeout() -> None:
+    release = threading.Event()
+
+    def hang() -> pb.ListPodResourcesResponse:
+        release.wait(WAIT_SECONDS)
+        return pb.ListPodResourcesResponse()
+
+    with kubelet_listing(hang) as socket:
+        with pytest.raises(PodResourcesUnavailable, match="DEADLINE_EXCEEDED"):
+            devices_in_use(socket, DRIVER, timeout_seconds=0.05)
+        release.set()

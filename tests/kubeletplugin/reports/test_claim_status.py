@@ -1,0 +1,366 @@
+"""A claim's status tells the UUIDs of the partitions made for it, and prepare never waits for that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.devices.names import DRIVER_NAME, gpu_device_name, static_device_name
+from driver.kube.client import KubeClient
+from envtest.embedded.faults import ALWAYS
+from envtest.embedded.server import EmbeddedApiServer
+from kubeletplugin.reports.claim_status import ClaimStatuses
+from kubeletplugin.wire.claim_call import ClaimRef
+from tests.kubeletplugin.cut_node import THREE, foreign, handle, uuid_of
+from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
+OTHER = {"driver": "nic.example.com", "pool": NODE, "device": "nic-0"}
+
+Object = dict[str, Any]
+Start = Callable[[], ClaimStatuses]
+
+
+class Cluster:
+    """A fake node whose claims are in an API server, where allocations come and go."""
+
+    def __init__(self, node: FakeNode, server: EmbeddedApiServer) -> None:
+        self.node = node
+        self.server = server
+        server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+
+    def claim(self, name: str, *devices: str, admin: bool = False) -> ClaimRef:
+        """An allocated claim for these devices, known to the API server and to the node."""
+        requests = [
+            {"name": f"gpu-{position}", "exactly": {"deviceClassName": "any"}}
+            for position in range(len(devices) + 1)
+        ]
+        uid = self.server.create(
+            CLAIMS, {"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}}
+        )["metadata"]["uid"]
+        ref = self.node.claim_devices(name, *devices, uid=uid, admin=admin)
+        self.allocate(ref)
+        return ref
+
+    def allocate(self, ref: ClaimRef) -> None:
+        """Give the claim its devices, and one of another driver."""
+        allocation = self.node.api[ref.namespace, ref.name]["status"]["allocation"]
+        results = allocation["devices"]["results"]
+        # Admin access asks for rights of the namespace, which are not what is looked at here.
+        plain = [{key: value for key, value in result.items() if key != "adminAccess"} for result in results]
+        of_other = {"request": f"gpu-{len(results)}", **OTHER}
+        self.write_status(ref.name, {"allocation": {"devices": {"results": [*plain, of_other]}}})
+
+    def stored(self, name: str) -> Object:
+        (found,) = (
+            claim
+            for claim in self.server.objects("resourceclaims", "resource.k8s.io")
+            if claim["metadata"]["name"] == name
+        )
+        return found
+
+    def write_status(self, name: str, status: Object) -> None:
+        self.server.replace(f"{CLAIMS}/{name}/status", {**self.stored(name), "status": status})
+
+    def told(self, name: str) -> dict[str, Object]:
+        """What our driver says of each device of a claim."""
+        devices = self.stored(name).get("status", {}).get("devices") or []
+        return {entry["device"]: entry for entry in devices if entry["driver"] == DRIVER_NAME}
+
+    def asked(self, verb: str) -> int:
+        return self.server.count(verb, "resourceclaims")
+
+    def wait_told(self, name: str, device: str) -> Object:
+        assert self.server.wait_until(lambda: device in self.told(name))
+        return self.told(name)[device]
+
+
+@pytest.fixture
+def cluster(node: FakeNode) -> Iterator[Cluster]:
+    with EmbeddedApiServer() as server:
+        yield Cluster(node, server)
+
+
+@pytest.fixture
+def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
+    """Starts the writing, as the plugin does when it starts; it ends with the test."""
+    client = KubeClient.connect(cluster.server.write_kubeconfig(tmp_path / "kubeconfig"))
+    running: list[tuple[ClaimStatuses, threading.Thread]] = []
+
+    def started() -> ClaimStatuses:
+        stop_all()
+        node = cluster.node
+        statuses = ClaimStatuses(client, node.journal, node.boot_id, settle_seconds=0.01)
+        node.on_step = lambda step: statuses.claims_changed() if step == "committed" else None
+        thread = threading.Thread(target=statuses.run)
+        thread.start()
+        running.append((statuses, thread))
+        return statuses
+
+    def stop_all() -> None:
+        while running:
+            statuses, thread = running.pop()
+            statuses.stop()
+            thread.join(10)
+            assert not thread.is_alive()
+
+    yield started
+    stop_all()
+    client.close()
+
+
+def test_the_status_names_the_partition_its_gpu_and_its_profile(cluster: Cluster, start: Start) -> None:
+    start()
+    device = cluster.node.partition(0, "1g.10gb", 6)
+    ref = cluster.claim("train", device)
+    cluster.node.prepare(ref)
+
+    told = cluster.wait_told("train", device)
+    (made,) = handle(cluster.node).mig_devices()
+    assert told["data"] == {
+        "uuid": made.uuid,
+        "parentUUID": handle(cluster.node).uuid(),
+        "profile": "1g.10gb",
+    }
+    assert (told["pool"], [one["type"] for one in told["conditions"]]) == (POOL, ["Ready"])
+    assert told["conditions"][0]["status"] == "True"
+
+
+def test_every_partition_of_a_claim_is_told_and_a_whole_gpu_beside_them_is_not(
+    cluster: Cluster, start: Start
+) -> None:
+    node = cluster.node
+    start()
+    parts = [node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4)]
+    node.prepare(cluster.claim("train", *parts, gpu_device_name(node.gpus[2])))
+
+    cluster.wait_told("train", parts[1])
+    assert sorted(cluster.told("train")) == sorted(parts)
+    assert cluster.told("train")[parts[1]]["data"]["profile"] == "3g.40gb"
+
+
+def test_whole_gpus_and_static_partitions_cost_no_request(cluster: Cluster, start: Start) -> None:
+    node = cluster.node
+    foreign(node, THREE, 4, 4)
+    static = static_device_name(node.gpus[0], "3g.40gb", 4)
+    for name, device in (("whole", gpu_device_name(node.gpus[1])), ("static", static)):
+        node.prepare(cluster.claim(name, device))
+    device = node.partition(2, "1g.10gb", 6)
+    node.prepare(cluster.claim("made", device))
+    start()
+
+    cluster.wait_told("made", device)
+    assert (cluster.asked("get"), cluster.asked("patch")) == (1, 1)
+    assert cluster.told("whole") == cluster.told("static") == {}
+
+
+def test_what_other_drivers_and_other_conditions_say_stays(cluster: Cluster, start: Start) -> None:
+    device = cluster.node.partition(0, "1g.10gb", 6)
+    ref = cluster.claim("train", device)
+    status = cluster.stored("train")["status"]
+    address = {"interfaceName": "eth1"}
+    other = {
+        "type": "Warm",
+        "status": "False",
+        "reason": "Cold",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    ours = {"driver": DRIVER_NAME, "pool": POOL, "device": device, "conditions": [other]}
+    cluster.write_status("train", {**status, "devices": [{**OTHER, "networkData": address}, ours]})
+    start()
+    cluster.node.prepare(ref)
+
+    assert cluster.server.wait_until(lambda: "data" in cluster.told("train")[device])
+    kinds = {one["type"] for one in cluster.told("train")[device]["conditions"]}
+    assert kinds == {"Warm", "Ready"}
+    (kept,) = (
+        entry for entry in cluster.stored("train")["status"]["devices"] if entry["driver"] != DRIVER_NAME
+    )
+    assert kept["networkData"] == address
+
+
+def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
+    cluster: Cluster, start: Start
+) -> None:
+    node = cluster.node
+    first, second = node.partition(0, "1g.10gb", 6), node.partition(0, "1g.10gb", 5)
+    start()
+    node.prepare(cluster.claim("first", first))
+    before = cluster.wait_told("first", first)
+    node.on_step = lambda _: None
+    node.prepare(cluster.claim("second", second))
+
+    start()
+    cluster.wait_told("second", second)
+    assert cluster.server.wait_until(lambda: cluster.asked("get") == 3), "one look before, two now"
+    assert cluster.asked("patch") == 2
+    assert cluster.told("first")[first] == before
+
+
+def test_what_is_wrong_in_the_status_is_corrected_by_a_restart(cluster: Cluster, start: Start) -> None:
+    device = cluster.node.partition(0, "1g.10gb", 6)
+    ref = cluster.claim("train", device)
+    cluster.node.prepare(ref)
+    wrong = {"driver": DRIVER_NAME, "pool": POOL, "device": device, "data": {"uuid": "MIG-old"}}
+    cluster.write_status("train", {**cluster.stored("train")["status"], "devices": [wrong]})
+    start()
+
+    uuid = uuid_of(cluster.node, ref)
+    assert cluster.server.wait_until(lambda: cluster.told("train")[device]["data"]["uuid"] == uuid)
+
+
+def test_a_claim_that_was_given_the_same_device_again_is_told_again(cluster: Cluster, start: Start) -> None:
+    start()
+    device = cluster.node.partition(0, "1g.10gb", 6)
+    ref = cluster.claim("shared", device)
+    cluster.node.prepare(ref)
+    cluster.wait_told("shared", device)
+
+    cluster.node.unprepare(ref)
+    cluster.write_status("shared", {})
+    assert cluster.told("shared") == {}
+    cluster.allocate(ref)
+    cluster.node.prepare(ref)
+    cluster.wait_told("shared", device)
+
+
+def test_prepare_goes_on_while_the_api_is_away_and_the_status_follows(cluster: Cluster, start: Start) -> None:
+    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(7)]
+    refs = [cluster.claim(f"c{place}", device) for place, device in enumerate(devices)]
+    cluster.server.stop()
+    start()
+    for ref in refs:
+        cluster.node.prepare(ref)
+    cluster.server.start()
+
+    for place, device in enumerate(devices):
+        cluster.wait_told(f"c{place}", device)
+    assert cluster.asked("patch") == 7
+
+
+@pytest.mark.parametrize("code", [403, 409, 422, 429, 500])
+def test_a_write_that_may_succeed_later_is_repeated(cluster: Cluster, start: Start, code: int) -> None:
+    cluster.server.fail("patch", "/c0/status", code=code, times=2)
+    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (0, 1)]
+    for place, device in enumerate(devices):
+        cluster.node.prepare(cluster.claim(f"c{place}", device))
+    start()
+
+    for place, device in enumerate(devices):
+        cluster.wait_told(f"c{place}", device)
+
+
+def test_a_claim_that_may_not_be_written_does_not_hold_up_the_others(cluster: Cluster, start: Start) -> None:
+    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (0, 1)]
+    refs = [cluster.claim(f"c{place}", device) for place, device in enumerate(devices)]
+    for ref in refs:
+        cluster.node.prepare(ref)
+    refused, other = sorted(refs, key=lambda ref: ref.uid)
+    cluster.server.fail("patch", f"/{refused.name}/status", code=403, times=ALWAYS)
+    start()
+
+    cluster.wait_told(other.name, devices[refs.index(other)])
+    assert cluster.server.wait_until(lambda: cluster.asked("patch") >= 4), "and it is tried again and again"
+    assert cluster.told(refused.name) == {}
+
+
+def test_where_every_write_is_refused_the_api_is_not_asked_for_each_claim(
+    cluster: Cluster, start: Start
+) -> None:
+    fault = cluster.server.fail("patch", "/status", code=403, times=ALWAYS)
+    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(7)]
+    for place, device in enumerate(devices):
+        cluster.node.prepare(cluster.claim(f"c{place}", device))
+    start()
+    assert cluster.server.wait_until(lambda: cluster.asked("patch") >= 3)
+    asked = [(one.verb, one.name) for one in list(cluster.server.requests) if one.name.startswith("c")][:6]
+    assert [verb for verb, _ in asked] == ["get", "patch"] * 3
+    assert len(set(asked)) == 6, "each round begins with a claim that was not refused before"
+
+    fault.release()
+    for place, device in enumerate(devices):
+        cluster.wait_told(f"c{place}", device)
+
+
+def test_prepare_does_not_wait_for_a_write_that_hangs(cluster: Cluster, start: Start) -> None:
+    hanging = cluster.server.fail("patch", "/status", kind="hang", times=ALWAYS)
+    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (0, 1)]
+    start()
+    cluster.node.prepare(cluster.claim("c0", devices[0]))
+    assert cluster.server.wait_until(lambda: cluster.asked("patch") == 1)
+    before = cluster.asked("get")
+    cluster.node.prepare(cluster.claim("c1", devices[1]))
+
+    assert (cluster.asked("patch"), cluster.asked("get")) == (1, before)
+    hanging.release()
+    for place, device in enumerate(devices):
+        cluster.wait_told(f"c{place}", device)
+
+
+@pytest.mark.parametrize("fate", ["gone", "replaced", "deallocated"])
+def test_a_claim_that_is_not_the_one_any_more_is_left_alone(
+    cluster: Cluster, start: Start, fate: str
+) -> None:
+    device, other = (cluster.node.partition(0, "1g.10gb", place) for place in (0, 1))
+    cluster.node.prepare(cluster.claim("old", device))
+    if fate == "deallocated":
+        cluster.write_status("old", {})
+    else:
+        cluster.server.delete(f"{CLAIMS}/old")
+    if fate == "replaced":
+        cluster.claim("old", device)
+    cluster.node.prepare(cluster.claim("new", other))
+    start()
+
+    cluster.wait_told("new", other)
+    assert cluster.server.wait_until(lambda: cluster.asked("get") == 2)
+    assert cluster.asked("patch") == 1
+    if fate != "gone":
+        assert cluster.told("old") == {}
+
+
+def test_a_claim_replaced_between_the_look_and_the_write_is_not_written(
+    cluster: Cluster, start: Start
+) -> None:
+    device = cluster.node.partition(0, "1g.10gb", 6)
+    old = cluster.stored(cluster.claim("train", device).name)
+    cluster.node.prepare(cluster.node.claim_devices("train", device, uid=old["metadata"]["uid"]))
+    before = int(old["metadata"]["resourceVersion"])
+    cluster.server.delete(f"{CLAIMS}/train")
+    cluster.claim("train", device)
+    cluster.server.fail("get", "/train$", kind="stale", resource_version=before)
+    start()
+
+    assert cluster.server.wait_until(lambda: cluster.asked("get") == 2), "it looks once more, and sees"
+    assert cluster.asked("patch") == 1
+    assert cluster.told("train") == {}
+
+
+def test_a_claim_with_admin_access_is_told_which_partition_it_sees(cluster: Cluster, start: Start) -> None:
+    start()
+    device = cluster.node.partition(0, "1g.10gb", 6)
+    owner = cluster.claim("owner", device)
+    cluster.node.prepare(owner)
+    cluster.node.prepare(cluster.claim("admin", device, admin=True))
+
+    assert cluster.wait_told("admin", device)["data"]["uuid"] == uuid_of(cluster.node, owner)
+
+
+def test_a_claim_that_is_told_or_gone_is_not_looked_at_again(cluster: Cluster, start: Start) -> None:
+    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(4)]
+    for name, device in zip(("gone", "told"), devices, strict=False):
+        cluster.node.prepare(cluster.claim(name, device))
+    cluster.server.delete(f"{CLAIMS}/gone")
+    start()
+    cluster.wait_told("told", devices[1])
+    assert cluster.server.wait_until(lambda: cluster.asked("get") == 2)
+
+    for name, device in zip(("next", "last"), devices[2:], strict=True):
+        cluster.node.prepare(cluster.claim(name, device))
+        cluster.wait_told(name, device)  # so the pass that wrote the one before has ended
+    assert cluster.asked("get") == 4

@@ -1,0 +1,168 @@
+"""What the controller is told: the devices that claims hold, and the places where nothing can be made."""
+
+from __future__ import annotations
+
+import pytest
+
+from driver.devices.names import gpu_device_name
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.nvml.mig import Placement
+from kubeletplugin.journal.entry import Entry
+from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.reports.node_watch import foreign_instances
+from kubeletplugin.sharing.mps_client import MpsState
+from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.health_board import DeviceHealth
+from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
+from tests.kubeletplugin.fake_node import POOL, FakeNode
+from tests.kubeletplugin.heard_states import watching
+
+
+def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]]:
+    """What a look at the hardware finds, as reason and place."""
+    found = foreign_instances(
+        node.discovery.snapshot().gpus, [*before, *node.journal.entries()], node.boot_id
+    )
+    return [(one.reason, one.span) for one in found]
+
+
+def test_a_partition_that_a_claim_has_blocks_nothing(node: FakeNode) -> None:
+    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 6)))
+    assert blocked(node) == []
+
+
+def test_an_instance_of_somebody_else_blocks_its_place(node: FakeNode) -> None:
+    foreign(node, ONE, 6, 1)
+    node.prepare(node.claim_devices("train", node.partition(0, "1g.10gb", 0)))
+    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
+
+
+def test_what_a_claim_has_that_is_being_let_go_is_nobody_elses(node: FakeNode) -> None:
+    left_behind(node)
+    assert blocked(node) == []
+
+
+def left_behind(node: FakeNode) -> ClaimRef:
+    """A claim that has ended and whose partition a process still uses."""
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.machine.set_processes(uuid_of(node, ref), (4242,))
+    with pytest.raises(InstanceInUse):
+        node.unprepare(ref)
+    return ref
+
+
+def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    before = node.journal.entries()
+    seen = node.discovery.snapshot()
+    node.unprepare(ref)
+    assert foreign_instances(seen.gpus, [*before, *node.journal.entries()], node.boot_id) == ()
+
+
+def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.reboot()
+    foreign(node, ONE, 6, 1)
+    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
+
+
+def test_the_partition_of_a_rebuilt_entry_is_its_claims(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    node.restart()
+    assert blocked(node) == []
+
+
+def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> None:
+    with watching(node) as told:
+        told.wait(NodeState())
+        whole = node.claim("whole", 1)
+        device = node.partition(0, "1g.10gb", 0)
+        node.prepare(whole)
+        node.prepare(node.claim_devices("train", device))
+        node.prepare(node.claim("look", 2, admin=True))
+        held = tuple(sorted((gpu_device_name(node.gpus[1]), device)))
+        told.wait(NodeState(held))
+
+        theirs = foreign(node, ONE, 6, 1)
+        node.health.run_once()
+        place = BlockedPlacement(
+            node.gpus[0],
+            Placement(6, 1),
+            "foreign-instance",
+            f"GPU instance {theirs.id} of GPU {node.gpus[0]} at memory slice 6 was made by somebody else",
+        )
+        told.wait(NodeState(held, (place,)))
+        node.unprepare(whole)
+        told.wait(NodeState((device,), (place,)))
+
+
+def checked(node: FakeNode) -> dict[str, DeviceHealth]:
+    """What the kubelet hears after one look, by device."""
+    node.health.run_once()
+    sent = next(iter(node.board.follow(_Open(), 10.0)))
+    return {one.device: one for one in sent}
+
+
+def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) -> None:
+    ref = node.claim("whole", 1)
+    with watching(node) as told:
+        told.wait(NodeState())
+        other = node.instance()
+        other.preparer.prepare(ref, node.call())
+        other.peers.close()
+        node.health.run_once()
+        told.wait(NodeState((gpu_device_name(node.gpus[1]),)))
+
+
+def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
+    with watching(node) as told:
+        ref = left_behind(node)
+        device = node.partition(0, "1g.10gb", 6)
+        message = f"{device} is left from claim team/train (UID {ref.uid}) and could not be destroyed yet"
+        told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], Placement(6, 1), "in-use", message),)))
+        node.machine.set_processes(uuid_of(node, ref), ())
+        assert node.reconciler.finish_releases() == (ref.uid,)
+        told.wait(NodeState())
+
+
+def test_a_daemon_that_does_not_serve_blocks_its_device_until_it_does(node: FakeNode) -> None:
+    with watching(node) as told:
+        device = f"{gpu_device_name(node.gpus[0])}-mps-4"
+        node.prepare(node.claim_shares("share", device))
+        told.wait(NodeState((device,)))  # nothing was heard of any daemon yet
+        for states, message in (
+            (None, "the MPS supervisor of the node does not answer"),
+            ((), "its MPS control daemon is not there"),
+        ):
+            node.watch.daemons(states)
+            place = BlockedPlacement(node.gpus[0], None, "mps-daemon", f"{device}: {message}")
+            told.wait(NodeState((device,), (place,)))
+        node.watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
+        told.wait(NodeState((device,)))
+
+
+class _Open:
+    """A stream that stays open."""
+
+    def is_active(self) -> bool:
+        return True
+
+    def add_callback(self, callback: object) -> bool:  # noqa: ARG002 - it never ends
+        return True
+
+
+def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
+    device, other = node.partition(0, "1g.10gb", 0), node.partition(1, "1g.10gb", 0)
+    node.prepare(node.claim_devices("train", device))
+    node.prepare(node.claim_devices("other", other))
+    assert checked(node)[device].health == "healthy"
+
+    node.machine.lose(node.gpus[0])
+    found = checked(node)
+    assert (found[device].health, found[other].health) == ("unhealthy", "healthy")
+    assert found[device].pool == POOL

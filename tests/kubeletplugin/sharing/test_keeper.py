@@ -1,0 +1,223 @@
+"""The keeper has every group as the journal says, ends what nobody needs, and passes on how daemons are."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.errors import ClaimBlocked, ClaimRefused
+from kubeletplugin.sharing.mps_client import MpsDaemon, MpsState
+from tests.kubeletplugin.cut_node import handle
+from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.kubeletplugin.fake_sharing import FakeMps
+from tests.kubeletplugin.heard_states import watching
+from tests.kubeletplugin.share_node import (
+    assert_as_before,
+    interval,
+    limits,
+    mode,
+    mps,
+    recorded,
+    shared,
+    slicing,
+    uuid,
+    whole,
+)
+
+States = tuple[MpsState, ...] | None
+
+
+class TellingMps(FakeMps):
+    """A supervisor that tells what a test puts into it, until it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: queue.Queue[tuple[States] | None] = queue.Queue()
+        self.followed = threading.Event()
+        self.heard: queue.SimpleQueue[States] = queue.SimpleQueue()
+
+    def follow(self, update: Callable[[States], object]) -> None:
+        self.followed.set()
+        while (one := self.told.get()) is not None:
+            update(one[0])
+            self.heard.put(one[0])
+
+    def close(self) -> None:
+        self.told.put(None)
+
+
+@contextmanager
+def following(node: FakeNode) -> Iterator[TellingMps]:
+    """The node's keeper follows a supervisor that has the daemons of the one of before."""
+    telling = TellingMps()
+    telling.running = node.mps.running
+    node.mps = telling
+    node.restart()
+    thread = threading.Thread(target=node.keeper.follow)
+    thread.start()
+    try:
+        yield telling
+    finally:
+        node.keeper.stop()
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
+    """Let the supervisor tell of daemons that run, and wait until it was passed on."""
+    node.keeper.mps_is_used()
+    states = tuple(MpsState(name, running=True) for name in names)
+    telling.told.put((states,))
+    assert telling.heard.get(timeout=30) == states
+
+
+def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "mps-4"))
+    node.prepare(ref)
+    handle(node).set_compute_mode("default")  # as a reset of the GPU does
+
+    node.keeper.run_once()
+
+    assert mode(node) == "exclusive-process"
+    steps = len(node.steps)
+    node.keeper.run_once()
+    assert node.steps[steps:] == ["daemon"], "what is as it has to be is left alone"
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:
+    with following(node) as telling:
+        node.keeper.run_once()
+        node.prepare(node.claim_shares("a", shared(node, "ts-4")))
+        node.keeper.run_once()
+        assert not telling.followed.is_set()
+        node.prepare(node.claim_shares("b", shared(node, "mps-4", 1)))
+        assert telling.followed.wait(30)
+
+
+def test_a_keeper_that_starts_while_a_share_has_its_daemon_follows_with_its_first_pass(
+    node: FakeNode,
+) -> None:
+    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
+    with following(node) as telling:
+        node.keeper.run_once()
+        assert telling.followed.wait(30)
+
+
+def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> None:
+    with following(node) as telling, watching(node) as told:
+        device = shared(node, "mps-4")
+        node.prepare(node.claim_shares("a", device))
+        tell(node, telling)
+        message = f"{device}: its MPS control daemon is not there"
+        told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], None, "mps-daemon", message),)))
+        tell(node, telling, whole(node))
+        told.wait(NodeState((device,)))
+        telling.told.put((None,))
+        message = f"{device}: the MPS supervisor of the node does not answer"
+        told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], None, "mps-daemon", message),)))
+
+
+def test_it_ends_although_mps_was_never_used(node: FakeNode) -> None:
+    with following(node) as telling:
+        pass
+    assert not telling.followed.is_set()
+
+
+def test_a_daemon_without_a_share_is_ended_and_its_gpu_put_back(node: FakeNode) -> None:
+    """Its record was lost with the plugin's folder, and so was all that stood in the journal."""
+    with following(node) as telling:
+        handle(node).set_compute_mode("exclusive-process")
+        telling.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
+        tell(node, telling, whole(node), "not-ours")
+        node.keeper.run_once()
+        assert_as_before(node)
+
+
+def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
+    """It is older than what the supervisor told, and its record younger than the keeper's look."""
+    with following(node) as telling:
+        node.prepare(node.claim_shares("a", shared(node, "mps-4")))
+        (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+        tell(node, telling, whole(node))
+        node.keeper.run_once()
+        assert list(telling.running) == recorded(node) == [whole(node)]
+
+
+def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode) -> None:
+    with following(node) as telling:
+        node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=slicing("Long")))
+        telling.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
+        tell(node, telling, whole(node))
+        node.keeper.run_once()
+        assert (telling.running, interval(node), recorded(node)) == ({}, "Long", [whole(node)])
+
+
+def test_a_daemon_that_a_claim_may_have_of_which_only_the_spec_is_known_stays(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "mps-4"))
+    node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
+    (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+    with following(node) as telling:
+        tell(node, telling, whole(node))
+        node.keeper.run_once()
+        assert list(telling.running) == [whole(node)]
+        node.unprepare(ref)
+        node.keeper.run_once()
+        assert_as_before(node)
+
+
+def test_a_daemon_that_is_gone_is_run_again(node: FakeNode) -> None:
+    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
+    node.prepare(node.claim("own", 1, 2, config=mps()))
+    before = dict(node.mps.running)
+    node.mps.running.clear()
+    node.keeper.run_once()
+    assert node.mps.running == before
+
+
+def test_a_record_that_is_lost_is_written_again(node: FakeNode) -> None:
+    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
+    (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+    node.keeper.run_once()
+    assert recorded(node) == [whole(node)]
+
+
+def test_a_prepare_that_died_keeps_its_share_until_somebody_lets_it_go(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "mps-4"))
+    node.crash_after = "compute mode"
+    try:
+        node.prepare(ref)
+    except Crash:
+        node.restart()
+    node.keeper.run_once()
+    assert (mode(node), limits(node)[0]) == ("exclusive-process", 25)
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
+    refs = [node.claim_shares(f"c-{gpu}", shared(node, "mps-4", gpu)) for gpu in range(3)]
+    for ref in refs:
+        node.prepare(ref)
+    node.mps.silent = True
+    for ref in refs:
+        node.unprepare(ref)
+    node.mps.silent = False
+    node.mps.failures = [ClaimBlocked("busy", ""), ClaimRefused("odd", "")]
+    node.keeper.run_once()
+    assert recorded(node) == [whole(node, 0), whole(node, 1)]
+    node.keeper.run_once()
+    assert_as_before(node)
+
+
+def test_a_record_of_an_earlier_boot_is_removed(node: FakeNode) -> None:
+    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
+    node.reboot()
+    assert recorded(node) == [whole(node)]
+    node.keeper.run_once()
+    assert_as_before(node)

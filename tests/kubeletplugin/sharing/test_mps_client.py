@@ -1,0 +1,143 @@
+"""The plugin's client of the MPS supervisor: what it sends, and what it makes of answers and of none."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ClaimBlocked, ClaimRefused, DriverError
+from kubeletplugin.mps.service import handlers
+from kubeletplugin.sharing.mps_client import MpsClient, MpsDaemon, MpsState
+from kubeletplugin.wire.mps_daemon import SOCKET
+from kubeletplugin.wire.server import SocketServer
+from kubeletplugin.wire.streams import MAX_STREAMS
+from tests.kubeletplugin.fake_kubelet import short_folder
+from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kubeletplugin.mps.supervisor import Supervisor
+
+
+@pytest.fixture
+def mps(tmp_path: Path) -> Iterator[MpsScene]:
+    scene = MpsScene(tmp_path)
+    yield scene
+    scene.close()
+
+
+@contextmanager
+def served(mps: MpsScene) -> Iterator[tuple[MpsClient, Supervisor]]:
+    """A client of a supervisor of this process."""
+    supervisor = mps.supervisor(mps.site(start_seconds=5))
+    with ThreadPoolExecutor(64) as pool:
+        server = SocketServer(mps.mps_dir / SOCKET, handlers(supervisor), pool)
+        server.start()
+        client = MpsClient(mps.mps_dir / SOCKET)
+        try:
+            yield client, supervisor
+        finally:
+            client.close()
+            supervisor.close()
+            server.stop(0)
+
+
+def test_a_daemon_arrives_as_it_was_asked_for_and_its_end_as_well(mps: MpsScene) -> None:
+    with served(mps) as (client, supervisor):
+        client.ensure(mps.daemon(percentage=30, pinned=512, multi=True))
+        assert supervisor.states() == (MpsState(NAME, running=True),)
+        assert mps.limits() == ("30.0", "512M")
+        assert mps.folder().read() == mps.daemon(percentage=30, pinned=512, multi=True)
+        client.stop(NAME)
+        assert (supervisor.states(), mps.pid()) == ((), None)
+
+
+def test_forty_eight_claims_at_once_are_answered(mps: MpsScene) -> None:
+    with served(mps) as (client, _), ThreadPoolExecutor(48) as pool:
+        list(pool.map(lambda _: client.ensure(mps.daemon()), range(48)))
+    assert mps.commands() == 2
+
+
+def test_what_passes_can_be_retried_and_what_does_not_cannot(mps: MpsScene) -> None:
+    with served(mps) as (client, _):
+        mps.machine.spoil_mps("refuse", "start", "GPU is busy", times=1)
+        with pytest.raises(ClaimBlocked, match="did not start: it ended at once, and said: GPU is busy"):
+            client.ensure(mps.daemon())
+        with pytest.raises(ClaimRefused, match="gives clients 1 to 100 percent, not 0"):
+            client.ensure(mps.daemon(percentage=0))
+
+
+def test_a_missing_program_can_still_be_installed(mps: MpsScene) -> None:
+    (mps.root / "usr/bin/nvidia-cuda-mps-control").unlink()
+    with served(mps) as (client, _), pytest.raises(ClaimBlocked, match="install the package of the driver"):
+        client.ensure(mps.daemon())
+
+
+def test_a_supervisor_that_is_not_there_is_named_and_found_once_it_is(mps: MpsScene) -> None:
+    client = MpsClient(mps.mps_dir / SOCKET)
+    with pytest.raises(ClaimBlocked, match=f"no MPS supervisor answers at {mps.mps_dir / SOCKET}: start it"):
+        client.stop(NAME)
+    with served(mps) as (_, supervisor):
+        client.ensure(mps.daemon())
+        assert supervisor.states() == (MpsState(NAME, running=True),)
+        client.close()
+    with pytest.raises(ClaimBlocked, match="the plugin is stopping"):
+        client.stop(NAME)
+
+
+def test_nothing_is_contacted_before_the_first_use() -> None:
+    with short_folder() as folder:
+        MpsClient(folder / SOCKET).close()
+        assert list(folder.iterdir()) == []
+
+
+def test_a_supervisor_that_takes_too_long_is_asked_again(mps: MpsScene) -> None:
+    with served(mps) as (_, supervisor):
+        mps.machine.spoil_mps("hang", "start")
+        client = MpsClient(mps.mps_dir / SOCKET, call_seconds=0.3)
+        with pytest.raises(ClaimBlocked, match="did not answer within 0 s"):
+            client.ensure(mps.daemon())
+        client.close()
+        mps.machine.heal_mps()
+        supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+
+
+def test_the_changes_of_a_daemon_are_heard(mps: MpsScene) -> None:
+    heard: list[tuple[MpsState, ...] | None] = []
+    gone = Event()
+
+    def update(states: tuple[MpsState, ...] | None) -> None:
+        heard.append(states)
+        if states == () and len(heard) > 1:
+            gone.set()
+
+    with served(mps) as (client, _), following(client, update):
+        client.ensure(mps.daemon())
+        client.stop(NAME)
+        assert gone.wait(DEADLINE_SECONDS)
+    assert all(state.name == NAME for states in heard if states for state in states)
+
+
+def test_streams_are_counted_so_that_calls_always_find_a_worker(mps: MpsScene) -> None:
+    refused = Event()
+
+    def update(states: tuple[MpsState, ...] | None) -> None:
+        if states is None:
+            refused.set()
+
+    with served(mps) as (client, _), ExitStack() as stack:
+        for _ in range(MAX_STREAMS + 1):
+            stack.enter_context(following(MpsClient(mps.mps_dir / SOCKET), update))
+        assert refused.wait(DEADLINE_SECONDS)
+        client.ensure(mps.daemon())
+
+
+def test_all_its_errors_are_the_drivers(mps: MpsScene) -> None:
+    with served(mps) as (client, _), pytest.raises(DriverError):
+        client.ensure(MpsDaemon("..", ()))

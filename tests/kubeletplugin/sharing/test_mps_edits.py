@@ -1,0 +1,95 @@
+"""What a container of an MPS share is given: its daemon's folders and the limits of its share, no more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kubeletplugin.cdi.spec import CdiDevice, CdiMount, HostPaths, build_spec, file_edits
+from kubeletplugin.host.device_nodes import DeviceNode
+from kubeletplugin.host.driver_files import DriverFiles
+from kubeletplugin.journal.entry import HeldDevice, ShareRecord
+from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
+
+FOLDERS = MpsFolders(Path("/run/mps"), Path("/run/mps/shm"))
+SHARE = ShareRecord("gpu-0000-01-00-0", "MPS", 1, active_thread_percentage=25, pinned_memory_mib=1024)
+HELD = HeldDevice("r", "p", "gpu-0000-01-00-0-mps-4", "0000:01:00.0", "GPU-1", "cdi-1", "s-1", share=SHARE)
+PIPES = "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"
+MOUNTS = (
+    CdiMount("/run/mps/gpu-0000-01-00-0/pipe", "/tmp/nvidia-mps"),
+    CdiMount("/run/mps/shm", "/dev/shm"),
+)
+
+
+def limits(held: HeldDevice, *others: HeldDevice) -> list[str]:
+    variables, _ = mps_edits(held, [held, *others], FOLDERS)
+    return [line.removeprefix("CUDA_MPS_") for line in variables if line != PIPES]
+
+
+def test_a_share_is_held_to_its_limits_at_its_daemon() -> None:
+    assert mps_edits(HELD, [HELD], FOLDERS) == (
+        (PIPES, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M"),
+        MOUNTS,
+    )
+
+
+def test_shares_of_one_device_in_one_request_count_together() -> None:
+    again = replace(HELD, cdi_device="cdi-2", share_id="s-2")
+    summed = ["ACTIVE_THREAD_PERCENTAGE=50", "PINNED_DEVICE_MEM_LIMIT=0=2048M"]
+    assert limits(HELD, again) == limits(again, HELD) == summed
+
+
+@pytest.mark.parametrize(
+    "other", [{"request": "other"}, {"device": "gpu-0000-02-00-0-mps-4"}, {"share": None}]
+)
+def test_other_shares_do_not_count(other: dict[str, Any]) -> None:
+    assert limits(HELD, replace(HELD, **other)) == limits(HELD)
+
+
+def test_no_more_than_all_threads_are_given() -> None:
+    large = replace(HELD, share=replace(SHARE, active_thread_percentage=75))
+    assert limits(large, large)[0] == "ACTIVE_THREAD_PERCENTAGE=100"
+
+
+def test_no_memory_limit_is_no_variable() -> None:
+    free = replace(HELD, share=replace(SHARE, pinned_memory_mib=0))
+    assert limits(free) == ["ACTIVE_THREAD_PERCENTAGE=25"]
+    assert limits(free, HELD) == ["ACTIVE_THREAD_PERCENTAGE=50"], "one without a limit lets both be"
+
+
+def test_a_claims_own_device_has_the_daemons_limits() -> None:
+    own = replace(HELD, share=replace(SHARE, shares=0, memory_bytes=0))
+    assert mps_edits(own, [own], FOLDERS) == ((PIPES,), MOUNTS)
+
+
+@pytest.mark.parametrize("share", [None, replace(SHARE, strategy="TimeSlicing")])
+def test_what_has_no_daemon_is_given_nothing(share: ShareRecord | None) -> None:
+    held = replace(HELD, share=share)
+    assert mps_edits(held, [held], FOLDERS) == ((), ())
+
+
+def test_the_spec_with_them_is_valid_and_only_the_device_brings_them() -> None:
+    schema = json.loads((Path(__file__).parents[1] / "cdi-schema.json").read_text())
+    node = DeviceNode("/dev/nvidia0", "/dev/nvidia0", 195, 0)
+    host = HostPaths(Path("/"), Path("/"))
+    devices = [CdiDevice("cdi-1", (node,), *mps_edits(HELD, [HELD], FOLDERS)), CdiDevice("cdi-2", (node,))]
+    files = file_edits(DriverFiles("580", (), (), (), (), (), None), host)
+    built = json.loads(build_spec(devices, [node], files, host))
+    jsonschema.validate(built, schema)
+    first, second = (device["containerEdits"] for device in built["devices"])
+    assert first["env"][0] == PIPES
+    assert first["mounts"] == [
+        {
+            "hostPath": mount.host_path,
+            "containerPath": mount.container_path,
+            "options": ["rw", "nosuid", "nodev", "rbind", "rprivate"],
+        }
+        for mount in MOUNTS
+    ]
+    assert set(second) == {"deviceNodes"}
+    assert "CUDA" not in json.dumps(built["containerEdits"])

@@ -1,0 +1,325 @@
+"""What a claim took of a shared device, the limits that it stands for, and what is refused beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.claims.allocation import AllocatedDevice
+from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
+from driver.devices.names import parse_device_name
+from driver.devices.sharing import Share, SharedForm, shared_suffix
+from driver.errors import ClaimRefused
+from kubeletplugin.journal.entry import ShareRecord
+from kubeletplugin.sharing.plan import Shareable, Wish, all_is_unknown, share_records, wish_of
+
+GPU, OTHER = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def wish(
+    form: str,
+    consumed: dict[str, str],
+    config: GpuConfig | MigDeviceConfig | None = None,
+    share_id: str | None = "s",
+    *,
+    admin: bool = False,
+) -> Wish | None:
+    """What is made of a share of a GPU in this form."""
+    device = f"{GPU}-{form}"
+    name = parse_device_name(device)
+    assert name is not None
+    return wish_of(AllocatedDevice("r", "p", device, share_id, admin, tuple(consumed.items())), name, config)
+
+
+@pytest.mark.parametrize(
+    ("form", "consumed"),
+    [
+        ("mps-4", {"shares": "0"}),
+        ("mps-4", {"shares": "-1"}),
+        ("mps-4", {"shares": "1500m"}),
+        ("mps-4", {"shares": "0.5"}),
+        ("mps-4", {"shares": "5"}),
+        ("mps-4", {"shares": "1Ki"}),
+        ("mps-4", {"shares": "many"}),
+        ("mps-4", {}),
+        ("mps-4", {"memory": "1Gi"}),
+        ("ts-4", {"shares": "5"}),
+        ("mps-mem", {"memory": "0"}),
+        ("mps-mem", {"memory": "-1Gi"}),
+        ("mps-mem", {"memory": "1"}),
+        ("mps-mem", {"memory": "1G"}),
+        ("mps-mem", {"memory": "1048577"}),
+        ("mps-mem", {"shares": "1"}),
+        ("ts-mem", {"memory": "5000"}),
+        ("mps-4-mem", {"shares": "1"}),
+        ("mps-4-mem", {"memory": "1Gi"}),
+        ("mps-frac-mem", {}),
+        ("mps-frac-10", {"shares": "11"}),
+    ],
+)
+def test_an_amount_that_cannot_be_is_refused_for_good(form: str, consumed: dict[str, str]) -> None:
+    with pytest.raises(ClaimRefused, match=r"was given|consumedCapacity"):
+        wish(form, consumed)
+
+
+@pytest.mark.parametrize(
+    ("form", "consumed", "share"),
+    [
+        ("mps-4", {"shares": "4", "memory": "0"}, Share(4)),
+        ("mps-4", {"gpu.nvidia.com/shares": "2"}, Share(2)),
+        ("mps-4", {"shares": "2e0"}, Share(2)),
+        ("mps-mem", {"memory": "5Gi"}, Share(None, 5 * GIB)),
+        ("mps-mem", {"gpu.nvidia.com/memory": "1Mi"}, Share(None, MIB)),
+        ("ts-8-mem", {"shares": "2", "memory": "3Gi"}, Share(2, 3 * GIB)),
+    ],
+)
+def test_an_amount_is_read_with_and_without_the_domain(
+    form: str, consumed: dict[str, str], share: Share
+) -> None:
+    found = wish(form, consumed)
+    assert found is not None
+    assert found.share == share
+
+
+def test_a_share_has_an_id() -> None:
+    with pytest.raises(ClaimRefused, match="no shareID"):
+        wish("mps-4", {"shares": "1"}, share_id=None)
+
+
+def test_admin_access_shares_nothing() -> None:
+    assert wish("mps-4", {}, GpuConfig("TimeSlicing", "Long"), None, admin=True) is None
+
+
+@pytest.mark.parametrize(
+    ("form", "config"),
+    [("mps-4", GpuConfig("TimeSlicing", "Long")), ("ts-4", GpuConfig("MPS"))],
+)
+def test_another_strategy_than_the_devices_is_refused(form: str, config: GpuConfig) -> None:
+    with pytest.raises(ClaimRefused, match="asks for sharing by"):
+        wish(form, {"shares": "1"}, config)
+
+
+@pytest.mark.parametrize("config", [None, GpuConfig(), GpuConfig("MPS")])
+def test_no_strategy_or_the_same_is_the_devices(config: GpuConfig | None) -> None:
+    found = wish("mps-4", {"shares": "1"}, config)
+    assert found is not None
+    assert (found.strategy, found.interval) == ("MPS", "")
+
+
+def test_zero_percent_lets_nothing_run() -> None:
+    with pytest.raises(ClaimRefused, match="0 percent"):
+        wish("mps-4", {"shares": "1"}, GpuConfig("MPS", mps=MpsSettings(0)))
+
+
+def test_what_partitions_do_by_themselves_needs_nothing() -> None:
+    device = f"{GPU}-mig-1g-10gb-0"
+    name = parse_device_name(device)
+    assert name is not None
+    allocated = AllocatedDevice("r", "p", device)
+    assert wish_of(allocated, name, MigDeviceConfig("TimeSlicing")) is None
+    assert wish_of(allocated, name, MigDeviceConfig()) is None
+    assert wish_of(allocated, name, MigDeviceConfig("MPS")) == Wish("MPS")
+
+
+def share(
+    form: str,
+    taken: Share,
+    settings: MpsSettings | None = None,
+    total: int = 80 * GIB,
+    published: int | None = None,
+) -> Shareable:
+    """A share of a GPU as it is planned."""
+    name = parse_device_name(f"{GPU}-{form}")
+    assert name is not None
+    assert name.shared is not None
+    found = Wish(name.shared.strategy, name.shared, taken, "", settings or MpsSettings())
+    return Shareable(f"{GPU}-{form}", "r", found, "GPU-1", total, published)
+
+
+def own(
+    device: str, uuid: str, settings: MpsSettings | None = None, request: str = "r", *, whole: bool = True
+) -> Shareable:
+    """A device that its claim shares among its own pods."""
+    return Shareable(device, request, Wish("MPS", mps=settings or MpsSettings()), uuid, 0, None, whole=whole)
+
+
+def record(one: Shareable) -> ShareRecord:
+    (found,) = share_records([one])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("form", "taken", "percent", "mib"),
+    [
+        ("mps-4", Share(1), 25, 20 * 1024),
+        ("mps-4", Share(4), 100, 80 * 1024),
+        ("mps-48", Share(1), 2, 80 * 1024 // 48),
+        ("mps-mem", Share(None, 20 * GIB), 25, 20 * 1024),
+        ("mps-mem", Share(None, MIB), 1, 1),
+        ("mps-8-mem", Share(2, GIB), 25, 1024),
+        ("mps-frac-10", Share(3), 30, 24 * 1024),
+        ("mps-frac-mem", Share(None, 40 * GIB), 50, 40 * 1024),
+    ],
+)
+def test_limits_follow_from_what_was_taken(form: str, taken: Share, percent: int, mib: int) -> None:
+    found = record(share(form, taken, published=80 * GIB))
+    assert (found.group, found.multi_user) == (GPU, True)
+    assert (found.active_thread_percentage, found.pinned_memory_mib) == (percent, mib)
+    assert (found.shares, found.memory_bytes) == (taken.shares or 0, taken.memory_bytes or 0)
+
+
+@given(st.integers(2, 48), st.data(), st.integers(8 * 1024, 200 * 1024))
+def test_all_shares_together_are_no_more_than_the_gpu(count: int, data: st.DataObject, mib: int) -> None:
+    taken = data.draw(st.integers(1, count))
+    found = record(share(f"mps-{count}", Share(taken), total=mib * MIB + 17))
+    assert found.active_thread_percentage * count <= 100 * taken
+    assert 0 < found.pinned_memory_mib * count <= mib * taken
+
+
+@given(st.integers(1, 200 * 1024), st.integers(1, 200 * 1024))
+def test_a_share_by_memory_always_has_limits_that_are_its_own(total: int, taken: int) -> None:
+    """Zero would be no limit at all to the daemon."""
+    one = share("mps-mem", Share(None, taken * MIB), total=total * MIB)
+    if taken > total:
+        with pytest.raises(ClaimRefused, match="which has"):
+            record(one)
+        return
+    found = record(one)
+    assert 1 <= found.active_thread_percentage <= max(1, 100 * taken // total)
+    assert found.pinned_memory_mib == taken
+
+
+def test_a_time_slice_has_no_limits() -> None:
+    assert record(share("ts-4", Share(1))) == ShareRecord(GPU, "TimeSlicing", 1)
+    assert record(share("ts-mem", Share(None, 5 * GIB))).pinned_memory_mib == 0
+
+
+def test_a_configuration_may_tighten_limits_and_not_widen_them() -> None:
+    found = record(share("mps-4", Share(1), MpsSettings(10, GIB)))
+    assert (found.active_thread_percentage, found.pinned_memory_mib) == (10, 1024)
+    for settings, wrong in (
+        (MpsSettings(26), "asks for 26 percent"),
+        (MpsSettings(None, 21 * GIB), "asks for 21504 MiB"),
+        (MpsSettings(None, None, (("0", 21 * GIB),)), "asks for 21504 MiB"),
+    ):
+        with pytest.raises(ClaimRefused, match=wrong):
+            record(share("mps-4", Share(1), settings))
+
+
+def test_a_limit_by_device_tightens_a_share_as_well() -> None:
+    for key in ("0", "GPU-1"):
+        assert (
+            record(share("mps-4", Share(1), MpsSettings(None, None, ((key, GIB),)))).pinned_memory_mib == 1024
+        )
+    with pytest.raises(ClaimRefused, match="names '1'"):
+        record(share("mps-4", Share(1), MpsSettings(None, None, (("1", GIB),))))
+
+
+@pytest.mark.parametrize(
+    ("form", "taken", "published", "shared"),
+    [
+        ("mps-frac-10", Share(10), None, False),
+        ("mps-frac-10", Share(9), None, True),
+        ("mps-frac-mem", Share(None, 79 * GIB), 79 * GIB, False),
+        ("mps-frac-mem", Share(None, 78 * GIB), 79 * GIB, True),
+        ("ts-frac-10-mem", Share(10, 79 * GIB), 79 * GIB, False),
+        ("ts-frac-10-mem", Share(10, 70 * GIB), 79 * GIB, True),
+        ("ts-frac-10-mem", Share(5, 79 * GIB), 79 * GIB, True),
+        ("mps-4", Share(4), 80 * GIB, True),
+    ],
+)
+def test_only_who_takes_all_of_a_fractional_device_shares_nothing(
+    form: str, taken: Share, published: int | None, *, shared: bool
+) -> None:
+    (found,) = share_records([share(form, taken, published=published)])
+    assert (found is not None) is shared
+
+
+def test_who_has_all_of_a_fractional_device_shares_it_among_its_pods_where_asked() -> None:
+    one = share("mps-frac-10", Share(10), MpsSettings(active_thread_percentage=40))
+    assert one.wish is not None
+    asked = replace(one, wish=replace(one.wish, asked=True))
+
+    (record,) = share_records([asked])
+
+    assert record is not None
+    assert (record.group, record.active_thread_percentage, record.is_part) == (GPU, 40, False)
+    assert share_records([one]) == (None,)
+
+
+@pytest.mark.parametrize(
+    ("form", "taken", "published", "unknown"),
+    [
+        ("mps-frac-mem", Share(None, 79 * GIB), None, True),
+        ("mps-frac-mem", Share(None, 79 * GIB), 79 * GIB, False),
+        ("mps-frac-mem", Share(None, 40 * GIB), None, False),
+        ("mps-frac-mem", Share(None, 81 * GIB), None, False),
+        ("mps-frac-10-mem", Share(5, 79 * GIB), None, False),
+        ("mps-frac-10-mem", Share(10, 79 * GIB), None, True),
+        ("mps-frac-10", Share(10), None, False),
+        ("mps-mem", Share(None, 79 * GIB), None, False),
+    ],
+)
+def test_where_only_the_slice_tells_whether_it_was_all_nobody_guesses(
+    form: str, taken: Share, published: int | None, *, unknown: bool
+) -> None:
+    assert all_is_unknown(share(form, taken, published=published)) is unknown
+
+
+def test_what_is_not_shared_has_no_record() -> None:
+    assert share_records([Shareable(GPU, "r", None, "GPU-1", 0, None)]) == (None,)
+    assert not all_is_unknown(Shareable(GPU, "r", None, "GPU-1", 0, None))
+
+
+def test_gpus_that_a_claim_shares_alike_are_one_group_and_others_their_own() -> None:
+    part = f"{GPU}-static-3g-40gb-4"
+    third = "gpu-0000-03-00-0"
+    ones = [
+        own(OTHER, "GPU-1"),
+        own(GPU, "GPU-2"),
+        own(third, "GPU-0", MpsSettings(50), "other"),
+        own(part, "MIG-1", request="part", whole=False),
+    ]
+    found = [one.group for one in share_records(ones) if one is not None]
+    assert found == [GPU, GPU, third, part]
+
+
+def test_limits_by_device_name_it_by_its_place_or_its_uuid() -> None:
+    settings = MpsSettings(None, 4 * GIB, (("1", GIB),))
+    found = share_records([own(GPU, "GPU-2", settings), own(OTHER, "GPU-1", settings)])
+    assert [one.pinned_memory_mib for one in found if one] == [1024, 4096], "ordinals count sorted UUIDs"
+    by_uuid = replace(settings, pinned_memory_bytes_per_device=(("GPU-1", GIB),))
+    found = share_records([own(GPU, "GPU-2", by_uuid), own(OTHER, "GPU-1", by_uuid)])
+    assert [one.pinned_memory_mib for one in found if one] == [4096, 1024]
+
+
+@pytest.mark.parametrize("key", ["2", "GPU-3", "-1", "01", ""])
+def test_a_limit_for_a_device_that_the_claim_has_not_is_refused(key: str) -> None:
+    settings = MpsSettings(None, None, ((key, GIB),))
+    with pytest.raises(ClaimRefused, match="the claim shares 0, 1, GPU-1, GPU-2 by this"):
+        share_records([own(GPU, "GPU-2", settings), own(OTHER, "GPU-1", settings)])
+
+
+def test_no_limit_of_a_claims_own_is_no_limit() -> None:
+    found = record(own(GPU, "GPU-1"))
+    assert (found.active_thread_percentage, found.pinned_memory_mib, found.shares) == (100, 0, 0)
+
+
+def test_one_request_cannot_use_two_daemons() -> None:
+    part, form = "gpu-0000-01-00-0-mig-1g-10gb-", SharedForm("MPS", 4)
+    one = share("mps-4", Share(1))
+    for pair in (
+        (one, replace(one, device=OTHER + shared_suffix(form))),
+        (own(f"{part}0", "", whole=False), own(f"{part}1", "", whole=False)),
+        (own(f"{part}0", "MIG-1", whole=False), own(f"{part}1", "MIG-2", whole=False)),
+    ):
+        with pytest.raises(ClaimRefused, match="a process can use MPS on one of them only"):
+            share_records(pair)
+        assert all(share_records((pair[0], replace(pair[1], request="other"))))
+    assert all(share_records((one, one))), "two shares of one device have one daemon"
+    assert all(share_records((own(GPU, "GPU-1"), own(OTHER, "GPU-2"))))

@@ -1,0 +1,179 @@
+"""What was changed on a GPU is remembered until it is put back, whatever happens to the file meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driver.devices.sharing import Strategy
+from driver.errors import StorageError
+from driver.nvml.api import ComputeMode
+from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
+from tests.examples import examples
+
+GROUP, PCI, OTHER = "gpu-0000-01-00-0", "0000:01:00.0", "0000:02:00.0"
+PART = f"{GROUP}-mig-1g-10gb-6"
+RECORD = SharingRecord(GROUP, "boot", "MPS", (PCI, OTHER), {PCI: "prohibited"}, "Default", True, True)
+ASSUMED = SharingRecord(GROUP, "boot", "MPS", (PCI,), {PCI: "default"}, UNKNOWN, daemon=True)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> SharingRecords:
+    return SharingRecords(tmp_path / "sharing", "boot")
+
+
+def file(tmp_path: Path, group: str = GROUP) -> Path:
+    return tmp_path / "sharing" / f"{group}.json"
+
+
+def test_a_record_is_there_after_a_restart_and_gone_once_it_is_forgotten(
+    tmp_path: Path, records: SharingRecords
+) -> None:
+    assert records.get(GROUP) is None
+    records.put(RECORD)
+    for one in (records, SharingRecords(tmp_path / "sharing", "boot")):
+        assert one.get(GROUP) == RECORD
+        assert one.look() == (RECORD,)
+    records.forget(GROUP)
+    assert (records.get(GROUP), records.look()) == (None, ())
+    records.forget(GROUP)
+
+
+written = st.builds(
+    SharingRecord,
+    st.just(GROUP),
+    st.just("boot"),
+    st.sampled_from(get_args(Strategy)),
+    st.just((PCI, OTHER)),
+    st.dictionaries(st.sampled_from([PCI, OTHER]), st.sampled_from(get_args(ComputeMode))),
+    st.sampled_from(["Default", "Short", UNKNOWN]),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(written)
+def test_every_record_reads_back(record: SharingRecord) -> None:
+    with TemporaryDirectory() as folder:
+        SharingRecords(Path(folder), "boot").put(record)
+        assert SharingRecords(Path(folder), "boot").get(GROUP) == record
+
+
+def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRecords) -> None:
+    other = SharingRecords(tmp_path / "sharing", "boot")
+    for record in (RECORD, replace(RECORD, applied=False), replace(RECORD, gpus=(PCI,))):
+        other.put(record)
+        assert records.get(GROUP) == record
+    other.forget(GROUP)
+    assert records.get(GROUP) is None
+
+
+def test_a_record_of_an_earlier_boot_counts_for_nothing(tmp_path: Path, records: SharingRecords) -> None:
+    """A reboot has put everything back; what others see of it does not remove it without the locks."""
+    later = SharingRecords(tmp_path / "sharing", "later")
+    records.put(RECORD)
+    assert later.look() == (RECORD,)
+    assert file(tmp_path).exists()
+    assert later.get(GROUP) is None
+    assert not file(tmp_path).exists()
+
+
+WRONG = {
+    "empty": b"",
+    "cut": b'{"group":"gpu-00',
+    "a list": b"[]",
+    "a number": b"5",
+    "without fields": b"{}",
+    "binary": b"\xff\xfe\x00",
+    "of another group": json.dumps({"group": PART}).encode(),
+}
+CHANGED = {
+    "of another group": ("group", PART),
+    "a strategy that there is not": ("strategy", "Luck"),
+    "a mode that there is not": ("compute_modes", {PCI: "slow"}),
+    "a mode that is no text": ("compute_modes", {PCI: [1]}),
+    "modes that are a list": ("compute_modes", [PCI]),
+    "no GPU": ("gpus", []),
+    "a text for GPUs": ("gpus", PCI),
+    "no address": ("gpus", ["GPU-1"]),
+    "GPUs that are none": ("gpus", None),
+    "a mode of another GPU": ("compute_modes", {"0000:09:00.0": "default"}),
+}
+
+
+def contents() -> dict[str, bytes]:
+    good: dict[str, object] = {"group": GROUP, "boot_id": "boot", "strategy": "MPS", "interval": "Default"}
+    good |= {"gpus": [PCI], "compute_modes": {PCI: "default"}, "daemon": True, "applied": True}
+    return WRONG | {name: json.dumps(good | {key: value}).encode() for name, (key, value) in CHANGED.items()}
+
+
+@pytest.mark.parametrize("content", contents().values(), ids=contents().keys())
+def test_a_record_that_cannot_be_read_is_put_aside_and_the_most_is_assumed(
+    tmp_path: Path, records: SharingRecords, content: bytes
+) -> None:
+    file(tmp_path).write_bytes(content)
+    assert records.look() == (ASSUMED,), "who only looks changes nothing"
+    assert file(tmp_path).read_bytes() == content
+    assert records.get(GROUP) == ASSUMED
+    assert file(tmp_path).with_suffix(".unreadable").read_bytes() == content
+    assert SharingRecords(tmp_path / "sharing", "boot").get(GROUP) == ASSUMED, "it is written down"
+
+
+def test_of_a_partition_no_compute_mode_is_assumed(tmp_path: Path, records: SharingRecords) -> None:
+    """It has none, and that of its GPU is another group's."""
+    file(tmp_path, PART).write_bytes(b"{")
+    found = records.get(PART)
+    assert found is not None
+    assert (found.compute_modes, found.gpus, found.daemon) == ({}, (PCI,), True)
+
+
+def test_of_what_is_no_device_nothing_is_assumed(tmp_path: Path, records: SharingRecords) -> None:
+    file(tmp_path, "gpu-of-nobody").write_bytes(b"{")
+    assert (records.look(), records.get("gpu-of-nobody")) == ((), None)
+    assert not file(tmp_path, "gpu-of-nobody").exists()
+    assert records.assume("gpu-of-nobody") is None
+
+
+def test_strangers_in_the_folder_are_left_alone(tmp_path: Path, records: SharingRecords) -> None:
+    names = ["README", "notes.json", "GPU-1.json", f".tmp-{GROUP}.json-0011", f"{GROUP}.unreadable", "..json"]
+    for name in names:
+        (tmp_path / "sharing" / name).write_text("not ours")
+    assert records.look() == ()
+    assert sorted(os.listdir(tmp_path / "sharing")) == sorted(names)
+
+
+@pytest.mark.parametrize("group", ["../gpu-1", "gpu-/x", "GPU-1", "", "gpu-" + "0" * 60, "gpu-1\n"])
+def test_a_name_that_is_no_device_never_becomes_a_file(records: SharingRecords, group: str) -> None:
+    for use in (records.get, records.forget, lambda name: records.put(replace(RECORD, group=name))):
+        with pytest.raises(StorageError, match="cannot name a file"):
+            use(group)
+
+
+def test_a_folder_that_is_no_folder_is_a_storage_error(tmp_path: Path, records: SharingRecords) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="check the disk"):
+        SharingRecords(tmp_path / "file", "boot")
+    (tmp_path / "sharing").rmdir()
+    with pytest.raises(StorageError):
+        records.look()
+    with pytest.raises(StorageError):
+        records.put(RECORD)
+
+
+def test_a_file_that_cannot_be_opened_is_a_storage_error_and_stays(
+    tmp_path: Path, records: SharingRecords
+) -> None:
+    file(tmp_path).mkdir()
+    for use in (lambda: records.get(GROUP), records.look):
+        with pytest.raises(StorageError, match="reading"):
+            use()
+    assert file(tmp_path).is_dir()

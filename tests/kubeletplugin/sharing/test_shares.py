@@ -1,0 +1,344 @@
+"""Shares of GPUs: what the first one sets and the last one puts back, and what each claim is handed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from driver.devices.names import static_device_name
+from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
+from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.share_node import (
+    GIB,
+    H100_MIB,
+    MIB,
+    assert_as_before,
+    daemon,
+    entry_of,
+    interval,
+    limits,
+    mode,
+    mps,
+    recorded,
+    share_of,
+    shared,
+    slicing,
+    spec_of,
+    uuid,
+    variables,
+    whole,
+)
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "cdi-schema.json").read_text())
+
+
+def test_the_daemon_starts_with_the_first_share_and_ends_with_the_last(node: FakeNode) -> None:
+    refs = [node.claim_shares(f"c-{number}", shared(node, "mps-4")) for number in range(4)]
+    for ref in refs:
+        node.prepare(ref)
+        assert (mode(node), node.mps.started) == ("exclusive-process", 1)
+        assert limits(node) == (25, (H100_MIB // 4,))
+    assert daemon(node).devices == (uuid(node),)
+    assert daemon(node).multi_user, "the pods of other claims run as other users"
+    for ref in refs[:-1]:
+        node.unprepare(ref)
+        assert (mode(node), list(node.mps.running)) == ("exclusive-process", [whole(node)])
+    node.unprepare(refs[-1])
+    assert_as_before(node)
+    assert mode(node, 1) == "default"
+
+
+def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None:
+    node.prepare(node.claim_shares("a", shared(node, "mps-4")))
+    node.steps.clear()
+    node.prepare(node.claim_shares("b", shared(node, "mps-4")))
+    assert node.steps == ["begun", "daemon", "spec written", "committed"]
+
+
+def test_the_compute_mode_of_before_comes_back(node: FakeNode) -> None:
+    handle(node).set_compute_mode("prohibited")
+    for form in ("mps-2", "ts-2"):
+        ref = node.claim_shares(form, shared(node, form))
+        node.prepare(ref)
+        assert mode(node) == ("exclusive-process" if form == "mps-2" else "default")
+        node.unprepare(ref)
+        assert mode(node) == "prohibited"
+
+
+def test_a_gpu_that_was_exclusive_before_is_so_again(node: FakeNode) -> None:
+    handle(node).set_compute_mode("exclusive-process")
+    ref = node.claim_shares("slice", shared(node, "ts-2"))
+    node.prepare(ref)
+    assert mode(node) == "default", "in the other mode the second pod finds no GPU"
+    node.unprepare(ref)
+    assert mode(node) == "exclusive-process"
+
+
+def test_the_time_slice_is_set_once_and_put_back_with_the_last_share(node: FakeNode) -> None:
+    refs = [
+        node.claim_shares("a", shared(node, "ts-4"), config=slicing("Long")),
+        node.claim_shares("b", shared(node, "ts-4"), config=slicing("Long")),
+        node.claim_shares("c", shared(node, "ts-4")),
+    ]
+    for ref in refs:
+        node.prepare(ref)
+        assert (interval(node), node.time_slices.calls) == ("Long", 1)
+    assert (node.mps.ensured, mode(node)) == (0, "default")
+    node.unprepare(refs[0])
+    assert (interval(node), node.time_slices.calls) == ("Long", 1)
+    node.unprepare(refs[1])
+    assert interval(node) == "Default", "who stays has not asked for one"
+    node.unprepare(refs[2])
+    assert node.time_slices.calls == 2
+    assert_as_before(node)
+
+
+def test_the_share_id_goes_to_the_journal_the_spec_and_the_answer(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "mps-4"))
+    (given,) = node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
+    (answer,) = node.prepare(ref)
+    name = f"{ref.uid}-{shared(node, 'mps-4')}-{given['shareID']}"
+    assert answer.share_id == given["shareID"]
+    assert answer.cdi_device_ids == (f"k8s.gpu.nvidia.com/claim={name}",)
+    assert entry_of(node, ref).devices[0].share_id == given["shareID"]
+    spec = spec_of(node, ref)
+    jsonschema.validate(spec, SCHEMA)
+    assert [device["name"] for device in spec["devices"]] == [name]
+
+
+def test_a_client_finds_its_daemon_and_its_limits(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "mps-4"))
+    node.prepare(ref)
+    assert variables(node, ref) == {
+        "CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={H100_MIB // 4}M",
+    }
+    mounts = spec_of(node, ref)["devices"][0]["containerEdits"]["mounts"]
+    assert [(one["hostPath"], one["containerPath"]) for one in mounts] == [
+        (f"/run/gpu.nvidia.com/mps/{whole(node)}/pipe", "/tmp/nvidia-mps"),
+        ("/dev/shm", "/dev/shm"),
+    ]
+    assert all("rw" in one["options"] for one in mounts)
+
+
+def test_a_time_slice_has_no_daemon_and_no_limits(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "ts-4"))
+    node.prepare(ref)
+    edits = spec_of(node, ref)["devices"][0]["containerEdits"]
+    assert set(edits) == {"deviceNodes"}
+
+
+def test_two_shares_of_one_request_count_together(node: FakeNode) -> None:
+    device = shared(node, "mps-4")
+    one, two = node.claim_shares("one", device), node.claim_shares("two", f"{device}+{device}")
+    node.prepare(one)
+    answers = node.prepare(two)
+    assert len({answer.cdi_device_ids for answer in answers}) == 2
+    assert {answer.request_names for answer in answers} == {("gpu-0",)}
+    assert limits(node) == (50, (2 * (H100_MIB // 4),)), "as much as the larger one has"
+    for position in (0, 1):
+        assert variables(node, two, position)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+    assert variables(node, one)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+    node.unprepare(two)
+    assert limits(node) == (25, (H100_MIB // 4,)), "what nobody has is granted no longer"
+
+
+def test_two_shares_in_two_requests_are_two_clients(node: FakeNode) -> None:
+    device = shared(node, "mps-4")
+    ref = node.claim_shares("two", device, device)
+    node.prepare(ref)
+    assert limits(node) == (25, (H100_MIB // 4,))
+    assert variables(node, ref, 1)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+
+
+def test_shares_of_two_gpus_in_one_claim_have_a_daemon_each(node: FakeNode) -> None:
+    ref = node.claim_shares("two", shared(node, "mps-4"), shared(node, "mps-2", 1))
+    node.prepare(ref)
+    assert limits(node, 0) == (25, (H100_MIB // 4,))
+    assert limits(node, 1) == (50, (H100_MIB // 2,))
+    assert node.mps.running.keys() == {whole(node, 0), whole(node, 1)}
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_admin_access_beside_shares_touches_nothing(node: FakeNode) -> None:
+    watcher = node.claim_shares("watch", shared(node, "mps-4"))
+    (result,) = node.api[watcher.namespace, watcher.name]["status"]["allocation"]["devices"]["results"]
+    result |= {"adminAccess": True}
+    node.prepare(watcher)
+    assert_as_before(node)
+    assert variables(node, watcher) == {}
+    ref = node.claim_shares("a", shared(node, "mps-4"))
+    node.prepare(ref)
+    node.unprepare(watcher)
+    assert limits(node) == (25, (H100_MIB // 4,))
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_shares_by_memory_have_their_part_of_the_threads(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "mps-mem"), consumed={"memory": "20Gi"})
+    node.prepare(ref)
+    share = share_of(node, ref)
+    assert (share.shares, share.memory_bytes) == (0, 20 * GIB)
+    assert limits(node) == (25, (20 * 1024,))
+
+
+def test_all_of_a_fractional_gpu_is_a_whole_gpu(node: FakeNode) -> None:
+    """The prepared device says nothing of shares, and other claims are kept off."""
+    device = shared(node, "mps-frac-mem")
+    node.published_memory[device] = 79 * GIB
+    ref = node.claim_shares("all", device, consumed={"memory": "79Gi"})
+    node.prepare(ref)
+    assert entry_of(node, ref).devices[0].share is None
+    assert variables(node, ref) == {}
+    assert_as_before(node)
+
+
+def test_the_gpus_of_a_claim_are_all_of_two_fractional_ones(node: FakeNode) -> None:
+    devices = [shared(node, "mps-frac-mem", gpu) for gpu in (0, 1)]
+    node.published_memory |= dict.fromkeys(devices, 79 * GIB)
+    ref = node.claim_shares("all", "+".join(devices), consumed={"memory": "79Gi"})
+    assert len(node.prepare(ref)) == 2
+    assert_as_before(node)
+
+
+@pytest.mark.parametrize("name", ["Short", "Medium", "Long"])
+def test_a_claim_may_slice_its_own_gpu(node: FakeNode, name: str) -> None:
+    ref = node.claim("own", 1, config=slicing(name))
+    node.prepare(ref)
+    assert [interval(node, gpu) for gpu in (0, 1)] == ["Default", name]
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_the_pods_of_one_claim_share_its_gpu_by_mps(node: FakeNode) -> None:
+    settings = mps(defaultActiveThreadPercentage=40, defaultPinnedDeviceMemoryLimit="8Gi")
+    ref = node.claim("own", 0, config=settings)
+    first = node.prepare(ref)
+    assert node.prepare(ref) == first, "the kubelet asks again for each pod"
+    assert (node.mps.started, limits(node), mode(node)) == (1, (40, (8192,)), "exclusive-process")
+    assert not daemon(node).multi_user
+    assert variables(node, ref) == {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps"}
+    assert first[0].share_id is None
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_one_daemon_serves_the_gpus_that_a_claim_shares_alike(node: FakeNode) -> None:
+    ref = node.claim("own", 2, 0, config=mps(multiUser=True))
+    node.prepare(ref)
+    assert list(node.mps.running) == [whole(node, 0)]
+    assert daemon(node).devices == tuple(sorted((uuid(node, 0), uuid(node, 2))))
+    assert daemon(node).multi_user
+    assert (mode(node, 0), mode(node, 2)) == ("exclusive-process", "exclusive-process")
+    pipes = {
+        device["containerEdits"]["mounts"][0]["hostPath"].split("/")[-2]
+        for device in spec_of(node, ref)["devices"]
+    }
+    assert pipes == {whole(node, 0)}
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_limits_of_its_own_go_to_the_gpu_that_is_named(node: FakeNode) -> None:
+    first, second = sorted((uuid(node, 0), uuid(node, 1)))
+    per_device = {first: "8Gi", "1": "4Gi"}
+    ref = node.claim("own", 0, 1, config=mps(defaultPerDevicePinnedMemoryLimit=per_device))
+    node.prepare(ref)
+    assert (daemon(node).devices, daemon(node).pinned_memory_mib) == ((first, second), (8192, 4096))
+
+
+def test_a_partition_that_its_claim_shares_has_a_daemon_of_its_own_and_no_mode(node: FakeNode) -> None:
+    device = node.partition(0, "1g.10gb", 6)
+    ref = node.claim_devices("own", device, config=mps(kind="MigDeviceConfig"))
+    node.prepare(ref)
+    (running,) = node.mps.running.values()
+    held = entry_of(node, ref).devices[0]
+    assert held.partition is not None
+    assert (running.name, running.devices) == (device, (held.partition.uuid,))
+    assert running.devices[0].startswith("MIG-")
+    assert mode(node) == "default"
+    node.unprepare(ref)
+    assert_as_before(node)
+    assert not mig_enabled(node)
+
+
+def test_mps_of_a_gpu_and_of_a_partition_in_one_claim_are_two_daemons(node: FakeNode) -> None:
+    """CUDA sees one partition and nothing beside it."""
+    foreign(node, THREE, 4, 4)
+    devices = static_device_name(node.gpus[0], "3g.40gb", 4), whole(node, 1)
+    both = [*mps(kind="MigDeviceConfig"), *mps()]
+    ref = node.claim_devices("both", *devices, config=both)
+    node.prepare(ref)
+    assert node.mps.running.keys() == set(devices)
+    assert (mode(node, 0), mode(node, 1)) == ("default", "exclusive-process")
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_the_first_share_makes_the_partition_and_the_last_destroys_it(node: FakeNode) -> None:
+    device = f"{node.partition(0, '3g.40gb', 4)}-mps-2"
+    refs = [node.claim_shares(name, device) for name in "ab"]
+    for ref in refs:
+        node.prepare(ref)
+        assert starts(node) == [4]
+    first, second = (entry_of(node, ref).devices[0].partition for ref in refs)
+    assert first is not None
+    assert first == second
+    (running,) = node.mps.running.values()
+    assert (running.name, running.devices) == (device.removesuffix("-mps-2"), (first.uuid,))
+    assert running.pinned_memory_mib == (first.memory_bytes // 2 // MIB,)
+    assert mode(node) == "default"
+    node.unprepare(refs[0])
+    assert starts(node) == [4]
+    assert node.prepare(refs[1]), "it is still whole"
+    node.unprepare(refs[1])
+    assert starts(node) == []
+    assert_as_before(node)
+    assert not mig_enabled(node)
+
+
+def test_two_shares_of_a_partition_in_one_claim_are_one_partition(node: FakeNode) -> None:
+    device = f"{node.partition(0, '1g.10gb', 6)}-ts-4"
+    ref = node.claim_shares("two", device, device)
+    assert len(node.prepare(ref)) == 2
+    assert len(instances(node)) == 1
+    assert (node.time_slices.calls, recorded(node)) == (0, []), "a partition has no time-slice to set"
+    node.unprepare(ref)
+    assert starts(node) == []
+
+
+def test_shares_of_an_admins_partition_leave_it_alone(node: FakeNode) -> None:
+    theirs = foreign(node, THREE, 4, 4)
+    device = f"{static_device_name(node.gpus[0], '3g.40gb', 4)}-mps-2"
+    refs = [node.claim_shares(name, device) for name in "ab"]
+    for ref in refs:
+        node.prepare(ref)
+    assert (len(node.mps.running), mode(node)) == (1, "default")
+    for ref in refs:
+        node.unprepare(ref)
+    assert instances(node) == (theirs,)
+    assert_as_before(node)
+
+
+def test_shares_of_a_gpu_and_partitions_of_another_and_a_whole_one_go_together(node: FakeNode) -> None:
+    ref = node.claim_shares("share", shared(node, "mps-4", 0))
+    others = [node.claim_devices("part", node.partition(1, "1g.10gb", 0)), node.claim("whole", 2)]
+    for one in (ref, *others):
+        node.prepare(one)
+    assert [mode(node, gpu) for gpu in (0, 1, 2)] == ["exclusive-process", "default", "default"]
+    node.unprepare(ref)
+    assert_as_before(node)
+    assert starts(node, 1) == [0]
+
+
+def test_an_allocation_reads_the_amounts_with_and_without_the_domain(node: FakeNode) -> None:
+    for number, prefix in enumerate(("", "gpu.nvidia.com/")):
+        ref = node.claim_shares(f"c-{number}", shared(node, "mps-4"), consumed={f"{prefix}shares": "2"})
+        node.prepare(ref)
+        assert share_of(node, ref).shares == 2
