@@ -14,10 +14,10 @@ import click
 from envtest.real.assets import find_assets
 from fuzz.area import Case
 from fuzz.vectors import read_vectors
-from gpuctl.device_classes import load_classes
-from gpuctl.planned_node import plan_node
-from gpuctl.simulation import Simulation
-from gpuctl.workload import PodGroup
+from gpuctl.node.planned import plan_node
+from gpuctl.simulate.device_classes import load_classes
+from gpuctl.simulate.simulation import Simulation
+from gpuctl.simulate.workload import PodGroup
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 
 NODES, PODS = 5_000, 40_000

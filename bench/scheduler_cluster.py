@@ -17,7 +17,7 @@ from envtest.real import commands, control_plane, description, nodes, paths
 from envtest.real.api import ApiClient
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
-from gpuctl.device_classes import load_classes
+from gpuctl.simulate.device_classes import load_classes
 
 Object = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 from driver.devices.names import pool_name
 from envtest.real import paths
 from envtest.real.api import ApiClient
-from gpuctl.planned_node import plan_node
+from gpuctl.node.planned import plan_node
 
 Object = dict[str, Any]
 

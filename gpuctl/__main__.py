@@ -8,15 +8,15 @@ import click
 
 from driver.errors import DriverError
 from envtest.real.errors import ClusterError
-from gpuctl.demo_command import demo
+from gpuctl.demo.command import demo
 from gpuctl.explain.command import explain
-from gpuctl.import_command import import_
-from gpuctl.mig_command import mig
-from gpuctl.plan_command import plan
+from gpuctl.importing.command import import_
+from gpuctl.mig.command import mig
+from gpuctl.node.plan_command import plan
+from gpuctl.node.topology_command import topology
 from gpuctl.repartition.command import repartition
-from gpuctl.simulate_command import simulate
-from gpuctl.status_command import status
-from gpuctl.topology_command import topology
+from gpuctl.simulate.command import simulate
+from gpuctl.status.command import status
 
 
 @click.group()

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from driver.errors import ConfigError
-from gpuctl.cluster_view import ClusterView, kubeconfig_option
+from gpuctl.cli.cluster_view import ClusterView, kubeconfig_option
+from gpuctl.cli.output import emit, output_option
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.picture import picture
 from gpuctl.explain.snapshot import claim_of, events_of, pod_of, take_snapshot, template_of
-from gpuctl.output import emit, output_option
 
 WAITS_EXIT_CODE = 3
 

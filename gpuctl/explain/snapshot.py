@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from driver.kube.errors import Forbidden, NotFound
 from driver.kube.paths import claim_path
-from gpuctl.cluster_view import DRA
+from gpuctl.cli.cluster_view import DRA
 
 if TYPE_CHECKING:
-    from gpuctl.cluster_view import ClusterView
+    from gpuctl.cli.cluster_view import ClusterView
 
 Object = dict[str, Any]
 

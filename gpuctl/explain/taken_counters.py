@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from driver.devices.names import DRIVER_NAME, parse_device_name
-from gpuctl.node_picture import ranges
+from gpuctl.node.picture import ranges
 
 if TYPE_CHECKING:
     from kubernetes_rules.allocator.allocate import Allocator

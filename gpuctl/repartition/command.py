@@ -12,9 +12,9 @@ from driver.devices.names import DRIVER_NAME, checked_node_name
 from driver.errors import ConfigError
 from driver.kube.paths import NODES, object_path
 from driver.nvml.pci_address import PciAddress
-from gpuctl.cluster_view import ClusterView, connect_client, kubeconfig_option
-from gpuctl.mig_fit import read_layout
-from gpuctl.output import emit, output_option
+from gpuctl.cli.cluster_view import ClusterView, connect_client, kubeconfig_option
+from gpuctl.cli.output import emit, output_option
+from gpuctl.mig.fit import read_layout
 from gpuctl.repartition.in_the_way import claims_in_the_way
 from gpuctl.repartition.node_changes import NodeChanges
 from gpuctl.repartition.node_gpus import NodeGpu, newest, node_gpus
@@ -26,7 +26,7 @@ from gpuctl.repartition.wanted import MigConfig, commands_text, wanted_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuctl.mig_fit import Layout
+    from gpuctl.mig.fit import Layout
 
 NOT_DONE_EXIT_CODE = 3
 

@@ -11,7 +11,7 @@ from driver.devices.names import DRIVER_NAME, parse_device_name, pool_name
 
 if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
-    from gpuctl.cluster_view import ClusterView
+    from gpuctl.cli.cluster_view import ClusterView
 
 Object = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME, parse_device_name
 from driver.nvml.pci_address import PciAddress
-from gpuctl.fleet import attribute
+from gpuctl.status.fleet import attribute
 
 Object = Mapping[str, Any]
 Mode = Literal["whole", "static", "dynamic", "layout", "unpublished"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gpuctl.mig_plan import counted
+from gpuctl.mig.plan import counted
 
 if TYPE_CHECKING:
     from gpuctl.repartition.in_the_way import PodInTheWay

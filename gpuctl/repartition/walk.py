@@ -15,7 +15,7 @@ from gpuctl.repartition.wanted import still_missing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuctl.cluster_view import ClusterView
+    from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.repartition.node_changes import NodeChanges
     from gpuctl.repartition.wanted import Wanted
 

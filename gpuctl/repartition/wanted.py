@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
 from fakegpu.spec import known_machines, load_machine
-from gpuctl.mig_fit import Layout, fit
-from gpuctl.mig_parted import Entry, load_mig_parted
-from gpuctl.mig_parted_import import products_of, whole_instance
-from gpuctl.mig_plan import counted, placed_data
-from gpuctl.pci_products import PRODUCTS
-from gpuctl.planned_node import plan_node
+from gpuctl.importing.mig_parted import Entry, load_mig_parted
+from gpuctl.importing.mig_parted_import import products_of, whole_instance
+from gpuctl.importing.pci_products import PRODUCTS
+from gpuctl.mig.fit import Layout, fit
+from gpuctl.mig.plan import counted, placed_data
+from gpuctl.node.planned import plan_node
 from gpuctl.repartition.node_gpus import is_as_wanted
 
 if TYPE_CHECKING:

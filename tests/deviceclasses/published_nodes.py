@@ -14,7 +14,7 @@ from driver.policy.config import parse_config
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
 from fuzz.mig_nodes import inventory, look
-from gpuctl.planned_node import PlannedNode, plan_inventory
+from gpuctl.node.planned import PlannedNode, plan_inventory
 from kubernetes_rules.cel.selector import SelectorDevice
 
 Object = dict[str, Any]

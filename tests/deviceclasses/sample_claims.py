@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from envtest.embedded.extended_resources import asked_resources, class_of, extended_requests
-from gpuctl.planned_node import PlannedNode
-from gpuctl.workload import defaulted
+from gpuctl.node.planned import PlannedNode
+from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
 from tests.deviceclasses.published_nodes import NODE
 from tests.deviceclasses.shipped_classes import ALL, objects

@@ -9,7 +9,7 @@ import pytest
 
 from envtest.embedded.extended_resources import asked_resources, class_of
 from envtest.embedded.server import EmbeddedApiServer
-from gpuctl.workload import defaulted
+from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.cel.selector import compile_selector
 from tests.deviceclasses.published_nodes import (
     BALANCED,

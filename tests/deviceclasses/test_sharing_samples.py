@@ -10,8 +10,8 @@ import pytest
 from envtest.embedded.extended_resources import asked_resources
 from envtest.embedded.server import EmbeddedApiServer
 from fakegpu.spec import known_machines
-from gpuctl.planned_node import PlannedNode
-from gpuctl.workload import defaulted
+from gpuctl.node.planned import PlannedNode
+from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.requests import MOST_DEVICES
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (

@@ -10,7 +10,7 @@ import pytest
 
 from envtest.embedded.server import EmbeddedApiServer
 from envtest.embedded.statuses import Refused
-from gpuctl.workload import defaulted
+from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.quantity import parse_quantity
 from tests.deviceclasses.published_nodes import ALL_TIERS, devices, plan, profile_of

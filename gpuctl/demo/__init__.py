@@ -1,0 +1,1 @@
+"""gpuctl demo: a node of fake GPUs, and pods that get them."""

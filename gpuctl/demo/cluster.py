@@ -1,0 +1,207 @@
+"""The demo's cluster with the driver on its one node: embedded in this process, or real Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from driver.devices.names import DRIVER_NAME, gpu_device_name
+from driver.errors import ConfigError, DriverError
+from driver.nvml.api import ComputeMode
+from driver.nvml.mig import Placement
+from envtest import cluster as envtest_cluster
+from envtest.real import paths
+from envtest.real.driver_node import MPS, DriverNode
+from envtest.real.processes import PACKAGE_ROOT
+from envtest.real.readiness import wait_until
+from envtest.real.watching import wait_for, wait_gone
+from fakegpu.mps.client import ClientLimits, CudaProcess
+from gpuctl.demo.journal_files import holding
+from gpuctl.demo.objects import NAMESPACE, DemoPod
+from kubeletplugin.wire.names import cdi_spec_file_name
+
+Object = dict[str, Any]
+Kind = Literal["embedded", "real"]
+
+NODE_CONFIG = "deploy/examples/node-config/all-tiers.yaml"
+"""Every GPU whole, in partitions where MIG can make them, and in shares, as pods ask."""
+
+
+_PACKAGES = ("kubeletplugin", "controller", MPS)
+
+
+class ProcessEnded(DriverError):
+    """A process of the driver ended while it was needed."""
+
+    retryable = False
+
+
+class DemoCluster:
+    """A cluster with one node and the driver on it. Every wait ends with an error when its time is over.
+
+    Everything is in a temporary folder, which ``close`` removes. Raises what the cluster raises.
+    """
+
+    def __init__(self, kind: Kind, machine: str) -> None:
+        self.kind = kind
+        self.machine = machine
+        self.node_name = ""
+        self._cleanup = ExitStack()
+        self._driver: DriverNode | None = None
+
+    def start(self, say: Callable[[str], None]) -> None:
+        """Start everything, and tell each step; returns when the GPUs are published."""
+        cluster = self._start_cluster(say)
+        self._driver = driver = DriverNode.install(cluster, machine=self.machine)
+        self._cleanup.callback(driver.end_mps)
+        self.node_name = driver.node.name
+        driver.start_plugin()
+        driver.start_controller("--config", str(PACKAGE_ROOT / NODE_CONFIG))
+        driver.start_mps()
+        say("started the driver: python -m kubeletplugin, python -m controller,\npython -m kubeletplugin.mps")
+        self._wait(lambda: bool(self.slices()))
+        say(f"the kubelet has registered {DRIVER_NAME}, and ResourceSlices are published")
+
+    def close(self) -> None:
+        """End all processes and remove all files; also after a failed start, and twice."""
+        self._cleanup.close()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """What kubectl reaches the running cluster with."""
+        return self._running.cluster.admin
+
+    def logs(self) -> dict[str, str]:
+        """The end of what each process of the driver wrote, by its name."""
+        if self._driver is None:
+            return {}
+        processes = self._driver.cluster.processes
+        ours = tuple(f"{package}-" for package in _PACKAGES)
+        return {name: processes.log_tail(name) for name in processes.names() if name.startswith(ours)}
+
+    def slices(self) -> list[Object]:
+        """The ResourceSlices of the node's newest pool, in their order; none while it is not complete."""
+        found = self._running.cluster.api.list_objects(paths.resource_slice())
+        counts = {int(one["spec"]["pool"]["resourceSliceCount"]) for one in found}
+        return found if counts == {len(found)} else []
+
+    def claims(self) -> list[Object]:
+        """All claims of the story."""
+        return self._running.cluster.api.list_objects(paths.resource_claim(namespace=NAMESPACE))
+
+    def create(self, *pods: DemoPod) -> None:
+        """Create the claims of pods and the pods."""
+        for pod in pods:
+            self._running.cluster.api.create(pod.claim(), NAMESPACE)
+            self._running.cluster.api.create(pod.pod(), NAMESPACE)
+
+    def wait_running(self, pod: DemoPod) -> dict[str, envtest_cluster.ContainerFacts]:
+        """Wait until the pod runs; what its containers got, by their names."""
+        cluster = self._running.cluster
+        wait_for(cluster.api, paths.pod(pod.name), _runs)
+        return {name: cluster.container(pod.name, NAMESPACE, name) for name in pod.containers}
+
+    def wait_unschedulable(self, pod: DemoPod) -> str:
+        """Wait until the scheduler says that it has no place for the pod; its words."""
+        api = self._running.cluster.api
+        return _refusal(wait_for(api, paths.pod(pod.name), lambda stored: bool(_refusal(stored))))
+
+    def end(self, *pods: DemoPod) -> None:
+        """Delete pods and their claims, and wait until all are gone and nothing of them is on the node."""
+        api = self._running.cluster.api
+        claims = [paths.resource_claim(pod.claim_name, NAMESPACE) for pod in pods]
+        uids = [api.get(claim)["metadata"]["uid"] for claim in claims]
+        # The journal lets go after the spec is removed and partitions are destroyed.
+        files = {name for uid in uids for name in (cdi_spec_file_name(uid), f"{uid}.json")}
+        for pod in pods:
+            api.delete(paths.pod(pod.name))
+        for pod in pods:
+            wait_gone(api, paths.pod(pod.name))
+        self._wait(lambda: files.isdisjoint(self.left()))
+        for claim in claims:
+            api.delete(claim)
+            wait_gone(api, claim)
+
+    def left(self) -> tuple[str, ...]:
+        """The names of the files of claims on the node: CDI specs, and journal entries that hold devices."""
+        specs = sorted(path.name for path in self._running.node.cdi_dir.iterdir())
+        return (*specs, *holding(self._running.journal_dir))
+
+    def cut(self) -> dict[str, tuple[Placement, ...]]:
+        """The GPUs that are in MIG mode now, with the places of the GPU instances that exist there."""
+        return {
+            gpu_device_name(pci): tuple(
+                sorted((one.placement for one in gpu.mig.instances), key=lambda place: place.start)
+            )
+            for pci, gpu in sorted(self._running.machine.state.gpus.items())
+            if gpu.mig.enabled or gpu.mig.instances
+        }
+
+    def compute_modes(self) -> dict[str, ComputeMode]:
+        """The GPUs that are in another compute mode than the default now."""
+        return {
+            gpu_device_name(pci): gpu.compute_mode
+            for pci, gpu in sorted(self._running.machine.state.gpus.items())
+            if gpu.compute_mode != "default"
+        }
+
+    def mps_limits(self, pod: DemoPod) -> ClientLimits:
+        """What MPS holds a process to that has the environment of the running pod's container.
+
+        Raises KeyError when the container has no pipe directory, and what MPS raises.
+        """
+        facts = self._running.cluster.container(pod.name, NAMESPACE)
+        mounted = Path(facts.mounts[facts.env["CUDA_MPS_PIPE_DIRECTORY"]].source)
+        pipes = self._running.mps_dir.joinpath(*mounted.parts[-2:])
+        with CudaProcess(pipes, facts.env) as process:
+            return process.limits
+
+    def is_driver_mount(self, mounted: envtest_cluster.Mounted) -> bool:
+        """Whether a mount of a container is a file of the NVIDIA driver."""
+        return f"/{self._running.folder.name}/driver/" in mounted.source
+
+    @property
+    def _running(self) -> DriverNode:
+        if self._driver is None:
+            raise ConfigError("the demo's cluster is not started", "call start first")
+        return self._driver
+
+    def _start_cluster(self, say: Callable[[str], None]) -> envtest_cluster.Cluster:
+        if self.kind == "embedded":
+            from envtest.embedded.cluster import EmbeddedCluster
+
+            embedded = self._cleanup.enter_context(EmbeddedCluster())
+            say("API server, scheduler, controllers and kubelet run in this process")
+            return embedded
+        from envtest.real.startup import start_cluster
+
+        say("starting Kubernetes; where its binaries are not built yet, this takes minutes")
+        real = self._cleanup.enter_context(start_cluster())
+        say(f"Kubernetes {real.kubernetes} runs: API server, scheduler, kubelet, containerd")
+        return real
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        """Wait until it holds, as long as the driver's processes run."""
+
+        def look() -> bool | None:
+            for package in _PACKAGES:
+                code = self._running.process(package).returncode
+                if code is not None:
+                    raise ProcessEnded(f"python -m {package} ended with status {code}", "look at its log")
+            return True if condition() else None
+
+        wait_until([], self._running.cluster.processes, look)
+
+
+def _runs(pod: Object) -> bool:
+    return bool(pod["status"].get("phase") == "Running")
+
+
+def _refusal(pod: Object) -> str:
+    """Why the scheduler has no place for the pod; empty while it has not said so."""
+    for condition in pod.get("status", {}).get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            return str(condition.get("message", "no reason given"))
+    return ""

@@ -1,0 +1,112 @@
+"""The command ``gpuctl demo``: prints the story or its facts, and ends everything that it started."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+
+from driver.errors import DriverError
+from driver.process.log import configure
+from fakegpu.spec import load_machine
+from gpuctl.demo.cluster import DemoCluster, Kind
+from gpuctl.demo.narrator import Narrator
+from gpuctl.demo.story import tell
+
+_CLUSTERS = ("embedded", "real")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--machine", default="hgx-h100", help="The machine to pretend: a name, or a machine file.")
+@click.option(
+    "--cluster",
+    "kind",
+    type=click.Choice(_CLUSTERS),
+    default="embedded",
+    help="Kubernetes within this command, or real binaries on this machine (needs root).",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    help="What to print: the story, or its facts for scripts.",
+)
+@click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")
+def demo(machine: str, kind: Kind, output: str, *, keep: bool) -> None:
+    """Play how pods get GPUs, on a cluster and a machine that are made for it and gone afterwards.
+
+    Needs no GPU. Exit codes: 0 when all came out as it has to, 1 when not, 2 for a wrong command line.
+    """
+    try:
+        load_machine(machine)
+    except DriverError as error:
+        raise click.UsageError(str(error)) from error
+    configure("warning", sys.stderr)
+    cluster = DemoCluster(kind, machine)
+    console = Console(quiet=output == "json")
+    with _signals_end_it_once() as ending, _closed(cluster, ending), _logs_of_failure(cluster):
+        facts = tell(cluster, Narrator(console))
+        if output == "json":
+            click.echo(json.dumps(asdict(facts), indent=2))
+        if keep:
+            _wait_for_the_end(cluster)
+
+
+def _wait_for_the_end(cluster: DemoCluster) -> None:
+    """Say how to reach the cluster, and wait for Ctrl-C; on stderr, so that stdout stays JSON."""
+    kubeconfig = f"KUBECONFIG={cluster.kubeconfig}"
+    try:  # around the message too: who reads it may press Ctrl-C before the wait has begun
+        click.echo(
+            f"the cluster runs on until Ctrl-C; try: {kubeconfig} kubectl get resourceslices", err=True
+        )
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        click.echo("ending the cluster", err=True)
+
+
+@contextmanager
+def _signals_end_it_once() -> Iterator[Callable[[], None]]:
+    """SIGTERM and SIGHUP act as Ctrl-C does; after the call of what is given, none of them does anything:
+    a second Ctrl-C must not keep the processes alive. What is ignored, as below nohup, stays so."""
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
+
+    def ignore() -> None:
+        for number in heard:
+            signal.signal(number, signal.SIG_IGN)
+
+    try:
+        yield ignore
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _logs_of_failure(cluster: DemoCluster) -> Iterator[None]:
+    """Show the ends of the logs on stderr when the story fails: the cluster takes them along."""
+    try:
+        yield
+    except Exception:
+        for name, tail in cluster.logs().items():
+            click.echo(f"--- the end of the log of {name}\n{tail}", err=True)
+        raise
+
+
+@contextmanager
+def _closed(cluster: DemoCluster, ending: Callable[[], None]) -> Iterator[None]:
+    """Nothing is left of the cluster, however the story ends."""
+    try:
+        yield
+    finally:
+        ending()
+        cluster.close()

@@ -1,0 +1,1 @@
+"""gpuctl import: turns what other tools are configured with into node configurations."""

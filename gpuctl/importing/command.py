@@ -1,0 +1,99 @@
+"""The command ``gpuctl import``: turns what other tools are configured with into our node configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from driver.errors import ConfigError
+from gpuctl.importing import device_plugin_import
+from gpuctl.importing.device_plugin import load_device_plugin
+from gpuctl.importing.device_plugin_classes import device_classes
+from gpuctl.importing.mig_parted import load_mig_parted
+from gpuctl.importing.mig_parted_import import imported
+
+LOST_EXIT_CODE = 3
+
+
+@click.group(name="import")
+def import_() -> None:
+    """Turn the configuration of other tools into node configurations of this driver."""
+
+
+@import_.command(name="mig-parted")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--to",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write a file for each configuration into this folder, instead of printing all.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(("layout", "static")),
+    default="layout",
+    show_default=True,
+    help="layout: the driver makes the partitions; static: you go on making them with mig-parted.",
+)
+def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -> None:
+    """Turn FILE, a configuration of NVIDIA's mig-parted, into node configurations.
+
+    Each of its named configurations becomes one: printed as YAML documents, or written to FOLDER/NAME.yaml.
+    What has no equivalent is said on stderr. Exit codes: 0, 3 when something has no equivalent (what has is
+    there), 1 for a file that is wrong or cannot be written, 2 for a wrong command line.
+    """
+    source = " ".join(str(file).split())  # it stands in comments, which end with the line
+    found = [imported(name, entries, mode, source) for name, entries in load_mig_parted(file).items()]
+    if to is None:
+        click.echo("---\n".join(one.text for one in found), nl=False)
+    else:
+        _write({to / f"{one.name}.yaml": one.text for one in found})
+    _tell([lost for one in found for lost in one.lost])
+
+
+@import_.command(name="device-plugin")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--to",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write into this folder: node-config/NAME.yaml and deviceclasses.yaml, instead of printing all.",
+)
+def device_plugin(file: Path, to: Path | None) -> None:
+    """Turn FILE, a configuration of NVIDIA's device plugin, into node configurations and DeviceClasses.
+
+    FILE is such a configuration, or a ConfigMap with several, of which nodes choose one by their label
+    nvidia.com/device-plugin.config. Each becomes a node configuration, and all together the DeviceClasses of
+    the resources that pods ask for. What has no equivalent is said on stderr. Exit codes: 0, 3 when something
+    has no equivalent (what has is there), 1 for a file that is wrong or cannot be written, 2 for a wrong
+    command line.
+    """
+    source = " ".join(str(file).split())  # it stands in comments, which end with the line
+    configs = load_device_plugin(file)
+    found = [device_plugin_import.imported(name, config, source) for name, config in configs.items()]
+    classes = device_classes(found, mixed=any(one.mig_strategy == "mixed" for one in configs.values()))
+    if to is None:
+        click.echo("---\n".join([*(one.text for one in found), classes]), nl=False)
+    else:
+        files = {to / "node-config" / f"{one.name}.yaml": one.text for one in found}
+        _write({**files, to / "deviceclasses.yaml": classes})
+    _tell([lost for one in found for lost in one.lost])
+
+
+def _tell(lost: list[str]) -> None:
+    """Say what has no equivalent, and end so when there is something."""
+    for one in lost:
+        click.echo(one, err=True)
+    if lost:
+        click.get_current_context().exit(LOST_EXIT_CODE)
+
+
+def _write(files: dict[Path, str]) -> None:
+    """Write all files, or none when one is there already."""
+    there = [str(path) for path in files if path.exists()]
+    if there:
+        raise ConfigError(f"{', '.join(there)} is there already", "remove it, or name another folder")
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        click.echo(str(path))

@@ -1,0 +1,213 @@
+"""Reads the configuration files of NVIDIA's device plugin (``version: v1``), and checks all of it.
+
+version: v1
+flags: {migStrategy: none}
+sharing:
+  timeSlicing:
+    renameByDefault: true
+    resources: [{name: nvidia.com/gpu, replicas: 4}]
+
+A file is one of these, or a ConfigMap with one in each key of its data, of which a node's label
+nvidia.com/device-plugin.config chooses one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jsonschema
+import yaml
+
+from driver.devices.sharing import Strategy
+from driver.errors import ConfigError
+from driver.policy.strict_yaml import load_strictly
+from gpuctl.importing.device_plugin_schema import CONFIGURATION, WITHOUT_EQUIVALENT
+
+MigStrategy = Literal["none", "single", "mixed"]
+
+PREFIX = "nvidia.com/"
+GPU = "nvidia.com/gpu"
+_MOST_NAME_CHARACTERS = 63
+_KEY = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", re.ASCII)
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.ASCII)
+_UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_DEVICE = re.compile(
+    rf"[0-9]{{1,4}}(:[0-9]{{1,4}})?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """A resource of which each device is given to ``replicas`` containers.
+
+    ``resource`` is nvidia.com/gpu or nvidia.com/mig-1g.10gb, ``offered_as`` the name that pods ask for.
+    ``devices`` are the first so many GPUs, or GPUs and partitions by index and UUID as they were
+    written; None means all. ``path`` is its field path.
+    """
+
+    path: str
+    resource: str
+    replicas: int
+    offered_as: str
+    devices: int | tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginConfig:
+    """One configuration. ``lost`` are the sentences, with field paths, on what of it cannot be had here."""
+
+    mig_strategy: MigStrategy = "none"
+    strategy: Strategy | None = None
+    resources: tuple[Replicated, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+def load_device_plugin(path: Path) -> dict[str, PluginConfig]:
+    """The configurations of a file by name: the keys of a ConfigMap, or the file's own name without its end.
+
+    Raises ConfigError with every error in the file, each with the path of its field.
+    """
+    try:
+        document = load_strictly(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", "check its name") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no YAML: {error}", "correct it") from error
+    errors: list[str] = []
+    found: dict[str, PluginConfig] = {}
+    for name, key, one in _documents(document, path.stem, errors):
+        if name in found:
+            errors.append(f"data.{key}: stands beside another configuration {name}")
+        found[name] = _configuration(one, f"data.{key}." if key else "", errors)
+    if errors:
+        raise ConfigError(
+            f"{path} is no configuration of the device plugin: " + "; ".join(errors), "correct it"
+        )
+    return found
+
+
+def _documents(document: Any, stem: str, errors: list[str]) -> Iterator[tuple[str, str, Any]]:
+    """Name, key in the ConfigMap and document of each configuration; no key where there is no ConfigMap."""
+    if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
+        if not _KEY.fullmatch(stem):
+            errors.append(f"the file's name {stem!r} cannot name a configuration: rename it")
+        yield stem, "", document
+        return
+    data = document.get("data")
+    if not isinstance(data, dict) or not data:
+        errors.append("data: must be a mapping with at least one configuration")
+        return
+    for key, text in data.items():
+        if not isinstance(key, str) or not _KEY.fullmatch(key) or not isinstance(text, str):
+            errors.append(
+                f"data.{key}: must be the text of a configuration, under a name that a file can have"
+            )
+            continue
+        try:
+            yield re.sub(r"\.(ya?ml|json)\Z", "", key), key, load_strictly(text)
+        except yaml.YAMLError as error:
+            errors.append(f"data.{key}: is no YAML: {error}")
+
+
+def _configuration(document: Any, path: str, errors: list[str]) -> PluginConfig:
+    document = {} if document is None else document
+    wrong = sorted(
+        jsonschema.Draft202012Validator(CONFIGURATION).iter_errors(document), key=lambda e: e.json_path
+    )
+    for error in wrong:
+        place = error.json_path.removeprefix("$").lstrip(".")
+        errors.append(f"{path}{place or 'the document'}: {error.message}")
+    if wrong:
+        return PluginConfig()
+    flags = document.get("flags") or {}
+    lost = [*_lost_flags(flags, path), *_lost_fields(document, path)]
+    strategy, resources = _sharing(document.get("sharing") or {}, f"{path}sharing", errors, lost)
+    return PluginConfig(flags.get("migStrategy", "none"), strategy, resources, tuple(lost))
+
+
+def _lost_flags(flags: Mapping[str, Any], path: str) -> Iterator[str]:
+    for flag, (harmless, instead) in WITHOUT_EQUIVALENT.items():
+        group, _, name = flag.rpartition(".")
+        holder = flags.get(group) or {} if group else flags
+        if name in holder and holder[name] not in harmless:
+            yield f"{path}flags.{flag}: has no equivalent: {instead}"
+
+
+def _lost_fields(document: Mapping[str, Any], path: str) -> Iterator[str]:
+    if any((document.get("resources") or {}).values()):
+        yield (
+            f"{path}resources: names by pattern have no equivalent (and no effect in the device plugin): "
+            "write a DeviceClass with a selector and an extendedResourceName"
+        )
+    if (document.get("imex") or {}).get("channelIDs"):
+        yield f"{path}imex.channelIDs: IMEX channels have no equivalent"
+
+
+def _sharing(
+    sharing: Mapping[str, Any], path: str, errors: list[str], lost: list[str]
+) -> tuple[Strategy | None, tuple[Replicated, ...]]:
+    """The strategy in use with its resources: MPS where both are given, as in the device plugin."""
+    if "mps" in sharing and "timeSlicing" in sharing:
+        lost.append(f"{path}.timeSlicing: has no effect beside mps, as in the device plugin")
+    strategy: Strategy = "MPS" if "mps" in sharing else "TimeSlicing"
+    path = f"{path}.{'mps' if strategy == 'MPS' else 'timeSlicing'}"
+    used = sharing.get("mps") or sharing.get("timeSlicing")
+    if used is None:
+        return None, ()
+    if used.get("failRequestsGreaterThanOne", strategy == "MPS"):
+        unset = "" if "failRequestsGreaterThanOne" in used else " (the default of mps)"
+        lost.append(
+            f"{path}.failRequestsGreaterThanOne{unset}: a request for several shares is not refused: it gets "
+            "shares of as many GPUs, or waits"
+        )
+    rename = used.get("renameByDefault", False)
+    found = []
+    for index, one in enumerate(used["resources"]):
+        found.append(_resource(one, rename, f"{path}.resources[{index}]", errors, lost))
+    for index, replicated in enumerate(found):
+        rest = [other for other in found[index + 1 :] if other.resource == replicated.resource]
+        if rest and not all(isinstance(other.devices, tuple) for other in (replicated, *rest)):
+            errors.append(f"{replicated.path}.name: {replicated.resource} stands more than once")
+    return strategy, tuple(found)
+
+
+def _resource(
+    entry: Mapping[str, Any], rename: bool, path: str, errors: list[str], lost: list[str]
+) -> Replicated:
+    resource = _resource_name(entry["name"], f"{path}.name", errors)
+    offered_as = f"{resource}.shared" if rename else resource
+    if "rename" in entry:
+        offered_as = _resource_name(entry["rename"], f"{path}.rename", errors)
+        lost.append(f"{path}.rename: the device plugin ignores it; here pods ask for {offered_as}")
+    devices = _devices(entry.get("devices", "all"), f"{path}.devices", errors)
+    if devices is not None:
+        lost.append(
+            f"{path}.devices: the device plugin ignores it and shares all; here only these are shared"
+        )
+    return Replicated(path, resource, int(entry["replicas"]), offered_as, devices)
+
+
+def _resource_name(text: str, path: str, errors: list[str]) -> str:
+    """The full name: the device plugin puts its prefix before a name that lacks it."""
+    name = text if text.startswith(PREFIX) else PREFIX + text
+    if not _SUBDOMAIN.fullmatch(name.removeprefix(PREFIX)) or len(name) > _MOST_NAME_CHARACTERS:
+        errors.append(
+            f"{path}: {name[:100]} is no name of a resource with at most {_MOST_NAME_CHARACTERS} characters"
+        )
+    return name
+
+
+def _devices(value: Any, path: str, errors: list[str]) -> int | tuple[str, ...] | None:
+    if value == "all":
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    listed = [str(one) for one in value] if isinstance(value, list) else []
+    if listed and all(_DEVICE.fullmatch(one) for one in listed):
+        return tuple(listed)
+    errors.append(f"{path}: must be all, a number above zero, or a list of indexes and UUIDs")
+    return None

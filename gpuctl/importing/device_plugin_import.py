@@ -1,0 +1,158 @@
+"""Turns configurations of NVIDIA's device plugin into node configurations, and says what is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from driver.devices.sharing import MOST_MPS_CLIENTS, Strategy
+from driver.policy.sharing_field import MOST_SHARES
+from gpuctl.importing.device_plugin import GPU, PluginConfig, Replicated
+
+_MIG_RESOURCE = re.compile(
+    r"nvidia\.com/mig-(?P<size>(?:[1-8]c\.)?[1-8]g\.[0-9]{1,4}gb)(?P<rest>[.-][a-z0-9.,]+)?", re.ASCII
+)
+_CUT = "has(gpu.migEnabled) && gpu.migEnabled"
+_WIDE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What stands behind a resource of the device plugin.
+
+    ``form`` is ``gpu`` or ``mig``; ``profile`` narrows partitions down to one. ``strategy`` None is for
+    those that are not shared.
+    """
+
+    form: str
+    strategy: Strategy | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """One configuration as the YAML of a node configuration.
+
+    ``resources`` says which devices pods get for which extended resource; ``lost`` what has no equivalent.
+    """
+
+    name: str
+    text: str
+    resources: tuple[tuple[str, Devices], ...]
+    lost: tuple[str, ...]
+
+
+def imported(name: str, config: PluginConfig, source: str) -> Imported:
+    """A configuration of the device plugin as a node configuration; ``source`` is its file, for a comment."""
+    lost = list(config.lost)
+    usable = [one for one in config.resources if _is_of(config, one, lost)]
+    gpus = [one for one in usable if one.resource == GPU]
+    partitions = [one for one in usable if one.resource != GPU]
+    rules: list[dict[str, Any]] = []
+    resources: list[tuple[str, Devices]] = []
+    if config.mig_strategy == "single":
+        rules.append(_cut_rule(config, gpus, lost))
+        resources += [(one.offered_as, Devices("mig", config.strategy)) for one in gpus] or [
+            (GPU, Devices("mig"))
+        ]
+    elif config.mig_strategy == "mixed":
+        rules.append(_cut_rule(config, partitions, lost))
+        resources += [
+            (one.offered_as, Devices("mig", config.strategy, profile_of(one.resource))) for one in partitions
+        ]
+    for one in gpus:
+        rule = _gpu_rule(config, one, lost)
+        if rule is not None:
+            rules.append(rule)
+            resources.append((one.offered_as, Devices("gpu", config.strategy)))
+    if all(one.devices is not None for one in gpus):
+        rules.append({"offer": "whole", "mig": "off"})
+        resources.append((GPU, Devices("gpu")))
+    lines = [
+        f"# {name}: made from the configuration of NVIDIA's device plugin in {source}",
+        f"# for the nodes with the label nvidia.com/device-plugin.config={name}, if nodes choose by it",
+    ]
+    document = yaml.safe_dump({"version": "v1", "rules": rules}, sort_keys=False, width=_WIDE)
+    return Imported(
+        name, "\n".join([*lines, document]), tuple(dict.fromkeys(resources)), tuple(dict.fromkeys(lost))
+    )
+
+
+def profile_of(resource: str) -> str | None:
+    """The profile in a resource's name, which has a ``.`` for a ``+``; None where it names none."""
+    match = _MIG_RESOURCE.fullmatch(resource)
+    if match is None:
+        return None
+    rest = match["rest"] or ""
+    return match["size"] + (f"+{rest[1:]}" if rest.startswith(".") else rest)
+
+
+def _is_of(config: PluginConfig, one: Replicated, lost: list[str]) -> bool:
+    """Whether the node offers such a resource at all under its migStrategy."""
+    if one.resource == GPU:
+        return True
+    if profile_of(one.resource) is None:
+        lost.append(f"{one.path}.name: {one.resource} is no resource of the device plugin, and is left out")
+        return False
+    if config.mig_strategy != "mixed":
+        lost.append(
+            f"{one.path}.name: left out, since migStrategy {config.mig_strategy} has no {one.resource}"
+        )
+        return False
+    return True
+
+
+def _shares(config: PluginConfig, entries: Iterable[Replicated], lost: list[str]) -> dict[str, Any]:
+    """The field ``shared`` for what is shared as these entries say, with the fewest shares of them."""
+    entries = list(entries)
+    shares = min(one.replicas for one in entries)
+    if any(one.replicas != shares for one in entries):
+        lost.append(
+            f"{entries[0].path.rpartition('[')[0]}: all partitions of a GPU have the same number of shares; "
+            f"they get the least, {shares}"
+        )
+    most = MOST_MPS_CLIENTS if config.strategy == "MPS" else MOST_SHARES
+    if shares > most:
+        lost.append(
+            f"{entries[0].path}.replicas: at most {most} shares with {config.strategy}, so they get as many"
+        )
+    return {"strategy": config.strategy, "shares": min(shares, most)}
+
+
+def _cut_rule(config: PluginConfig, entries: list[Replicated], lost: list[str]) -> dict[str, Any]:
+    """The rule for GPUs in MIG mode, whose partitions an admin makes as before."""
+    rule: dict[str, Any] = {"when": _CUT, "offer": "partitions", "mig": "static"}
+    if not entries:
+        return rule
+    lost.extend(
+        f"{one.path}.devices: partitions cannot be chosen one by one: all are shared"
+        for one in entries
+        if one.devices is not None
+    )
+    if config.mig_strategy == "mixed":
+        where = entries[0].path.rpartition("[")[0]
+        lost.append(
+            f"{where}: partitions of all profiles are shared, and those of the profiles named are resources"
+        )
+    return {**rule, "shared": _shares(config, entries, lost)}
+
+
+def _gpu_rule(config: PluginConfig, one: Replicated, lost: list[str]) -> dict[str, Any] | None:
+    """The rule for GPUs that are shared, None where the entry names none."""
+    shared = {"offer": "shared", "mig": "off", "shared": _shares(config, [one], lost)}
+    if one.devices is None:
+        return shared
+    if isinstance(one.devices, int):
+        return {"when": f"gpu.index < {one.devices}", **shared}
+    indexes = [int(device) for device in one.devices if device.isdecimal()]
+    uuids = [device for device in one.devices if device.startswith("GPU-")]
+    if len(indexes) + len(uuids) < len(one.devices) and config.mig_strategy != "single":
+        lost.append(f"{one.path}.devices: partitions are no GPUs, and are left out")
+    named = [f"gpu.index in {json.dumps(indexes)}"] if indexes else []
+    named += [f"gpu.uuid in {json.dumps(uuids)}"] if uuids else []
+    return {"when": " || ".join(named), **shared} if named else None

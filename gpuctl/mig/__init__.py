@@ -1,0 +1,1 @@
+"""gpuctl mig: which MIG layouts fit a GPU."""

@@ -1,0 +1,76 @@
+"""The command ``gpuctl mig plan``: which layouts of MIG partitions fit the GPUs of a machine, drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from driver.errors import ConfigError
+from driver.nvml.pci_address import PciAddress
+from driver.policy.config import load_config
+from gpuctl.cli.output import emit, output_option
+from gpuctl.mig.fit import read_layout
+from gpuctl.mig.picture import mig_picture
+from gpuctl.mig.plan import mig_kinds
+from gpuctl.node.plan_command import MACHINE_HELP
+from gpuctl.node.planned import plan_node
+
+if TYPE_CHECKING:
+    from driver.hardware.gpu import Gpu, Inventory
+
+NO_FIT_EXIT_CODE = 3
+
+
+@click.group()
+def mig() -> None:
+    """See what MIG can make of GPUs."""
+
+
+@mig.command()
+@click.option("--machine", required=True, help=MACHINE_HELP)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A node configuration: shows what it makes of each GPU.",
+)
+@click.option("--gpu", "addresses", multiple=True, metavar="ADDRESS", help="Only the GPU at a PCI address.")
+@click.option("--layout", help="all-balanced, all-1g.10gb and so on, or profiles: 1g,1g,2g,3g.")
+@output_option
+def plan(
+    machine: str, config: Path | None, addresses: tuple[str, ...], layout: str | None, output: str
+) -> None:
+    """Draw which layouts of partitions fit the GPUs of a machine. Needs no cluster and no GPU.
+
+    Partitions lie in memory slices: each box covers those that a partition takes. Without more, the profiles
+    and all layouts with names are drawn; with --layout whether this one fits and where its partitions lie, or
+    why not and what comes nearest; with --config what a node configuration makes of the GPUs.
+
+    Exit codes: 0, 3 when the layout does not fit on a GPU, 1 for a machine, GPU or configuration that cannot
+    be used, 2 for a wrong command line.
+    """
+    inventory = plan_node(machine, "node", None).inventory
+    gpus = _chosen(inventory, addresses, machine)
+    wanted = None if layout is None else read_layout(layout)
+    kinds = mig_kinds(inventory, gpus, wanted, load_config(config) if config else None)
+    emit(output, {"kinds": [kind.as_data() for kind in kinds]}, lambda: mig_picture(kinds, layout))
+    if any(kind.asked is not None and kind.asked.problem for kind in kinds):
+        click.get_current_context().exit(NO_FIT_EXIT_CODE)
+
+
+def _chosen(inventory: Inventory, addresses: tuple[str, ...], machine: str) -> list[Gpu]:
+    if not addresses:
+        return list(inventory.gpus)
+    by_address = {gpu.pci: gpu for gpu in inventory.gpus}
+    found = {}
+    for address in addresses:
+        try:
+            pci = PciAddress.parse(address)
+        except ValueError as error:
+            raise ConfigError(str(error), "check --gpu") from error
+        if pci not in by_address:
+            there = ", ".join(map(str, by_address))
+            raise ConfigError(f"{machine} has no GPU at {address}", f"there are {there}")
+        found[pci] = by_address[pci]
+    return list(found.values())

@@ -1,0 +1,105 @@
+"""Draws what MIG can make of the GPUs of a machine: bars of memory slices with the partitions over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpuctl.mig.bar import bar, ruler
+from gpuctl.mig.plan import NO_MIG, counted
+from gpuctl.node.picture import GIB, ranges
+
+if TYPE_CHECKING:
+    from driver.kinds.layouts import Placed
+    from driver.nvml.mig import Placement
+    from gpuctl.mig.fit import Fit
+    from gpuctl.mig.plan import Kind, Offered
+
+
+def mig_picture(kinds: Sequence[Kind], layout: str | None) -> RenderableType:
+    """All kinds of GPUs of the machine, one below the other; ``layout`` as it was asked for."""
+    return Group(*(part for kind in kinds for part in _kind(kind, layout)))
+
+
+def _kind(kind: Kind, layout: str | None) -> Iterator[RenderableType]:
+    first = kind.gpus[0]
+    indexes = ranges(gpu.index for gpu in kind.gpus)
+    addresses = str(first.pci) if len(kind.gpus) == 1 else f"{first.pci} ... {kind.gpus[-1].pci}"
+    yield Text(f"{first.product_name or 'GPU'}: index {indexes} ({addresses})", style="bold")
+    if first.mig is None or not kind.slices:
+        yield Text(f"  {NO_MIG}\n")
+        return
+    if kind.asked is not None and layout is not None:
+        yield Text(_asked(kind.asked, kind.slices, layout))
+    if kind.offered is not None:
+        yield Text(_offered(kind.offered, kind.slices))
+    if kind.asked is None and kind.offered is None:
+        yield _profiles(kind)
+        yield Text("\n".join((ruler(kind.slices), *_layouts(kind), "")))
+
+
+def _profiles(kind: Kind) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("profile", no_wrap=True)
+    for heading in ("memory", "SMs", "at most"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("starts at memory slice")
+    mig = kind.gpus[0].mig
+    for one in mig.profiles if mig else ():
+        profile = one.profile
+        memory = f"{profile.memory_bytes / GIB:.1f} GiB"
+        numbers = (memory, str(profile.multiprocessors), str(profile.most_instances))
+        table.add_row(profile.name, *numbers, ", ".join(str(place.start) for place in one.placements))
+    return table
+
+
+def _layouts(kind: Kind) -> Iterator[str]:
+    for name, placed in kind.layouts.items():
+        yield f"{name}: {_sums(placed)}"
+        yield _bar(placed, kind.slices)
+
+
+def _asked(found: Fit, slices: int, layout: str) -> str:
+    if not found.problem:
+        if not found.placed:
+            return f"{layout}: no partitions\n"
+        lines = [f"{layout} fits: {_sums(found.placed)}", ruler(slices), _bar(found.placed, slices), ""]
+        return "\n".join(lines)
+    lines = [f"{layout} does not fit: {found.problem}"]
+    if found.nearest:
+        lines += [f"nearest that fits: {_sums(found.nearest)}", ruler(slices), _bar(found.nearest, slices)]
+    return "\n".join([*lines, ""])
+
+
+def _offered(offer: Offered, slices: int) -> str:
+    lines = ["offered as a whole"] if offer.whole else []
+    lines += [f"offered shared, {words}" for words in offer.shared]
+    if offer.partitions:
+        rule = "any of these that do not overlap" if offer.exclusive else "all of these, and nothing else"
+        lines += [f"offered in partitions: {rule}", ruler(slices)]
+        if offer.exclusive:
+            lines += [bar([(name, place) for place in places], slices) for name, places in offer.partitions]
+        else:
+            lines.append(bar(_parts(offer.partitions), slices))
+    lines += [f"not offered: {reason}" for reason in offer.withheld]
+    return "\n".join([*lines, ""])
+
+
+def _parts(partitions: Sequence[tuple[str, Sequence[Placement]]]) -> list[tuple[str, Placement]]:
+    return [(name, place) for name, places in partitions for place in places]
+
+
+def _bar(placed: Sequence[Placed], slices: int) -> str:
+    return bar([(profile.name, place) for profile, place in placed], slices)
+
+
+def _sums(placed: Sequence[Placed]) -> str:
+    memory_bytes = sum(profile.memory_bytes for profile, _ in placed)
+    multiprocessors = sum(profile.multiprocessors for profile, _ in placed)
+    names = counted(profile.name for profile, _ in placed)
+    return f"{names}; {memory_bytes / GIB:.1f} GiB, {multiprocessors} SMs together"

@@ -1,0 +1,227 @@
+"""Reads from the API which GPUs a node published and who holds them, and draws that as a table."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+
+from driver.devices.names import gpu_device_name, parse_device_name, unshared_name
+from driver.slices.specs import read_devices
+from gpuctl.node.share_words import STRATEGIES, share_words
+from kubernetes_rules.quantity import parse_quantity
+
+if TYPE_CHECKING:
+    from driver.nvml.pci_address import PciAddress
+
+GIB = 2**30
+WHOLE = "whole"
+
+Holder = tuple[str, str]
+"""A pod, and what it was given of a shared device, empty for all of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """A physical GPU as it is published and the pods that hold it; what the slices do not say is None.
+
+    ``device`` is the name of the GPU as a whole, whether it is offered so or not: ``forms`` are those in
+    which it is, with how many devices there are of each: ``(("whole", 1), ("1g.10gb", 7))``; a shared GPU
+    has its form in words: ``MPS: 4 shares of 19.9 GiB``. ``held_by`` names a pod with what it holds where
+    that is not the GPU: ``train (1g.10gb at 6)``, ``notebook (shares 1)``.
+    """
+
+    device: str
+    index: int | None
+    product: str | None
+    pci: str | None
+    numa_node: int | None
+    memory_bytes: int | None
+    nvlink_island: str | None
+    nvlink_peers: tuple[int, ...]
+    pcie_root: str | None = None
+    forms: tuple[tuple[str, int], ...] = ((WHOLE, 1),)
+    held_by: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The index as people know it from nvidia-smi, else the device's name."""
+        return self.device if self.index is None else str(self.index)
+
+    @property
+    def offered_as(self) -> str:
+        """The forms in words: ``whole | MPS: 4 shares of 19.9 GiB | 7 x 1g.10gb, 3 x 2g.20gb``."""
+        alone = [name for name, _ in self.forms if _is_all_of_it(name)]
+        parts = ", ".join(f"{count} x {name}" for name, count in self.forms if not _is_all_of_it(name))
+        return " | ".join((*alone, parts) if parts else alone)
+
+
+def published_gpus(
+    slices: Iterable[Mapping[str, Any]], claims: Iterable[Mapping[str, Any]]
+) -> tuple[GpuFacts, ...]:
+    """The physical GPUs behind one node's slices with the pods that their claims are reserved for.
+
+    They are in the order of their PCI addresses; devices whose names this driver did not give come last, each
+    by itself.
+    """
+    holders: dict[str, tuple[Holder, ...]] = {}
+    for claim in claims:
+        pods = [user["name"] for user in (claim.get("status") or {}).get("reservedFor", ())]
+        for result in _results(claim):
+            taken = _taken(result)
+            device = str(result["device"])
+            holders[device] = (*holders.get(device, ()), *((pod, taken) for pod in pods))
+    ours: dict[PciAddress, list[Mapping[str, Any]]] = {}
+    foreign: list[list[Mapping[str, Any]]] = []
+    for device in (device for one in slices for device in one["spec"].get("devices") or ()):
+        name = parse_device_name(str(device["name"]))
+        if name is None:
+            foreign.append([device])
+        else:
+            ours.setdefault(name.pci, []).append(device)
+    grouped = [(gpu_device_name(pci), ours[pci]) for pci in sorted(ours)]
+    grouped += [(str(forms[0]["name"]), forms) for forms in foreign]
+    return tuple(_facts(name, forms, holders) for name, forms in grouped)
+
+
+def allocated_devices(claim: Mapping[str, Any]) -> list[str]:
+    """The names of the devices that a claim was given; none when it is not allocated."""
+    return [str(result["device"]) for result in _results(claim)]
+
+
+def _results(claim: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    results: Sequence[Mapping[str, Any]] = allocation.get("devices", {}).get("results") or ()
+    return results
+
+
+def _taken(result: Mapping[str, Any]) -> str:
+    """What of a shared device was given: ``shares 1, memory 5Gi``; empty for one that is not shared."""
+    consumed = {key: str(value) for key, value in (result.get("consumedCapacity") or {}).items()}
+    return ", ".join(
+        f"{key} {consumed[key]}" for key in sorted(consumed, reverse=True) if consumed[key] != "0"
+    )
+
+
+def _facts(
+    name: str, listed: Sequence[Mapping[str, Any]], holders: Mapping[str, tuple[Holder, ...]]
+) -> GpuFacts:
+    """One GPU from all devices that are forms of it; the whole one says most of it, else a shared one."""
+    whole = next((one for one in listed if one["name"] == name), None) or next(
+        (one for one in listed if unshared_name(str(one["name"])) == name), None
+    )
+    attributes = (whole or listed[0]).get("attributes") or {}
+
+    def value(name: str) -> Any:
+        return next(iter(attributes.get(name, {}).values()), None)
+
+    peers = value("nvlinkPeers")
+    memory = ((whole or {}).get("capacity") or {}).get("memory")
+    return GpuFacts(
+        device=name,
+        index=value("index"),
+        product=value("productName"),
+        pci=value("resource.kubernetes.io/pciBusID"),
+        numa_node=value("numaNode"),
+        memory_bytes=None if memory is None else int(parse_quantity(memory["value"])),
+        nvlink_island=value("nvlinkDomain"),
+        nvlink_peers=tuple(map(int, peers.split(","))) if peers else (),
+        pcie_root=value("resource.kubernetes.io/pcieRoot"),
+        forms=_forms(name, listed),
+        held_by=tuple(_holder(one, *holder) for one in listed for holder in holders.get(one["name"], ())),
+    )
+
+
+def _forms(name: str, listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:
+    """The whole GPU first, then shared, then partitions from small to large by the numbers in their names."""
+    counts = Counter(WHOLE if one["name"] == name else _form(one) for one in listed)
+    order = {form: (form != WHOLE, not _is_all_of_it(form), _size(form), form) for form in counts}
+    return tuple(sorted(counts.items(), key=lambda item: order[item[0]]))
+
+
+def _is_all_of_it(form: str) -> bool:
+    """Whether the form is the GPU and no partition of it."""
+    return form == WHOLE or form.startswith(tuple(f"{strategy}:" for strategy in STRATEGIES.values()))
+
+
+def _form(listed: Mapping[str, Any]) -> str:
+    """How a GPU is shared, or the profile of a partition and how that is shared."""
+    devices, _ = read_devices([{"devices": [listed]}])
+    words = share_words(devices[0]) if devices else None
+    name = parse_device_name(str(listed["name"]))
+    if words is None or name is None:
+        return _partition(listed)
+    return words if name.profile is None else f"{_partition(listed)} by {words}"
+
+
+def _size(form: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"(\d+)(?:c|g|gb)\b", form)))
+
+
+def _partition(listed: Mapping[str, Any]) -> str:
+    """The profile of a partition: as it is published, else as its name has it."""
+    published = (listed.get("attributes") or {}).get("profile", {}).get("string")
+    name = parse_device_name(str(listed["name"]))
+    return str(published or (name.profile if name else None) or listed["name"])
+
+
+def _holder(listed: Mapping[str, Any], pod: str, taken: str) -> str:
+    name = parse_device_name(str(listed["name"]))
+    place = "" if name is None or name.profile is None else f"{_partition(listed)} at {name.start}"
+    what = ": ".join(part for part in (place, taken) if part)
+    return f"{pod} ({what})" if what else pod
+
+
+def gpu_table(node: str, gpus: Sequence[GpuFacts]) -> Table:
+    """The node as a table of at most 80 columns: a row for each physical GPU, a line between NUMA nodes.
+
+    The forms in which they are offered have a column where any is offered otherwise than whole.
+    """
+    products = sorted({gpu.product for gpu in gpus if gpu.product})
+    table = Table(title=f"{node}: {len(gpus)} x {', '.join(products) or 'GPU'}", box=box.ROUNDED)
+    for heading in ("GPU", "PCI address", "NUMA"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("NVLink peers", overflow="fold")
+    table.add_column("Memory", justify="right", no_wrap=True)
+    partitioned = any(gpu.offered_as != WHOLE for gpu in gpus)
+    if partitioned:
+        table.add_column("Offered as", overflow="fold")
+    table.add_column("Held by", overflow="fold")
+    islands = sorted({gpu.nvlink_island for gpu in gpus if gpu.nvlink_island})
+    for number, gpu in enumerate(gpus):
+        following = gpus[number + 1] if number + 1 < len(gpus) else gpu
+        table.add_row(
+            gpu.label,
+            gpu.pci or "-",
+            "-" if gpu.numa_node is None else str(gpu.numa_node),
+            _nvlink(gpu, islands),
+            "-" if gpu.memory_bytes is None else f"{gpu.memory_bytes / GIB:.0f} GiB",
+            *([gpu.offered_as.replace(", ", ",\n").replace(" | ", " |\n")] if partitioned else []),
+            ", ".join(gpu.held_by) or "free",
+            end_section=following.numa_node != gpu.numa_node,
+        )
+    return table
+
+
+def _nvlink(gpu: GpuFacts, islands: Sequence[str]) -> str:
+    """The island as a letter and the indexes of the peers: ``A: 0-2,5``."""
+    if gpu.nvlink_island is None:
+        return "none"
+    number = islands.index(gpu.nvlink_island)
+    return f"{chr(ord('A') + number)}: {ranges(gpu.nvlink_peers) or 'nobody here'}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Sorted numbers as people write them: ``0-2,5``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

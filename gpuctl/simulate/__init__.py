@@ -1,0 +1,1 @@
+"""gpuctl simulate: how a workload would fit on a cluster that nobody has yet."""

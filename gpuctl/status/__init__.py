@@ -1,0 +1,1 @@
+"""gpuctl status: what is allocated, free or unwell."""

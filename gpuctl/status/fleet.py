@@ -1,0 +1,156 @@
+"""What the GPUs of a cluster are, by node and tier: how many are allocated, free or unwell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME
+from gpuctl.status.pool_counters import PoolCounters, counters_of
+from kubernetes_rules.allocator.held import Held
+
+Object = Mapping[str, Any]
+BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
+"""The effects of a taint that keep new claims away."""
+
+
+@dataclass(slots=True)
+class TierCount:
+    """Devices of one tier on one node; those that are not allocated are free, excluded or unwell.
+
+    ``free`` counts those that a claim could have now, ``at_once`` how many of them together: partitions
+    that overlap exclude each other. ``excluded`` are those whose GPU is taken, wholly or in part, in
+    another form. ``unwell`` ones take no claims. ``claims`` counts those that share a device each by itself.
+    A shared device is free while a claim that asks for no amount still has room on it, also when it is
+    allocated; ``claims_left`` is how many such claims there is room for, None where nothing is shared.
+    """
+
+    devices: int = 0
+    allocated: int = 0
+    unwell: int = 0
+    free: int = 0
+    at_once: int = 0
+    excluded: int = 0
+    claims: int = 0
+    claims_left: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unwell:
+    """A device that takes no new claims, or says that it will not, and its taints."""
+
+    device: str
+    taints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoPartitions:
+    """A GPU that the node configuration wants to offer in partitions, and why it does not."""
+
+    device: str
+    reason: str
+
+
+@dataclass(slots=True)
+class NodeState:
+    """One node that publishes GPUs; ``pool_problem`` says why nothing of its pool can be allocated."""
+
+    name: str
+    product: str | None = None
+    tiers: dict[str, TierCount] = field(default_factory=dict)
+    unwell: list[Unwell] = field(default_factory=list)
+    no_partitions: list[NoPartitions] = field(default_factory=list)
+    pool_problem: str | None = None
+
+
+def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]:
+    """The nodes with GPUs of this driver, by name. Raises AllocationFailed for a malformed slice or claim."""
+    allocated = [claim for claim in claims if (claim.get("status") or {}).get("allocation")]
+    holders, held = _holders(allocated), Held()
+    for claim in allocated:
+        held.add(claim)
+    nodes: list[NodeState] = []
+    for name, members in sorted(_by_node(slices).items()):
+        newest = max(int(one["spec"]["pool"]["generation"]) for one in members)
+        current = [one for one in members if int(one["spec"]["pool"]["generation"]) == newest]
+        counters = counters_of(name, current, held)
+        state = NodeState(name, pool_problem=counters.problem)
+        free: dict[str, list[str]] = {}
+        for one in sorted(current, key=lambda item: str(item["metadata"]["name"])):
+            pool = one["spec"]["pool"]["name"]
+            for device in one["spec"].get("devices") or ():
+                tier = tier_of(device)
+                if _count(state, tier, device, holders[pool, device["name"]], counters):
+                    free.setdefault(tier, []).append(str(device["name"]))
+        for tier, names in free.items():
+            state.tiers[tier].at_once = counters.at_once(names)
+        nodes.append(state)
+    return nodes
+
+
+def tier_of(device: Object) -> str:
+    """The form in which a device is handed out: ``whole``, ``mig 1g.10gb``, ``shared, mps`` and so on.
+
+    A device that is whole for who asks for no amount, and shared for others, is ``fractional``.
+    """
+    form, profile = attribute(device, "type") or "gpu", attribute(device, "profile")
+    if not device.get("allowMultipleAllocations"):
+        return f"mig {profile or '?'}" if form == "mig" else "whole" if form == "gpu" else str(form)
+    name = f"mig {profile}, shared" if profile else "fractional" if form == "gpu" else "shared"
+    strategy = attribute(device, "sharing")
+    return f"{name}, {strategy}" if strategy else name
+
+
+def attribute(device: Object, name: str) -> Any:
+    """The value of a published attribute, whatever its type; None without it."""
+    return next(iter((device.get("attributes") or {}).get(name, {}).values()), None)
+
+
+def _by_node(slices: Iterable[Object]) -> dict[str, list[Object]]:
+    nodes: dict[str, list[Object]] = {}
+    for one in slices:
+        node = one["spec"].get("nodeName")
+        if one["spec"]["driver"] == DRIVER_NAME and node:
+            nodes.setdefault(node, []).append(one)
+    return nodes
+
+
+def _holders(claims: Sequence[Object]) -> Counter[tuple[str, str]]:
+    """How many claims hold each device, by pool and name; those that only look on are left out."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for claim in claims:
+        counts.update(
+            (result["pool"], result["device"])
+            for result in claim["status"]["allocation"].get("devices", {}).get("results") or ()
+            if result["driver"] == DRIVER_NAME and not result.get("adminAccess")
+        )
+    return counts
+
+
+def _count(state: NodeState, tier_name: str, device: Object, holders: int, counters: PoolCounters) -> bool:
+    """Count a device in its tier; whether it is free."""
+    state.product = state.product or attribute(device, "productName")
+    reason = attribute(device, "migWithheld")
+    if reason:
+        state.no_partitions.append(NoPartitions(str(device["name"]), str(reason)))
+    tier = state.tiers.setdefault(tier_name, TierCount())
+    tier.devices += 1
+    tier.claims += holders
+    taints = device.get("taints") or ()
+    if taints:
+        told = tuple(f"{taint['key']}={taint.get('value', '')}:{taint['effect']}" for taint in taints)
+        state.unwell.append(Unwell(str(device["name"]), told))
+    blocked = bool(counters.problem) or any(taint["effect"] in BLOCKING_EFFECTS for taint in taints)
+    excluded = not holders and not blocked and not counters.fits(str(device["name"]))
+    free = not holders and not blocked and not excluded
+    left = counters.claims_left(str(device["name"]))
+    if left is not None:
+        free = not blocked and not excluded and left > 0
+        tier.claims_left = (tier.claims_left or 0) + (left if free else 0)
+    tier.unwell += blocked
+    tier.allocated += holders > 0
+    tier.excluded += excluded
+    tier.free += free
+    return free

@@ -1,0 +1,218 @@
+"""gpuctl demo as people run it: the story's facts, and that nothing is left however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from envtest.real import paths
+from envtest.real.api import ApiClient
+from gpuctl.__main__ import commands
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short folder that is the demo's TMPDIR; afterwards it must be empty, and no process may name it."""
+    with tempfile.TemporaryDirectory(prefix="d", dir="/tmp") as name:
+        yield Path(name)
+        assert list(Path(name).iterdir()) == []
+        assert processes_that_name(name) == []
+
+
+def processes_that_name(text: str) -> list[str]:
+    """The command lines of all processes that have ``text`` in them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+        if text in line:
+            found.append(line)
+    return found
+
+
+# As from a terminal: a test run in the background hands an ignored SIGINT down to its children.
+GPUCTL = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("gpuctl", run_name="__main__", alter_sys=True)
+"""
+
+
+def demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    # A user's own settings must not reach the demo's processes: this rules file does not exist.
+    own = {"TMPDIR": str(folder), "GPU_DRA_CONFIG": "/missing/rules.yaml", "COLUMNS": "80"}
+    return subprocess.Popen(
+        [sys.executable, "-c", GPUCTL, "demo", *arguments],
+        cwd=PROJECT,
+        env={**os.environ, **own, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=100)
+    return process.returncode, output, errors
+
+
+@pytest.fixture
+def temporary_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``demo`` gives its process, for this one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("GPU_DRA_CONFIG", "/missing/rules.yaml")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def demo_here(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of the command in this process, which need not be started."""
+    result = CliRunner().invoke(commands, ["demo", *arguments], catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_story_in_facts(folder: Path) -> None:
+    code, output, errors = finished(demo(folder, "-o", "json"))
+
+    assert (code, errors) == (0, "")
+    facts: dict[str, Any] = json.loads(output)
+    assert (facts["machine"], facts["cluster"], facts["left"]) == ("hgx-h100", "embedded", [])
+    gpus = {gpu["device"]: gpu for gpu in facts["gpus"]}
+    assert len(gpus) == 8
+    assert gpus["gpu-0000-1b-00-0"]["pci"] == "0000:1b:00.0"
+    assert gpus["gpu-0000-1b-00-0"]["nvlink_peers"] == [1, 2, 3, 4, 5, 6, 7]
+    assert all(len(gpu["held_by"]) == 1 for gpu in gpus.values())
+    pods = {pod["name"]: pod for pod in facts["pods"]}
+    assert {name: len(pod["devices"]) for name, pod in pods.items()} == {
+        "notebook": 1,
+        "train": 2,
+        "duo": 1,
+        **{f"batch-{index}": 1 for index in range(5)},
+    }
+    hand_over = facts["hand_over"]
+    assert (hand_over["waiting_pod"], hand_over["ended_pod"]) == ("batch-4", "notebook")
+    assert "cannot allocate all claims" in hand_over["reason"]
+    assert hand_over["got_devices"] == pods["notebook"]["devices"] == pods["batch-4"]["devices"]
+
+
+@pytest.mark.usefixtures("temporary_here")
+def test_the_text_fits_into_80_columns_and_tells_who_holds_what() -> None:
+    code, output, errors = demo_here("--machine", "dgx2")
+
+    assert (code, errors) == (0, "")
+    assert max(map(len, output.splitlines())) <= 80
+    assert "\x1b" not in output
+    assert "0000:e7:00.0 │ 1    │ A: 0-14       │ 32 GiB │ notebook" in output
+    assert "NVIDIA_VISIBLE_DEVICES=void" in output
+    assert "pod batch-12 runs with GPU 15" in output
+    assert "no act about MIG" in output
+
+
+@pytest.mark.usefixtures("temporary_here")
+def test_a_machine_file_is_played_as_well_as_a_name() -> None:
+    machine = str(PROJECT / "fakegpu/machines/t4.yaml")
+
+    code, output, errors = demo_here("-o", "json", "--machine", machine)
+
+    assert (code, errors) == (0, "")
+    assert len(json.loads(output)["gpus"]) >= 1
+
+
+def test_a_kept_cluster_answers_until_it_is_interrupted(folder: Path) -> None:
+    process = demo(folder, "-o", "json", "--machine", "t4", "--keep")
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "KUBECONFIG=" in line)
+    kubeconfig = Path(line.split("KUBECONFIG=")[1].split()[0])
+    server = json.loads(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    assert len(ApiClient(server, None, "").list_objects(paths.resource_slice())) >= 1
+
+    process.send_signal(signal.SIGINT)
+
+    code, output, _ = finished(process)
+    assert code == 0
+    assert json.loads(output)["left"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_leaves_nothing(folder: Path, number: signal.Signals) -> None:
+    process = demo(folder)
+    assert process.stdout is not None
+    assert any("started the driver" in line for line in process.stdout)
+    process.send_signal(number)
+
+    code, _, errors = finished(process)
+
+    assert code == 1
+    assert "Traceback" not in errors
+
+
+def test_a_process_that_ends_is_named_with_the_end_of_its_log(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'controller' in sys.orig_argv:\n"
+        "    os.write(2, b'spoiled by the test')\n"
+        "    os._exit(3)\n"
+    )
+
+    code, _, errors = finished(demo(folder, "-o", "json", PYTHONPATH=str(tmp_path)))
+
+    assert code == 1
+    assert "spoiled by the test" in errors
+    assert "--- the end of the log of kubeletplugin" in errors
+    assert errors.splitlines()[-1].startswith("gpuctl: python -m controller ended with status 3")
+
+
+def test_a_gpu_that_stays_in_mig_mode_ends_the_story(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'kubeletplugin' in sys.orig_argv:\n"
+        "    from kubeletplugin.kinds.partition.making import Partitions\n"
+        "    Partitions.rest = lambda self, pci: None\n"
+    )
+
+    code, _, errors = finished(demo(folder, "-o", "json", "--machine", "gh200", PYTHONPATH=str(tmp_path)))
+
+    assert code == 1
+    assert "all pods ended, but in MIG mode there are still {'gpu-0009-01-00-0': ()}" in errors
+
+
+def test_a_temporary_folder_too_deep_for_sockets_is_one_clear_line(folder: Path) -> None:
+    deep = folder / ("x" * 90)
+    deep.mkdir()
+
+    code, output, errors = finished(demo(deep))
+
+    deep.rmdir()
+    assert (code, output) == (1, "")
+    assert "107" in errors
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--machine", "no-such-machine"], "dgx-a100"),
+        (["--cluster", "elsewhere"], "embedded"),
+        (["--no-such-flag"], "--no-such-flag"),
+    ],
+    ids=["machine", "cluster", "flag"],
+)
+def test_a_wrong_command_line_is_exit_code_2(folder: Path, arguments: list[str], named: str) -> None:
+    code, output, errors = finished(demo(folder, *arguments))
+
+    assert (code, output) == (2, "")
+    assert named in errors
+    assert "Traceback" not in errors

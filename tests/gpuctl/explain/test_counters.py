@@ -1,0 +1,136 @@
+"""``gpuctl explain`` says which part of a GPU is taken, and by whom, where forms of it exclude each other."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gpuctl.explain.answer import explain_claim
+from gpuctl.explain.findings import Explanation
+from gpuctl.explain.picture import picture
+from gpuctl.explain.snapshot import Snapshot
+from gpuctl.node.planned import plan_node
+
+GPU = "gpu-0000-1b-00-0"
+OURS = 'device.attributes["gpu.nvidia.com"]'
+CLASSES = tuple(
+    {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    for name, expression in (
+        ("whole", f'{OURS}.type == "gpu"'),
+        ("small", f'{OURS}.type == "mig" && {OURS}.profile == "1g.10gb"'),
+        ("media", f'{OURS}.type == "mig" && {OURS}.profile == "1g.10gb+me"'),
+    )
+)
+
+
+@pytest.fixture
+def slices(tmp_path: Path) -> tuple[dict[str, Any], ...]:
+    """One GPU of a node is offered in all forms, the others are hidden."""
+    config = tmp_path / "node.yaml"
+    config.write_text(
+        "version: v1\nrules:\n- when: gpu.index == 0\n"
+        "  mig: {dynamic: {profiles: [1g, 1g+me, 3g]}}\n- offer: hidden\n"
+    )
+    return plan_node("hgx-h100", "node-a", config).slices
+
+
+def claim(name: str, device_class: str, *held: str) -> dict[str, Any]:
+    results = [
+        {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": device}
+        for device in held
+    ]
+    exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        **({"status": {"allocation": {"devices": {"results": results}}}} if held else {}),
+    }
+
+
+def explained(slices: tuple[dict[str, Any], ...], wanted: str, *held: dict[str, Any]) -> Explanation:
+    node = {"metadata": {"name": "node-a"}, "spec": {}}
+    state = Snapshot((node,), slices, CLASSES, held, (), (), ())
+    return explain_claim(claim("mine", wanted), state)
+
+
+def by_counters(told: Explanation) -> list[tuple[str, int]]:
+    falls = told.requests[0].nodes[0].falls
+    return [(fall.reason, len(fall.devices)) for fall in falls if fall.gate == "counters"]
+
+
+def test_a_whole_gpu_that_is_cut_names_the_memory_slices_and_their_holders(
+    slices: tuple[dict[str, Any], ...],
+) -> None:
+    holders = (
+        claim("a", "small", f"{GPU}-mig-1g-10gb-0"),
+        claim("b", "small", f"{GPU}-mig-3g-40gb-4"),
+    )
+
+    told = explained(slices, "whole", *holders)
+
+    [(reason, count)] = by_counters(told)
+    assert count == 1
+    assert f"memory slice 0 is held by claim default/a ({GPU}-mig-1g-10gb-0)" in reason
+    assert f"memory slices 4-7 are held by claim default/b ({GPU}-mig-3g-40gb-4)" in reason
+    (finding,) = [one for one in told.findings if one.kind == "counters"]
+    assert "1 of the devices in question cannot be had: its GPU is cut" in finding.message
+    assert finding.remedy == "frees when claim default/a, default/b ends"
+
+
+def test_partitions_of_a_gpu_that_is_held_as_a_whole_say_so(slices: tuple[dict[str, Any], ...]) -> None:
+    told = explained(slices, "small", claim("all", "whole", GPU))
+
+    assert by_counters(told) == [(f"its GPU is held as a whole by claim default/all ({GPU})", 7)]
+    file = io.StringIO()
+    Console(file=file, width=200).print(picture(told))
+    assert "what helps: frees when claim default/all ends" in file.getvalue()
+
+
+def test_devices_that_one_partition_excludes_are_told_together(slices: tuple[dict[str, Any], ...]) -> None:
+    holders = [claim(f"c{start}", "small", f"{GPU}-mig-1g-10gb-{start}") for start in range(4)]
+
+    told = explained(slices, "small", *holders, claim("big", "small", f"{GPU}-mig-3g-40gb-4"))
+
+    part = f"its GPU is cut: memory slices 4-7 are held by claim default/big ({GPU}-mig-3g-40gb-4)"
+    assert by_counters(told) == [(part, 3)]
+
+
+def test_an_engine_that_ran_out_is_named_where_the_memory_slices_are_free(
+    slices: tuple[dict[str, Any], ...],
+) -> None:
+    told = explained(slices, "media", claim("video", "media", f"{GPU}-mig-1g-10gb-me-0"))
+
+    reasons = dict(by_counters(told))
+    part = f"its GPU is cut: ofa engines are held by claim default/video ({GPU}-mig-1g-10gb-me-0)"
+    assert reasons[part] == 6
+
+
+def test_counters_of_another_driver_are_told_as_the_allocator_names_them() -> None:
+    counters = {"memory": {"value": "1"}}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    base = {"driver": "other.example.com", "nodeName": "node-a", "pool": pool}
+    consumes = [{"counterSet": "set", "counters": counters}]
+    devices = [{"name": name, "consumesCounters": consumes} for name in ("one", "two")]
+    slices = (
+        {
+            "metadata": {"name": "a"},
+            "spec": {**base, "sharedCounters": [{"name": "set", "counters": counters}]},
+        },
+        {"metadata": {"name": "b"}, "spec": {**base, "devices": devices}},
+    )
+    holder = claim("theirs", "any", "one")
+    holder["status"]["allocation"]["devices"]["results"][0] |= {"driver": "other.example.com", "pool": "p"}
+    node = {"metadata": {"name": "node-a"}, "spec": {}}
+    classes = ({"metadata": {"name": "any"}, "spec": {}},)
+
+    told = explain_claim(claim("mine", "any"), Snapshot((node,), slices, classes, (holder,), (), (), ()))
+
+    [(reason, count)] = by_counters(told)
+    assert (reason, count) == (
+        "counter memory of set set is exhausted; claims that take of it: default/theirs",
+        1,
+    )

@@ -1,0 +1,260 @@
+"""``gpuctl explain`` beyond waiting pods: claims, pods that run or cannot start, and what may not be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from driver.errors import ConfigError
+from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
+from gpuctl.explain.answer import explain_claim, explain_pod
+from gpuctl.explain.nodes import closed
+from gpuctl.explain.snapshot import Snapshot
+from gpuctl.node.planned import plan_node
+
+NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
+CLASS = {
+    "metadata": {"name": "gpu"},
+    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]},
+}
+
+
+def snapshot(**changed: Any) -> Snapshot:
+    found: dict[str, Any] = {
+        "nodes": (NODE,),
+        "slices": plan_node("a30-quad", "node-a", None).slices,
+        "classes": (CLASS,),
+        "claims": (),
+        "taint_rules": (),
+        "quotas": (),
+        "unread": (),
+    }
+    return Snapshot(**{**found, **changed})
+
+
+def claim(name: str = "mine", *, count: int = 1, **status: Any) -> dict[str, Any]:
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
+        **({"status": status} if status else {}),
+    }
+
+
+def held(name: str, *devices: str) -> dict[str, Any]:
+    results = [
+        {"request": "gpus", "driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": device}
+        for device in devices
+    ]
+    users = [{"resource": "pods", "name": f"{name}-pod", "uid": "u"}]
+    return claim(name, allocation={"devices": {"results": results}}, reservedFor=users)
+
+
+def pod(phase: str = "Pending", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "train", "namespace": "default", "uid": "pod"},
+        "spec": {"containers": [{"name": "main"}], **spec},
+        "status": {"phase": phase},
+    }
+
+
+def test_an_allocated_claim_says_what_it_has_and_who_uses_it() -> None:
+    told = explain_claim(held("theirs", "gpu-0000-17-00-0"), snapshot())
+
+    assert told.verdict == "allocated"
+    assert told.summary == "it has node-a/gpu.nvidia.com/gpu-0000-17-00-0 and is used by theirs-pod"
+
+
+def test_a_claim_that_would_fit_waits_only_for_a_pod() -> None:
+    told = explain_claim(claim(), snapshot())
+
+    assert (told.verdict, told.findings[0].kind) == ("fits", "unused")
+    assert "node-a" in told.summary
+
+
+def test_a_claim_that_nobody_can_serve_names_who_holds_the_devices_and_what_would_help() -> None:
+    names = ("gpu-0000-17-00-0", "gpu-0000-65-00-0", "gpu-0000-ca-00-0")
+    told = explain_claim(claim(count=2), snapshot(claims=(held("theirs", *names),)))
+
+    assert told.verdict == "waits"
+    kinds = {one.kind: one for one in told.findings}
+    assert kinds["in-use"].remedy == "frees when claim default/theirs ends"
+    assert "node-a has 1 free" in kinds["too-few"].message
+
+
+def test_a_running_pod_needs_no_explanation() -> None:
+    told = explain_pod(pod("Running", nodeName="node-a"), snapshot(), {}, ())
+
+    assert (told.verdict, told.summary) == ("runs", "its phase is Running on node-a")
+
+
+def test_a_pod_that_its_node_cannot_prepare_quotes_the_kubelet() -> None:
+    event = {"reason": "FailedPrepareDynamicResources", "message": "device gpu-1 is still held"}
+
+    told = explain_pod(pod(nodeName="node-a"), snapshot(), {}, (event,))
+
+    assert told.verdict == "fails"
+    assert told.findings[0].message == "device gpu-1 is still held"
+
+
+def test_a_pod_without_claims_waits_for_something_else() -> None:
+    assert explain_pod(pod(), snapshot(), {}, ()).verdict == "fits"
+
+
+def test_scheduling_gates_are_named() -> None:
+    told = explain_pod(pod(schedulingGates=[{"name": "example.com/wait"}]), snapshot(), {}, ())
+
+    assert (told.verdict, told.findings[0].kind) == ("waits", "gate")
+
+
+@pytest.mark.parametrize(
+    ("changed", "spec", "reason"),
+    [
+        ({"unschedulable": True}, {}, "it is cordoned"),
+        (
+            {"taints": [{"key": "a", "value": "b", "effect": "NoExecute"}]},
+            {},
+            "does not tolerate its taint a=b:NoExecute",
+        ),
+        ({}, {"nodeSelector": {"zone": "moon"}}, "zone=moon is not a label"),
+        (
+            {},
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["moon"]}]}
+                            ]
+                        }
+                    }
+                }
+            },
+            "node affinity is not for it",
+        ),
+    ],
+)
+def test_a_closed_node_says_why(changed: dict[str, Any], spec: dict[str, Any], reason: str) -> None:
+    why = closed(pod(**spec), {**NODE, "spec": changed}, ())
+
+    assert why is not None
+    assert reason in why
+
+
+def test_a_tolerated_taint_and_one_that_only_prefers_close_nothing() -> None:
+    node = {
+        **NODE,
+        "spec": {
+            "taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "c", "effect": "PreferNoSchedule"}]
+        },
+    }
+
+    assert closed(pod(tolerations=[{"key": "a", "operator": "Exists"}]), node, ()) is None
+
+
+def test_a_claim_with_devices_elsewhere_closes_a_node() -> None:
+    here = {"key": "metadata.name", "operator": "In", "values": ["node-b"]}
+    allocation = {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]}}
+
+    assert closed(None, NODE, (claim(allocation=allocation),)) == "the claim mine has its devices elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("request_", "hard", "used", "over"),
+    [
+        ({"exactly": {"deviceClassName": "gpu", "count": 2}}, {"gpu": "4"}, {"gpu": "3"}, True),
+        ({"exactly": {"deviceClassName": "gpu", "count": 1}}, {"gpu": "4"}, {"gpu": "3"}, False),
+        ({"exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}, {"gpu": "31"}, {}, True),
+        ({"exactly": {"deviceClassName": "gpu", "count": 9}}, {"other": "1"}, {"other": "1"}, False),
+        (
+            {
+                "firstAvailable": [
+                    {"deviceClassName": "gpu", "count": 4},
+                    {"deviceClassName": "gpu", "count": 1},
+                ]
+            },
+            {"gpu": "3"},
+            {},
+            True,
+        ),
+    ],
+)
+def test_a_quota_that_leaves_no_room_is_named_though_no_event_tells_it(
+    request_: dict[str, Any], hard: dict[str, str], used: dict[str, str], over: bool
+) -> None:
+    suffix = ".deviceclass.resource.k8s.io/devices"
+    status = {
+        "hard": {f"{name}{suffix}": limit for name, limit in hard.items()},
+        "used": {f"{name}{suffix}": amount for name, amount in used.items()},
+    }
+    template = {"spec": {"spec": {"devices": {"requests": [{"name": "gpus", **request_}]}}}}
+    entry = {"name": "own", "resourceClaimTemplateName": "gpus"}
+    state = snapshot(quotas=({"metadata": {"name": "tenant"}, "status": status},))
+
+    told = explain_pod(pod(resourceClaims=[entry]), state, {"gpus": template}, ())
+
+    assert told.findings[0].kind == ("quota" if over else "claim-not-made")
+    assert ("exceeded quota: tenant" in told.findings[0].message) is over
+
+
+def test_a_claim_that_could_not_be_made_is_told_in_the_words_of_the_event() -> None:
+    template: dict[str, Any] = {"spec": {"spec": {"devices": {}}}}
+    event = {"reason": "FailedResourceClaimCreation", "message": "admission webhook said no"}
+    waiting = pod(resourceClaims=[{"name": "own", "resourceClaimTemplateName": "gpus"}])
+
+    told = explain_pod(waiting, snapshot(), {"gpus": template}, ({"reason": "Other"}, event))
+
+    assert told.findings[0].kind == "claim-not-made"
+    assert "admission webhook said no" in told.findings[0].message
+    assert told.findings[0].remedy == "correct the template"
+
+
+def test_a_taint_rule_reaches_only_the_devices_that_it_selects() -> None:
+    def rule(**selector: str) -> dict[str, Any]:
+        return {"spec": {"deviceSelector": selector, "taint": {"key": "service", "effect": "NoSchedule"}}}
+
+    def tainted(*rules: dict[str, Any]) -> int:
+        told = explain_claim(claim(), snapshot(taint_rules=rules))
+        falls = told.requests[0].nodes[0].falls
+        return sum(len(fall.devices) for fall in falls if fall.gate == "taint")
+
+    assert tainted(rule(driver="gpu.nvidia.com")) == 4
+    assert tainted(rule(device="gpu-0000-17-00-0")) == 1
+    assert tainted(rule(driver="other"), rule(pool="node-b/gpu.nvidia.com")) == 0
+    assert tainted({"spec": {"taint": {"key": "service", "effect": "NoSchedule"}}}) == 0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[EmbeddedApiServer, str]]:
+    with EmbeddedApiServer() as server:
+        yield server, str(server.write_kubeconfig(tmp_path / "config"))
+
+
+def test_what_may_not_be_read_is_said(cluster: tuple[EmbeddedApiServer, str]) -> None:
+    server, kubeconfig = cluster
+    server.create(
+        "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+        {**claim(), "kind": "ResourceClaim", "apiVersion": "resource.k8s.io/v1"},
+    )
+    server.fail("list", "/api/v1/nodes", code=403)
+
+    arguments = ["explain", "claim", "mine", "--kubeconfig", kubeconfig]
+    result = CliRunner().invoke(commands, [*arguments, "-o", "json"])
+
+    assert result.exit_code == 3
+    told = json.loads(result.output)
+    assert told["unread"] == ["nodes"]
+    assert told["findings"][0]["kind"] == "class-missing"
+
+
+def test_what_is_not_there_is_an_error_with_a_way_out(cluster: tuple[EmbeddedApiServer, str]) -> None:
+    with pytest.raises(ConfigError, match="there is no pod default/nobody: name its namespace with -n"):
+        CliRunner().invoke(
+            commands, ["explain", "pod", "nobody", "--kubeconfig", cluster[1]], catch_exceptions=False
+        )

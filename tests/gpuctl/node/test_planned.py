@@ -1,0 +1,89 @@
+"""What a node would publish under the samples is valid on every machine, and says what it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.devices.names import parse_device_name
+from driver.errors import ConfigError
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import known_machines
+from gpuctl.node.planned import plan_node
+from kubernetes_rules.validation import errors_of
+
+SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
+
+
+NOTHING_OFFERED = {(machine, "mig-layouts") for machine in ("a30-quad", "dgx-a100", "dgx-a100-80gb")}
+"""There MIG mode is off, changes only with a reset, and the sample offers nothing whole."""
+
+
+def test_there_is_a_sample_for_every_way_to_use_mig_and_to_share_gpus() -> None:
+    mig = {"dynamic-mig", "mig-layouts", "static-mig"}
+    assert {path.stem for path in SAMPLES} == mig | {"all-tiers", "memory-shares", "mps", "time-slicing"}
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("machine", known_machines())
+def test_every_sample_gives_valid_slices_on_every_machine(machine: str, sample: Path, tmp_path: Path) -> None:
+    planned = plan_node(machine, "node-a", sample)
+
+    assert [error for one in planned.slices for error in errors_of(one)] == []
+    pools = [one["spec"]["pool"] for one in planned.slices]
+    assert {pool["resourceSliceCount"] for pool in pools} == {len(planned.slices)}
+    assert all(len(one["spec"].get("devices", ())) <= 64 for one in planned.slices)
+    assert all(len(one["spec"].get("sharedCounters", ())) <= 8 for one in planned.slices)
+    names = [device["name"] for one in planned.slices for device in one["spec"].get("devices", ())]
+    assert (not names) == ((machine, sample.stem) in NOTHING_OFFERED)
+    offered = {str(name.pci) for name in map(parse_device_name, names) if name}
+    held_back = {what.split()[0] for what in planned.withheld}
+    gpus = FakeMachine.open(f"{machine}@{tmp_path / 'state.json'}").state.listed()
+    assert offered | held_back == set(map(str, gpus)), "no GPU is forgotten"
+
+
+def test_the_counters_of_dynamic_mode_are_part_of_the_plan() -> None:
+    [sample] = [path for path in SAMPLES if path.stem == "dynamic-mig"]
+
+    counters, *devices = plan_node("hgx-h100", "node-a", sample).slices
+
+    sets = {one["name"] for one in counters["spec"]["sharedCounters"]}
+    assert len(sets) == 8
+    used = {
+        entry["counterSet"]
+        for one in devices
+        for device in one["spec"]["devices"]
+        for entry in device["consumesCounters"]
+    }
+    assert used == sets
+
+
+def test_a_form_that_is_kept_back_is_named_beside_the_gpu(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules: [{mig: dynamic}]\n")
+    machine = FakeMachine.open(f"dgx-a100@{tmp_path / 'state.json'}")
+    nvml = machine.nvml()
+    nvml.init()
+    assert nvml.device_by_index(0).set_mig_mode(True) == "reset-required"
+    machine.reset(0)
+
+    withheld = plan_node(f"dgx-a100@{tmp_path / 'state.json'}", "node-a", config).withheld
+
+    assert withheld["0000:07:00.0 whole"] == "MIG mode is on and changes only with a GPU reset"
+    assert withheld["0000:0f:00.0 partitions"] == "MIG mode is off and changes only with a GPU reset"
+    assert len(withheld) == 8
+
+
+def test_a_gpu_that_is_kept_back_altogether_is_named_by_its_address(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules: [{mig: {layout: [7g, 1g]}}]\n")
+
+    withheld = plan_node("gh200", "node-a", config).withheld
+
+    assert withheld == {"0009:01:00.0": "the layout 7g, 1g does not fit on it"}
+
+
+def test_a_node_that_can_have_no_such_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="is no name of a node"):
+        plan_node("t4", "Node A", None)

@@ -1,0 +1,186 @@
+"""A simulated cluster gives devices by the scheduler's rules, over simulated time, and repeats itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from driver.errors import ConfigError
+from gpuctl.__main__ import commands
+from gpuctl.node.planned import plan_node
+from gpuctl.simulate.device_classes import load_classes
+from gpuctl.simulate.simulation import Result, Simulation
+from gpuctl.simulate.workload import PodGroup, load_workload
+
+CLASS = "gpu.nvidia.com"
+
+
+def wants(count: int = 1, device_class: str = CLASS, **devices: Any) -> dict[str, Any]:
+    exactly = {"deviceClassName": device_class, "count": count}
+    return {"devices": {"requests": [{"name": "gpus", "exactly": exactly}], **devices}}
+
+
+def group(name: str, count: int, *claims: dict[str, Any], **times: float) -> PodGroup:
+    return PodGroup(name, count, claims or (wants(),), **times)
+
+
+def run(*groups: PodGroup, nodes: int = 2, machine: str = "a30-quad", seed: int = 1) -> Result:
+    slices = plan_node(machine, "node", None).slices
+    return Simulation(nodes, slices, load_classes(()), groups, seed).run(lambda _: None)
+
+
+def test_pods_fill_all_gpus_and_the_next_one_waits() -> None:
+    result = run(group("train", 9))
+
+    (train,) = result.groups
+    assert (train.placed, train.waiting) == (8, 1)
+    assert (result.tiers["whole"].devices, result.tiers["whole"].allocated) == (8, 8)
+    assert [one.free for one in result.fragments] == [0, 0, 0]
+
+
+def test_a_pod_that_waits_gets_what_another_one_leaves() -> None:
+    result = run(group("short", 8, lasts_seconds=100), group("late", 2, starts_seconds=10), nodes=2)
+
+    short, late = result.groups
+    assert (short.placed, late.placed, late.waiting) == (8, 2, 0)
+    assert late.waits_seconds == [90, 90]
+    assert result.ended_seconds == 100
+    assert result.tiers["whole"].most_allocated == 8
+
+
+def test_pods_of_one_group_are_served_in_their_order() -> None:
+    result = run(group("batch", 12, lasts_seconds=60, every_seconds=1), nodes=2)
+
+    (batch,) = result.groups
+    assert batch.waits_seconds == [0] * 8 + [52] * 4
+
+
+def test_of_two_groups_that_wait_the_longer_one_is_served_first() -> None:
+    blocking = group("blocking", 1, wants(4), lasts_seconds=100)
+    late, early = group("late", 1, wants(4), starts_seconds=9), group("early", 1, wants(4), starts_seconds=5)
+
+    result = run(blocking, late, early, nodes=1)
+
+    assert [one.placed for one in result.groups] == [1, 0, 1]
+
+
+def test_a_claim_never_spans_nodes_and_what_is_left_over_is_told() -> None:
+    result = run(group("three", 3, wants(3)), nodes=2)
+
+    assert (result.groups[0].placed, result.groups[0].waiting) == (2, 1)
+    assert [(one.gpus, one.free, one.usable) for one in result.fragments] == [(1, 2, 2), (2, 2, 0), (4, 2, 0)]
+
+
+def test_constraints_and_several_claims_count() -> None:
+    island = [{"matchAttribute": "gpu.nvidia.com/nvlinkDomain"}]
+
+    linked = run(group("pair", 3, wants(2, constraints=island)), nodes=1)
+    too_large = run(group("triple", 1, wants(3, constraints=island)), nodes=1)
+    both = run(group("double", 3, wants(1), wants(1)), nodes=1)
+
+    assert (linked.groups[0].placed, linked.groups[0].waiting) == (2, 1)
+    assert too_large.groups[0].waiting == 1
+    assert (both.groups[0].placed, both.groups[0].waiting) == (2, 1)
+
+
+def test_a_group_that_can_never_run_says_why_and_stops_nobody_else() -> None:
+    result = run(group("wrong", 5, wants(device_class="no-such-class")), group("right", 3))
+
+    wrong, right = result.groups
+    assert (wrong.placed, wrong.waiting, right.placed) == (0, 5, 3)
+    assert wrong.error is not None
+    assert "no-such-class" in wrong.error
+
+
+def test_the_same_seed_gives_the_same_and_another_one_may_not() -> None:
+    groups = (group("ones", 8, every_seconds=1), group("fours", 3, wants(4), starts_seconds=20))
+
+    assert run(*groups, nodes=5) == run(*groups, nodes=5)
+    placements = {run(*groups, nodes=5, seed=seed).groups[1].placed for seed in range(9)}
+    assert len(placements) > 1
+
+
+def test_every_error_of_a_workload_file_is_told_with_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "workload.yaml"
+    path.write_text(
+        "version: v1\npods:\n- {name: A, count: 0, claims: []}\n- {name: b, count: 1, colour: red}\n"
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        load_workload(path)
+
+    for part in ("pods[0].name", "pods[0].count", "pods[0].claims", "pods[1]: ", "colour", "claims"):
+        assert part in str(caught.value)
+
+
+def test_names_of_groups_are_unique(tmp_path: Path) -> None:
+    path = tmp_path / "workload.yaml"
+    one = "- {name: a, count: 1, claims: [{devices: {}}]}\n"
+    path.write_text(f"version: v1\npods:\n{one}{one}")
+
+    with pytest.raises(ConfigError, match="the name a stands twice"):
+        load_workload(path)
+
+
+def test_the_command_reports_and_its_exit_code_says_whether_somebody_waits(tmp_path: Path) -> None:
+    path = tmp_path / "workload.yaml"
+    claims = json.dumps([wants()])
+    path.write_text(f"version: v1\npods:\n- {{name: train, count: 9, claims: {claims}}}\n")
+
+    def command(nodes: int, *more: str) -> Any:
+        arguments = ["--nodes", str(nodes), "--machine", "a30-quad", "--workload", str(path), *more]
+        return CliRunner().invoke(commands, ["simulate", *arguments], catch_exceptions=False)
+
+    waits, enough, told = command(2), command(3), command(2, "-o", "json")
+
+    assert (waits.exit_code, enough.exit_code, told.exit_code) == (3, 0, 3)
+    assert "train" in waits.stdout
+    assert "of 3 free whole GPUs, 2 can serve pods that want 2 on one node" in enough.stdout.replace(
+        "\n", " "
+    )
+    assert json.loads(told.stdout)["groups"][0]["waiting"] == 1
+
+
+def mig_run(folder: Path, *groups: PodGroup, nodes: int = 1) -> Result:
+    """A run over nodes with two GPUs that are offered whole and in parts, with a class for each form."""
+    config = folder / "node.yaml"
+    config.write_text(
+        "version: v1\nrules:\n"
+        "- {when: gpu.index < 2, mig: {dynamic: {profiles: [1g, 3g]}}}\n- offer: hidden\n"
+    )
+    attributes = 'device.attributes["gpu.nvidia.com"]'
+    expressions = {
+        "whole": f'{attributes}.type == "gpu"',
+        "small": f'{attributes}.type == "mig" && {attributes}.profile == "1g.10gb"',
+    }
+    classes = [
+        {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": one}}]}}
+        for name, one in expressions.items()
+    ]
+    slices = plan_node("hgx-h100", "node", config).slices
+    return Simulation(nodes, slices, classes, groups, 1).run(lambda _: None)
+
+
+def test_a_gpu_that_is_cut_is_no_free_whole_gpu(tmp_path: Path) -> None:
+    result = mig_run(tmp_path, group("small", 1, wants(1, "small")))
+
+    assert (result.tiers["whole"].allocated, result.tiers["whole"].free) == (0, 1)
+    assert (result.tiers["mig 1g.10gb"].allocated, result.tiers["mig 1g.10gb"].free) == (1, 13)
+    assert result.tiers["mig 3g.40gb"].free == 3
+    assert [(one.gpus, one.free, one.usable) for one in result.fragments] == [(1, 1, 1), (2, 1, 0)]
+
+
+def test_small_pods_and_whole_pods_fill_gpus_without_overbooking(tmp_path: Path) -> None:
+    result = mig_run(tmp_path, group("small", 7, wants(1, "small")), group("whole", 2, wants(1, "whole")))
+
+    small, whole = result.groups
+    assert (small.placed, whole.placed, whole.waiting) == (7, 1, 1)
+    assert {tier: found.free for tier, found in result.tiers.items()} == {
+        "whole": 0,
+        "mig 1g.10gb": 0,
+        "mig 3g.40gb": 0,
+    }

@@ -1,0 +1,199 @@
+"""``gpuctl status`` counts what is allocated, free and unwell, and its exit code tells scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from envtest.embedded.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
+from gpuctl.cli.cluster_view import ClusterView
+from gpuctl.node.planned import plan_node
+from gpuctl.status.fleet import fleet, tier_of
+
+
+def claim(device: str, *, pool: str = "node-a/gpu.nvidia.com", admin: bool = False) -> dict[str, Any]:
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": pool, "device": device}
+    if admin:
+        result["adminAccess"] = True  # type: ignore[assignment]  # the other values are strings
+    return {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+def slices(node: str = "node-a") -> list[dict[str, Any]]:
+    return list(plan_node("a30-quad", node, None).slices)
+
+
+def test_a_tier_counts_what_is_allocated_and_free() -> None:
+    held, watched = claim("gpu-0000-17-00-0"), claim("gpu-0000-65-00-0", admin=True)
+    elsewhere = claim("gpu-0000-ca-00-0", pool="node-b/gpu.nvidia.com")
+
+    (node,) = fleet(slices(), [held, watched, elsewhere, {"status": {}}])
+
+    assert node.product == "NVIDIA A30"
+    (tier,) = node.tiers.values()
+    assert list(node.tiers) == ["whole"]
+    assert (tier.devices, tier.allocated, tier.free, tier.unwell, tier.claims) == (4, 1, 3, 0, 1)
+
+
+def test_a_tainted_device_is_unwell_and_not_free() -> None:
+    published = slices()
+    taint = {"key": "gpu.nvidia.com/lost", "effect": "NoSchedule"}
+    published[0]["spec"]["devices"][2]["taints"] = [taint]
+    published[0]["spec"]["devices"][3]["taints"] = [{**taint, "effect": "None"}]
+
+    (node,) = fleet(published, ())
+
+    assert (node.tiers["whole"].free, node.tiers["whole"].unwell) == (3, 1)
+    assert [(one.device, one.taints) for one in node.unwell] == [
+        ("gpu-0000-ca-00-0", ("gpu.nvidia.com/lost=:NoSchedule",)),
+        ("gpu-0000-e3-00-0", ("gpu.nvidia.com/lost=:None",)),
+    ]
+
+
+def test_slices_of_an_old_generation_do_not_count_and_a_missing_one_is_told() -> None:
+    (old,) = slices()
+    new = json.loads(json.dumps(old))
+    new["metadata"]["name"] = "newer"
+    new["spec"]["pool"] |= {"generation": 2, "resourceSliceCount": 2}
+    new["spec"]["devices"] = new["spec"]["devices"][:1]
+
+    (node,) = fleet([old, new], ())
+
+    assert node.pool_problem == "1 of 2 slices of generation 2 are published"
+    assert node.tiers["whole"].devices == 1
+
+
+def test_forms_of_devices_are_tiers() -> None:
+    def device(form: str, **more: Any) -> dict[str, Any]:
+        return {"attributes": {"type": {"string": form}, **more.pop("attributes", {})}, **more}
+
+    assert tier_of(device("gpu")) == "whole"
+    assert tier_of(device("gpu", allowMultipleAllocations=True)) == "fractional"
+    sliced = {"sharing": {"string": "time-slicing"}}
+    assert (
+        tier_of(device("shared", allowMultipleAllocations=True, attributes=sliced)) == "shared, time-slicing"
+    )
+    served = {"sharing": {"string": "mps"}, "profile": {"string": "1g.10gb"}}
+    in_partition = device("shared", allowMultipleAllocations=True, attributes=served)
+    assert tier_of(in_partition) == "mig 1g.10gb, shared, mps"
+    assert tier_of(device("mig", attributes={"profile": {"string": "1g.10gb"}})) == "mig 1g.10gb"
+    assert tier_of(device("vfio")) == "vfio"
+
+
+def test_a_large_cluster_is_read_in_pages_and_whole(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        for index in range(501):
+            server.create("/api/v1/nodes", {"metadata": {"name": f"node-{index}"}})
+        view = ClusterView.connect(server.write_kubeconfig(tmp_path / "config"))
+
+        nodes = view.nodes()
+
+        assert len({node["metadata"]["name"] for node in nodes}) == len(nodes) == 501
+        assert nodes[0]["kind"] == "Node"
+        assert server.count("list", "nodes") == 2
+
+
+def test_the_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
+
+        def run(*arguments: str) -> Any:
+            return CliRunner().invoke(commands, ["status", "--kubeconfig", kubeconfig, *arguments])
+
+        assert "no node publishes GPUs" in run().output
+        (item,) = slices()
+        stored = server.create("/apis/resource.k8s.io/v1/resourceslices", item)
+        well = run()
+        stored["spec"]["devices"][0]["taints"] = [{"key": "gpu.nvidia.com/lost", "effect": "NoExecute"}]
+        server.replace(f"/apis/resource.k8s.io/v1/resourceslices/{stored['metadata']['name']}", stored)
+        unwell, told = run(), run("-o", "json")
+
+    assert well.exit_code == 0
+    assert "all is well" in well.output
+    assert unwell.exit_code == 3
+    assert "node-a: gpu-0000-17-00-0 is unwell: gpu.nvidia.com/lost=:NoExecute" in unwell.output
+    assert told.exit_code == 3
+    assert json.loads(told.output)["nodes"][0]["tiers"]["whole"]["free"] == 3
+
+
+def dynamic_slices(folder: Path, machine: str = "hgx-h100") -> list[dict[str, Any]]:
+    """What a node publishes whose GPU 0 may be cut into 1g, 2g and 3g, and the others not."""
+    config = folder / "node.yaml"
+    profiles = "{dynamic: {profiles: [1g, 1g+me, 2g, 3g]}}"
+    config.write_text(f"version: v1\nrules:\n- when: gpu.index == 0\n  mig: {profiles}\n- mig: off\n")
+    return list(plan_node(machine, "node-a", config).slices)
+
+
+def counts(state: Any, tier: str) -> tuple[int, int, int, int, int]:
+    found = state.tiers[tier]
+    assert found.devices == found.allocated + found.free + found.excluded + found.unwell
+    return found.devices, found.allocated, found.free, found.at_once, found.excluded
+
+
+def test_forms_of_one_gpu_exclude_each_other(tmp_path: Path) -> None:
+    published = dynamic_slices(tmp_path)
+
+    (idle,) = fleet(published, ())
+    (cut,) = fleet(published, [claim("gpu-0000-1b-00-0-mig-3g-40gb-4")])
+    (whole,) = fleet(published, [claim("gpu-0000-1b-00-0")])
+
+    assert counts(idle, "whole") == (8, 0, 8, 8, 0)
+    assert counts(idle, "mig 1g.10gb") == (7, 0, 7, 7, 0)
+    assert counts(cut, "whole") == (8, 0, 7, 7, 1)
+    assert counts(cut, "mig 1g.10gb") == (7, 0, 4, 4, 3)
+    assert counts(cut, "mig 2g.20gb") == (3, 0, 2, 2, 1)
+    assert counts(cut, "mig 3g.40gb") == (2, 1, 1, 1, 0)
+    assert counts(whole, "whole") == (8, 1, 7, 7, 0)
+    assert counts(whole, "mig 1g.10gb") == (7, 0, 0, 0, 7)
+
+
+def test_partitions_that_share_an_engine_are_free_each_by_itself_but_not_at_once(tmp_path: Path) -> None:
+    (idle,) = fleet(dynamic_slices(tmp_path), ())
+    (one_taken,) = fleet(dynamic_slices(tmp_path), [claim("gpu-0000-1b-00-0-mig-1g-10gb-me-6")])
+
+    assert counts(idle, "mig 1g.10gb+me") == (7, 0, 7, 1, 0)
+    assert counts(one_taken, "mig 1g.10gb+me") == (7, 1, 0, 0, 6)
+
+
+def test_a_look_on_with_admin_access_takes_no_counters(tmp_path: Path) -> None:
+    (state,) = fleet(dynamic_slices(tmp_path), [claim("gpu-0000-1b-00-0", admin=True)])
+
+    assert counts(state, "mig 1g.10gb") == (7, 0, 7, 7, 0)
+
+
+def test_nothing_of_a_pool_that_cannot_be_used_is_free(tmp_path: Path) -> None:
+    counters, devices = dynamic_slices(tmp_path)
+
+    (state,) = fleet([devices], ())
+
+    assert state.pool_problem == "1 of 2 slices of generation 1 are published"
+    assert {(tier.free, tier.excluded) for tier in state.tiers.values()} == {(0, 0)}
+    assert "sharedCounters" in counters["spec"]
+
+
+def status_of(server: EmbeddedApiServer, folder: Path, *slices: dict[str, Any]) -> Any:
+    for item in slices:
+        server.create("/apis/resource.k8s.io/v1/resourceslices", item)
+    kubeconfig = str(server.write_kubeconfig(folder / "config"))
+    return CliRunner().invoke(commands, ["status", "--kubeconfig", kubeconfig], catch_exceptions=False)
+
+
+def test_why_a_gpu_has_no_partitions_and_why_one_is_blocked_is_told(tmp_path: Path) -> None:
+    withheld = dynamic_slices(tmp_path, "a30-quad")[0]
+    blocked = json.loads(json.dumps(dynamic_slices(tmp_path)))
+    device = blocked[1]["spec"]["devices"][0]
+    device["taints"] = [{"key": "gpu.nvidia.com/blocked", "value": "in-use", "effect": "NoSchedule"}]
+
+    with EmbeddedApiServer() as server:
+        first = status_of(server, tmp_path, withheld)
+    with EmbeddedApiServer() as server:
+        second = status_of(server, tmp_path, *blocked)
+
+    assert first.exit_code == 0
+    assert "node-a: gpu-0000-17-00-0: no partitions: MIG mode is off and changes only with a" in first.output
+    assert second.exit_code == 3
+    assert f"node-a: {device['name']} is unwell: gpu.nvidia.com/blocked=in-use:NoSchedule" in second.output
+    assert "7, 1 at once" in second.output
