@@ -6,8 +6,8 @@ import uuid
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME, pool_name
+from envtest.client import paths
 from envtest.cluster import Cluster
-from envtest.real import paths
 from proto import dra_v1_pb2 as pb
 
 

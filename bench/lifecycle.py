@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from envtest.real import paths
-from envtest.real.driver_node import DriverNode
-from envtest.real.watching import wait_for_list, wait_gone
+from envtest.client import paths
+from envtest.client.driver_node import DriverNode
+from envtest.client.watching import wait_for_list, wait_gone
 
 STARTS = 15
 FORGOTTEN_SECONDS = 1.5

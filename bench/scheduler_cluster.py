@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.scheduler_nodes import CLIENTS, create_all
-from envtest.real import commands, control_plane, description, nodes, paths
-from envtest.real.api import ApiClient
+from envtest.client import paths
+from envtest.client.api import ApiClient
+from envtest.real import commands, control_plane, description, nodes
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
 from gpuctl.simulate.device_classes import load_classes

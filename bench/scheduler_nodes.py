@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from driver.devices.names import pool_name
-from envtest.real import paths
-from envtest.real.api import ApiClient
+from envtest.client import paths
+from envtest.client.api import ApiClient
 from gpuctl.node.planned import plan_node
 
 Object = dict[str, Any]

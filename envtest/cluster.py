@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from envtest.real.api import ApiClient
-from envtest.real.layout import NodeLayout
+from envtest.client.api import ApiClient
+from envtest.client.layout import NodeLayout
 
 DRIVER_NAMESPACE = "gpu-dra"
 

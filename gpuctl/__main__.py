@@ -7,7 +7,7 @@ import sys
 import click
 
 from driver.errors import DriverError
-from envtest.real.errors import ClusterError
+from envtest.client.errors import ClusterError
 from gpuctl.demo.command import demo
 from gpuctl.explain.command import explain
 from gpuctl.importing.command import import_

@@ -12,19 +12,19 @@ from typing import Protocol, Self
 
 from driver.devices.names import DRIVER_NAME
 from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
+from envtest.client.api import ApiClient
+from envtest.client.errors import ClusterError
+from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
-from envtest.embedded.child_processes import ChildProcesses
-from envtest.embedded.claim_controller import EmbeddedClaimController
-from envtest.embedded.container_runtime import ContainerRuntime
-from envtest.embedded.kubelet import EmbeddedKubelet, KubeletTimes
-from envtest.embedded.objects import NAMESPACES, NODES, PODS, Objects, now
-from envtest.embedded.scheduler import EmbeddedScheduler
-from envtest.embedded.server import EmbeddedApiServer
-from envtest.embedded.service_account_controller import EmbeddedServiceAccountController
-from envtest.embedded.taint_eviction import EmbeddedTaintEviction
-from envtest.real.api import ApiClient
-from envtest.real.errors import ClusterError
-from envtest.real.layout import ClusterLayout, NodeLayout
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.control.claim_controller import EmbeddedClaimController
+from envtest.embedded.control.objects import NAMESPACES, NODES, PODS, Objects, now
+from envtest.embedded.control.scheduler import EmbeddedScheduler
+from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
+from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
+from envtest.embedded.node.child_processes import ChildProcesses
+from envtest.embedded.node.container_runtime import ContainerRuntime
+from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 
 KUBERNETES = "1.37"
 FOLDER_PREFIX = "k"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from envtest.client.errors import ClusterError, SupervisorGone
+from envtest.client.layout import MAX_NODES
 from envtest.real.assets import find_assets
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cleaning import remove_files
 from envtest.real.description import load
-from envtest.real.errors import ClusterError, SupervisorGone
-from envtest.real.layout import MAX_NODES
 from envtest.real.processes import Processes
 from envtest.real.startup import start_cluster
 

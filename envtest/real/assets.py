@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from envtest.client.errors import MissingPrerequisite
 from envtest.real import build
-from envtest.real.errors import MissingPrerequisite
 
 BINARIES = (
     "etcd",

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from envtest.real.errors import BuildFailed, ClusterError, MissingPrerequisite
+from envtest.client.errors import BuildFailed, ClusterError, MissingPrerequisite
 
 GO_FOLDER = Path(__file__).parent / "go"
 VERSIONS = {"1.37": "v1.37.1", "1.36": "v1.36.3"}

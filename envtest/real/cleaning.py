@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 
+from envtest.client.errors import ClusterError
+from envtest.client.layout import ClusterLayout
 from envtest.real import cgroups, isolation
-from envtest.real.errors import ClusterError
-from envtest.real.layout import ClusterLayout
 from envtest.real.slots import Slot
 
 

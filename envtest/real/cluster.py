@@ -9,11 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from envtest.client import paths
+from envtest.client.api import ApiClient, Object
+from envtest.client.errors import ClusterError
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts
-from envtest.real import containers, control_plane, description, nodes, paths, tokens
-from envtest.real.api import ApiClient, Object
+from envtest.real import containers, control_plane, description, nodes, tokens
 from envtest.real.description import Description
-from envtest.real.errors import ClusterError
 from envtest.real.processes import Process, Processes
 
 EXEC_SECONDS = 30.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envtest.real.layout import ClusterLayout, NodeLayout
+from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.real.slots import Slot
 
 # Off by default in 1.36: taints by rule, which tests of health need.

@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from envtest.client.api import Object
+from envtest.client.errors import ClusterError, CommandFailed
+from envtest.client.layout import NodeLayout
 from envtest.cluster import ContainerFacts, Mounted
-from envtest.real.api import Object
-from envtest.real.errors import ClusterError, CommandFailed
-from envtest.real.layout import NodeLayout
 
 # containerd's namespace for what the kubelet runs.
 NAMESPACE = "k8s.io"

@@ -6,13 +6,13 @@ import secrets
 import ssl
 import subprocess
 
+from envtest.client.api import ApiClient
+from envtest.client.errors import ApiRefused, ClusterError
+from envtest.client.layout import ClusterLayout
+from envtest.client.readiness import wait_until
 from envtest.real import commands, render
-from envtest.real.api import ApiClient
 from envtest.real.description import Description
-from envtest.real.errors import ApiRefused, ClusterError
-from envtest.real.layout import ClusterLayout
 from envtest.real.processes import Processes
-from envtest.real.readiness import wait_until
 from envtest.real.render import User
 
 ETCD = "etcd"

@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from envtest.client.errors import ClusterError
+from envtest.client.layout import ClusterLayout, NodeLayout, state_folder
 from envtest.real.assets import Assets
-from envtest.real.errors import ClusterError
-from envtest.real.layout import ClusterLayout, NodeLayout, state_folder
 from envtest.real.render import User, tokens_csv
 from envtest.real.slots import Slot
 

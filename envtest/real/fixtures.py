@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from envtest.fresh_namespace import fresh_namespace
+from envtest.client.driver_node import DriverNode
+from envtest.client.fresh_namespace import fresh_namespace
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cluster import RealCluster
-from envtest.real.driver_node import DriverNode
 from envtest.real.startup import start_cluster as start
 
 # Logs that say little about why a driver's test failed.

@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from envtest.real.errors import MissingPrerequisite
+from envtest.client.errors import MissingPrerequisite
 from envtest.real.render import IMAGE
 
 FOLDERS = ("bin", "dev", "etc", "mnt", "proc", "root", "run", "sys", "tmp", "var")

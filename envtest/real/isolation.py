@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from envtest.real.layout import ClusterLayout
+from envtest.client.layout import ClusterLayout
 
 # device-plugins and more; sockets of containerd's shims; container logs by name; CNI results.
 FIXED_FOLDERS = (

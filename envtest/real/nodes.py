@@ -6,14 +6,15 @@ import http.client
 import subprocess
 from pathlib import Path
 
-from envtest.real import cgroups, commands, paths, render
-from envtest.real.api import ApiClient, Object
+from envtest.client import paths
+from envtest.client.api import ApiClient, Object
+from envtest.client.errors import ApiRefused
+from envtest.client.layout import NodeLayout
+from envtest.client.readiness import wait_until
+from envtest.real import cgroups, commands, render
 from envtest.real.containers import NAMESPACE
 from envtest.real.description import Description
-from envtest.real.errors import ApiRefused
-from envtest.real.layout import NodeLayout
 from envtest.real.processes import Processes
-from envtest.real.readiness import wait_until
 
 
 def containerd_name(node: NodeLayout) -> str:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from envtest.real.errors import MissingPrerequisite
+from envtest.client.errors import MissingPrerequisite
 
 # Program -> Debian package.
 PROGRAMS = {

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envtest.real.errors import ClusterError, NotReady, SupervisorGone
-from envtest.real.layout import ClusterLayout
+from envtest.client.errors import ClusterError, NotReady, SupervisorGone
+from envtest.client.layout import ClusterLayout
 from envtest.real.slots import Slot
 from envtest.real.supervisor import READY_LINE
 

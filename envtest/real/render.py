@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envtest.real.layout import NodeLayout
+from envtest.client.layout import NodeLayout
 from envtest.real.slots import Slot
 
 IMAGE = "localhost/busybox:1"

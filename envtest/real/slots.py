@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from envtest.real.errors import ClusterError
-from envtest.real.layout import MAX_NODES
+from envtest.client.errors import ClusterError
+from envtest.client.layout import MAX_NODES
 
 SLOT_FOLDER = Path("/run/gpu-dra-envtest")
 SLOTS = 64

@@ -6,18 +6,19 @@ import os
 import tempfile
 from pathlib import Path
 
-from envtest.real import build, control_plane, description, nodes, paths
+from envtest.client import paths
+from envtest.client.errors import ClusterError
+from envtest.client.layout import MAX_NODES, ClusterLayout, state_folder
+from envtest.client.watching import wait_for
+from envtest.real import build, control_plane, description, nodes
 from envtest.real.assets import find_assets
 from envtest.real.cleaning import remove_files
 from envtest.real.cluster import RealCluster
 from envtest.real.description import Description
-from envtest.real.errors import ClusterError
 from envtest.real.image import busybox_image
-from envtest.real.layout import MAX_NODES, ClusterLayout, state_folder
 from envtest.real.prerequisites import check_machine
 from envtest.real.processes import Processes, launch
 from envtest.real.slots import take_slot
-from envtest.real.watching import wait_for
 
 # Short, so that sockets of a driver with a pod's UID in their names fit below it.
 FOLDER_PREFIX = "k"

@@ -21,9 +21,9 @@ from typing import Any
 
 import click
 
+from envtest.client.errors import ClusterError
+from envtest.client.layout import ClusterLayout
 from envtest.real import cgroups, cleaning, isolation
-from envtest.real.errors import ClusterError
-from envtest.real.layout import ClusterLayout
 from envtest.real.slots import Slot
 
 READY_LINE = b"ready\n"

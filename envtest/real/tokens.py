@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from envtest.real.api import ApiClient
+from envtest.client.api import ApiClient
 from envtest.real.render import IMAGE
 
 LIFETIME_SECONDS = 24 * 3600

@@ -12,11 +12,11 @@ from driver.errors import ConfigError, DriverError
 from driver.nvml.api import ComputeMode
 from driver.nvml.mig import Placement
 from envtest import cluster as envtest_cluster
-from envtest.real import paths
-from envtest.real.driver_node import MPS, DriverNode
+from envtest.client import paths
+from envtest.client.driver_node import MPS, DriverNode
+from envtest.client.readiness import wait_until
+from envtest.client.watching import wait_for, wait_gone
 from envtest.real.processes import PACKAGE_ROOT
-from envtest.real.readiness import wait_until
-from envtest.real.watching import wait_for, wait_gone
 from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo.journal_files import holding
 from gpuctl.demo.objects import NAMESPACE, DemoPod

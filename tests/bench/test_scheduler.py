@@ -10,7 +10,7 @@ import pytest
 from bench.scheduler import Best, Numbers, broken
 from bench.scheduler_cluster import Pace, pods_with_claims
 from bench.scheduler_nodes import MODES, Mode, slices
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.simulate.device_classes import load_classes
 from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator

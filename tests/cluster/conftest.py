@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from envtest.real import paths
-from envtest.real.api import ApiClient
+from envtest.client import paths
+from envtest.client.api import ApiClient
+from envtest.client.driver_node import DriverNode
+from envtest.client.errors import ApiRefused
+from envtest.client.readiness import wait_until
 from envtest.real.cluster import RealCluster
-from envtest.real.driver_node import DriverNode
-from envtest.real.errors import ApiRefused
-from envtest.real.readiness import wait_until
 from tests.cluster.objects import slice_of
 from tests.flow.claims import restored
 

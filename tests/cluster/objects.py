@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from envtest.real import paths
+from envtest.client import paths
+from envtest.client.watching import wait_for
 from envtest.real.cluster import RealCluster
-from envtest.real.watching import wait_for
 
 
 def sleeper(name: str = "sleeper", **spec: Any) -> dict[str, Any]:

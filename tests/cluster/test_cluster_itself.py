@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
-from envtest.real import cgroups, description, paths
-from envtest.real.api import ApiClient
+from envtest.client import paths
+from envtest.client.api import ApiClient
+from envtest.client.errors import ApiRefused, ApiUnreachable, ClusterError, CommandFailed, NotReady
+from envtest.client.watching import wait_gone
+from envtest.real import cgroups, description
 from envtest.real.assets import ASSETS_VARIABLE, find_assets
 from envtest.real.cluster import RealCluster
-from envtest.real.errors import ApiRefused, ApiUnreachable, ClusterError, CommandFailed, NotReady
 from envtest.real.nodes import is_ready
 from envtest.real.processes import PACKAGE_ROOT
 from envtest.real.startup import start_cluster as start_cluster_in
-from envtest.real.watching import wait_gone
 from tests.cluster.objects import run_pod, sleeper, slice_of
 
 SLICES = paths.resource_slice()
@@ -34,7 +35,7 @@ CLEANING_SECONDS = 30.0
 HOLDER = """
 from envtest.real import paths
 from envtest.real.startup import start_cluster
-from envtest.real.watching import wait_for
+from envtest.client.watching import wait_for
 import json, sys
 cluster = start_cluster(kubernetes=sys.argv[1])
 cluster.api.create(json.loads(sys.argv[2]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from envtest.client.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
-from envtest.real.driver_node import DriverNode
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from envtest.real import paths
-from envtest.real.api import objects_in
+from envtest.client import paths
+from envtest.client.api import objects_in
+from envtest.client.errors import ApiRefused
+from envtest.client.readiness import wait_until
 from envtest.real.cluster import RealCluster
-from envtest.real.errors import ApiRefused
 from envtest.real.processes import PACKAGE_ROOT, Process
-from envtest.real.readiness import wait_until
 from tests.controller.webhook.peer import make_pair
 from tests.controller.webhook.reviewed import (
     Object,

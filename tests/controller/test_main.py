@@ -17,7 +17,7 @@ from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 
 if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
+    from envtest.embedded.api.server import EmbeddedApiServer
 
 GROUP = "resource.k8s.io"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

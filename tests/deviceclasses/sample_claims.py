@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from envtest.embedded.extended_resources import asked_resources, class_of, extended_requests
+from envtest.embedded.control.extended_resources import asked_resources, class_of, extended_requests
 from gpuctl.node.planned import PlannedNode
 from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.extended_resources import asked_resources, class_of
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.control.extended_resources import asked_resources, class_of
 from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.cel.selector import compile_selector
 from tests.deviceclasses.published_nodes import (

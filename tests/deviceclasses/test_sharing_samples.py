@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.extended_resources import asked_resources
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.control.extended_resources import asked_resources
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import PlannedNode
 from gpuctl.simulate.workload import defaulted

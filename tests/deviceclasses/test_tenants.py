@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.server import EmbeddedApiServer
-from envtest.embedded.statuses import Refused
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.api.statuses import Refused
 from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.quantity import parse_quantity

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from envtest.client import paths
+from envtest.client.driver_node import MPS, DriverNode
+from envtest.client.readiness import wait_until
+from envtest.client.watching import wait_for, wait_for_list
 from envtest.cluster import Cluster
-from envtest.real import paths
-from envtest.real.driver_node import MPS, DriverNode
-from envtest.real.readiness import wait_until
-from envtest.real.watching import wait_for, wait_for_list
 
 CLASS = "gpu.nvidia.com"
 

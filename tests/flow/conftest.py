@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from envtest.client.driver_node import DriverNode
+from envtest.client.fresh_namespace import fresh_namespace
 from envtest.cluster import Cluster
 from envtest.embedded.cluster import EmbeddedCluster
-from envtest.embedded.kubelet import KubeletTimes
-from envtest.fresh_namespace import fresh_namespace
-from envtest.real.driver_node import DriverNode
+from envtest.embedded.node.kubelet import KubeletTimes
 from tests.brisk import BRISK
 from tests.flow.claims import restored
 

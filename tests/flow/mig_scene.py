@@ -10,12 +10,12 @@ import yaml
 
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
+from envtest.client import paths
+from envtest.client.driver_node import DriverNode
+from envtest.client.readiness import wait_until
+from envtest.client.watching import wait_gone
 from envtest.cluster import Cluster
-from envtest.real import paths
-from envtest.real.driver_node import DriverNode
 from envtest.real.processes import PACKAGE_ROOT
-from envtest.real.readiness import wait_until
-from envtest.real.watching import wait_gone
 from tests.flow.claims import gpu_pod, request, wait_published
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"

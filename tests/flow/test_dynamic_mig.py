@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from envtest.real import paths
-from envtest.real.driver_node import DriverNode
-from envtest.real.watching import wait_for
+from envtest.client import paths
+from envtest.client.driver_node import DriverNode
+from envtest.client.watching import wait_for
 from tests.flow.claims import (
     allocated,
     claim_of,

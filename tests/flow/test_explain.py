@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from envtest.client import paths
+from envtest.client.readiness import wait_until
+from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
-from envtest.real import paths
-from envtest.real.readiness import wait_until
-from envtest.real.watching import wait_for
 from gpuctl.__main__ import commands
 from tests.flow.scene import Scene
 from tests.flow.situations import SITUATIONS, Situation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from driver.nvml.mig import Placement
-from envtest.real import paths
-from envtest.real.driver_node import DriverNode
+from envtest.client import paths
+from envtest.client.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,

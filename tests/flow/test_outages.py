@@ -6,9 +6,9 @@ import signal
 from typing import Any
 
 from driver.process.sockets import service_socket_name
-from envtest.real import paths
-from envtest.real.driver_node import DriverNode
-from envtest.real.watching import wait_for, wait_for_list, wait_gone
+from envtest.client import paths
+from envtest.client.driver_node import DriverNode
+from envtest.client.watching import wait_for, wait_for_list, wait_gone
 from tests.flow.claims import (
     allocated,
     claim_of,

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from envtest.real import paths
-from envtest.real.driver_node import DriverNode
+from envtest.client import paths
+from envtest.client.driver_node import DriverNode
 from envtest.real.processes import PACKAGE_ROOT
 from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, request, start, wait_released
 from tests.flow.other_driver import DEVICE, DRIVER, POOL

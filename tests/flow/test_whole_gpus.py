@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from envtest.real import paths
-from envtest.real.driver_node import DriverNode
-from envtest.real.watching import wait_for, wait_for_list, wait_gone
+from envtest.client import paths
+from envtest.client.driver_node import DriverNode
+from envtest.client.watching import wait_for, wait_for_list, wait_gone
 from tests.flow.claims import (
     allocated,
     claim_of,

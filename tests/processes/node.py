@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.kube.paths import claim_path
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
 from kubeletplugin.wire.names import cdi_spec_file_name

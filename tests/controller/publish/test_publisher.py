@@ -15,7 +15,7 @@ from tests.controller.published import POOL, SLICES, Published, gpus
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from envtest.embedded.server import EmbeddedApiServer
+    from envtest.embedded.api.server import EmbeddedApiServer
 
 LOST = Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule")
 

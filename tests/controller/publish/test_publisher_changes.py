@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from driver.policy.offers import Offers
-    from envtest.embedded.server import EmbeddedApiServer
+    from envtest.embedded.api.server import EmbeddedApiServer
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 NOBODY: frozenset[str] = frozenset()

@@ -15,7 +15,7 @@ from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path
 
 if TYPE_CHECKING:
-    from envtest.embedded.server import EmbeddedApiServer
+    from envtest.embedded.api.server import EmbeddedApiServer
 
 NODE_A = object_path(NODES, "a")
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from envtest.real import paths
-from envtest.real.api import ApiClient
+from envtest.client import paths
+from envtest.client.api import ApiClient
 from gpuctl.__main__ import commands
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from driver.errors import ConfigError
 from driver.policy.config import load_config, parse_config
-from envtest.embedded.extended_resources import extended_requests
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.control.extended_resources import extended_requests
 from gpuctl.__main__ import commands
 from gpuctl.importing.device_plugin import PluginConfig, Replicated
 from gpuctl.importing.device_plugin_classes import device_classes

@@ -13,11 +13,11 @@ import pytest
 
 from driver.kube.errors import NotFound, Unreachable
 from driver.nvml.pci_address import PciAddress
+from envtest.client import paths
+from envtest.client.driver_node import DriverNode
+from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.cluster import EmbeddedCluster
-from envtest.embedded.kubelet import KubeletTimes
-from envtest.embedded.server import EmbeddedApiServer
-from envtest.real import paths
-from envtest.real.driver_node import DriverNode
+from envtest.embedded.node.kubelet import KubeletTimes
 from gpuctl.cli.cluster_view import ClusterView, connect_client
 from gpuctl.repartition.in_the_way import PodInTheWay, claims_in_the_way
 from gpuctl.repartition.node_changes import NodeChanges

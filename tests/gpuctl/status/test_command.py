@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.cli.cluster_view import ClusterView
 from gpuctl.node.planned import plan_node

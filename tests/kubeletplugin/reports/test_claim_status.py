@@ -11,8 +11,8 @@ import pytest
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name, static_device_name
 from driver.kube.client import KubeClient
-from envtest.embedded.faults import ALWAYS
-from envtest.embedded.server import EmbeddedApiServer
+from envtest.embedded.api.faults import ALWAYS
+from envtest.embedded.api.server import EmbeddedApiServer
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, uuid_of

@@ -1,0 +1,181 @@
+"""Runs the driver on a node of a cluster of either kind: its processes, over a fake machine.
+
+The NVIDIA driver's files and device nodes are fakes that containers can really be started with.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from driver.devices.names import DRIVER_NAME
+from driver.process.sockets import service_socket_name
+from envtest.client.layout import NodeLayout
+from envtest.client.readiness import wait_until
+from envtest.cluster import Cluster, Process
+from envtest.real.processes import PACKAGE_ROOT
+from fakegpu.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine import FakeMachine
+from fakegpu.mps.client import DaemonGone, Line
+from fakegpu.spec import known_machines
+from proto import grpc_health_v1_pb2 as health
+
+RIGHTS = ("deploy/rbac.yaml", "deploy/admission-policy.yaml")
+CLASSES = ("deviceclasses/gpu.yaml", "deviceclasses/mig.yaml", "deviceclasses/tiers.yaml")
+MPS = "kubeletplugin.mps"
+END_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DriverNode:
+    """One node with a fake machine in it; ``machine`` changes the hardware while the driver runs.
+
+    ``nvml`` is what the driver's processes find the same machine by. ``launcher`` is a module that starts
+    the package which its first argument names; without one, the package is started itself.
+    """
+
+    cluster: Cluster
+    node: NodeLayout
+    machine: FakeMachine
+    nvml: str
+    folder: Path
+    launcher: str = ""
+
+    @classmethod
+    def install(
+        cls, cluster: Cluster, index: int = 0, machine: str = "hgx-h100", launcher: str = ""
+    ) -> DriverNode:
+        """Put a machine into a node, and the driver's rights, policy and class into the cluster.
+
+        Nothing is started yet. ``machine`` is a known one or the path of a machine file.
+        """
+        for manifest in (*(RIGHTS if cluster.has_rights else ()), *CLASSES):
+            cluster.api.apply(PACKAGE_ROOT / manifest)
+        node = cluster.nodes[index]
+        folder = node.folder / "gpus"
+        (folder / "proc").mkdir(parents=True)
+        named = machine if machine in known_machines() else Path(machine).resolve()
+        nvml = f"fake:{named}@{folder / 'state.json'}"
+        fake = FakeMachine.open(nvml)
+        build_driver_root(folder / "driver", fake)
+        build_sysfs(folder, fake)
+        return cls(cluster, node, fake, nvml, folder, launcher)
+
+    @property
+    def data_dir(self) -> Path:
+        """The plugin's own folder."""
+        return self.node.plugins_dir / DRIVER_NAME
+
+    @property
+    def journal_dir(self) -> Path:
+        """Where the plugin keeps an entry for each claim."""
+        return self.data_dir / "journal"
+
+    @property
+    def plugin_socket(self) -> Path:
+        """Where the kubelet calls the plugin."""
+        return self.data_dir / service_socket_name()
+
+    @property
+    def mps_dir(self) -> Path:
+        """The folder of the MPS supervisor and its daemons; short, for the sockets below it."""
+        return self.node.folder / "mps"
+
+    def wait_serving(self, plugin_socket: Path | None = None) -> None:
+        """Wait until the plugin serves and the kubelet has it registered.
+
+        A pod with a claim that the kubelet starts earlier fails, and is tried again after a minute.
+        """
+        name = self.process("kubeletplugin").name
+        with grpc.insecure_channel(f"unix:{plugin_socket or self.plugin_socket}") as channel:
+            check = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=health.HealthCheckRequest.SerializeToString,
+                response_deserializer=health.HealthCheckResponse.FromString,
+            )
+
+            def serves() -> bool | None:
+                try:
+                    answer: health.HealthCheckResponse = check(
+                        health.HealthCheckRequest(), timeout=5, wait_for_ready=True
+                    )
+                except grpc.RpcError:
+                    return None
+                return True if answer.status == health.HealthCheckResponse.SERVING else None
+
+            wait_until([name] if plugin_socket is None else [], self.cluster.processes, serves)
+
+    def process(self, package: str) -> Process:
+        """The process of ``kubeletplugin``, ``controller`` or ``kubeletplugin.mps``, started before."""
+        return self.cluster.processes.named(f"{package}-{self.node.name}")
+
+    def start_plugin(self, *flags: str, suffix: str = "") -> Process:
+        """Start the kubelet plugin; a second start follows the end of the first."""
+        folders = (
+            *("--plugins-dir", str(self.node.plugins_dir), "--registry-dir", str(self.node.registry_dir)),
+            *("--cdi-dir", str(self.node.cdi_dir), "--mps-dir", str(self.mps_dir)),
+        )
+        return self._start("kubeletplugin", "gpu-dra-kubeletplugin", *folders, *flags, suffix=suffix)
+
+    def start_second_plugin(self, pod_uid: str) -> Process:
+        """Start another instance of the plugin beside the first, as a rolling update does."""
+        return self.start_plugin("--pod-uid", pod_uid, suffix="-second")
+
+    def start_controller(self, *flags: str) -> Process:
+        """Start the controller; a second start follows the end of the first."""
+        return self._start(
+            "controller", "gpu-dra-controller", "--plugin-data-dir", str(self.data_dir), *flags
+        )
+
+    def start_mps(self) -> Process:
+        """Start the MPS supervisor and wait until it answers; a second start follows the end of the first.
+
+        It sees no other processes, since those of the machine below are none of this node's.
+        """
+        flags = ("--mps-dir", str(self.mps_dir), "--proc-root", str(self.folder / "proc"))
+        process = self._launch(MPS, "", "--driver-root", str(self.folder / "driver"), *flags)
+        supervisor = str(self.mps_dir / "supervisor.sock")
+
+        def answers() -> bool | None:
+            with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+                probe.connect(supervisor)
+                return True
+            return None
+
+        wait_until([process.name], self.cluster.processes, answers)
+        return process
+
+    def end_mps(self) -> None:
+        """End the MPS supervisor, if it was started, and the daemons, which would outlive it."""
+        if f"{MPS}-{self.node.name}" in self.cluster.processes.names():
+            self.process(MPS).kill()
+        for pipes in self.mps_dir.glob("*/pipe"):
+            with suppress(DaemonGone):
+                line = Line(pipes)
+                line.say({"command": "quit -t 0"})
+                line.wait_for_end(END_SECONDS)
+                line.close()
+
+    def _start(self, package: str, account: str, *flags: str, suffix: str = "") -> Process:
+        name = self.node.name
+        common = (
+            *("--node-name", name),
+            *("--kubeconfig", str(self.cluster.service_account_kubeconfig(account, name))),
+            *("--nvml", self.nvml),
+            *("--driver-root", str(self.folder / "driver"), "--sysfs-root", str(self.folder / "sys")),
+        )
+        return self._launch(package, suffix, *common, *flags)
+
+    def _launch(self, package: str, suffix: str, *flags: str) -> Process:
+        # -P: our packages, whatever lies in the working folder.
+        modules = filter(None, (self.launcher, package))
+        command = (sys.executable, "-P", "-m", *modules, *flags)
+        python_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
+        name = f"{package}-{self.node.name}{suffix}"
+        return self.cluster.processes.start(name, command, {"PYTHONPATH": python_path})

@@ -1,0 +1,121 @@
+"""Where a cluster keeps its files: one short folder with a subfolder for each node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from envtest.client.errors import ClusterError
+
+MAX_NODES = 4
+# A unix socket address has 108 bytes, the last of which is zero.
+MAX_SOCKET_PATH_BYTES = 107
+LONGEST_SOCKET = "node-0/kubelet/plugins_registry/gpu.nvidia.com-reg.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLayout:
+    """The folder of one node, and the folders and sockets in it."""
+
+    name: str
+    folder: Path
+
+    @property
+    def kubelet_dir(self) -> Path:
+        """The kubelet's root folder (``--root-dir``)."""
+        return self.folder / "kubelet"
+
+    @property
+    def plugins_dir(self) -> Path:
+        """Where kubelet plugins keep their service sockets and data."""
+        return self.kubelet_dir / "plugins"
+
+    @property
+    def registry_dir(self) -> Path:
+        """Where kubelet plugins put their registration sockets."""
+        return self.kubelet_dir / "plugins_registry"
+
+    @property
+    def cdi_dir(self) -> Path:
+        """Where containerd looks for CDI specs; the only such folder of this node."""
+        return self.folder / "cdi"
+
+    @property
+    def containerd_socket(self) -> Path:
+        """The socket of this node's containerd (CRI and containerd's own API)."""
+        return self.folder / "containerd.sock"
+
+    @property
+    def cni_dir(self) -> Path:
+        """The CNI configuration of this node."""
+        return self.folder / "cni"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLayout:
+    """The state folder of a cluster."""
+
+    folder: Path
+
+    def node(self, index: int) -> NodeLayout:
+        """The folder of the node with this index, counted from 0."""
+        return NodeLayout(f"node-{index}", self.folder / f"node-{index}")
+
+    def kubeconfig(self, user: str) -> Path:
+        """The kubeconfig of a user."""
+        return self.folder / f"{user}.kubeconfig"
+
+    def log(self, process: str) -> Path:
+        """The log (stdout and stderr) of a process."""
+        return self.logs / f"{process}.log"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of all processes' logs; all that ``stop`` leaves of a folder the user chose."""
+        return self.folder / "logs"
+
+    @property
+    def supervisor_socket(self) -> Path:
+        """Where the supervisor takes requests."""
+        return self.folder / "supervisor.sock"
+
+    @property
+    def description(self) -> Path:
+        """What another process needs to know to attach to the running cluster (JSON)."""
+        return self.folder / "cluster.json"
+
+    @property
+    def tokens(self) -> Path:
+        """The static tokens that the API server knows (CSV)."""
+        return self.folder / "tokens.csv"
+
+    @property
+    def pki(self) -> Path:
+        """The API server's serving certificate."""
+        return self.folder / "pki"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that clients of the API server trust."""
+        return self.pki / "apiserver.crt"
+
+    @property
+    def private_mounts(self) -> Path:
+        """What stands in for folders of the machine inside the cluster's mount namespace."""
+        return self.folder / "machine"
+
+
+def state_folder(folder: Path) -> ClusterLayout:
+    """The layout in ``folder``, an absolute path short enough for all sockets in it.
+
+    Raises:
+        ClusterError: the path is too long.
+    """
+    resolved = folder.resolve()
+    room = MAX_SOCKET_PATH_BYTES - len(LONGEST_SOCKET) - 1
+    if len(str(resolved).encode()) > room:
+        raise ClusterError(
+            f"the folder {resolved} is too long for the unix sockets in it: choose one (or a "
+            f"TMPDIR) whose path has at most {room} bytes"
+        )
+    return ClusterLayout(resolved)

@@ -1,0 +1,118 @@
+"""Waits for objects to reach a state, by the API's watches."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator
+
+from envtest.client.api import ApiClient, Object
+from envtest.client.errors import ApiUnreachable, WaitTimeout
+
+
+def wait_for(
+    api: ApiClient,
+    path: str,
+    predicate: Callable[[Object], bool],
+    timeout_seconds: float = 60.0,
+) -> Object:
+    """Wait until there is an object at a path and it fulfils a predicate; returns it.
+
+    Raises:
+        WaitTimeout: it does not within that time; the message has its last state.
+    """
+    collection, _, name = path.rpartition("/")
+    query = {"fieldSelector": f"metadata.name={name}"}
+    found: Object | None = None
+    for objects in _snapshots(api, collection, query, time.monotonic() + timeout_seconds):
+        found = objects.get(name)
+        if found is not None and predicate(found):
+            return found
+    state = "it does not exist" if found is None else json.dumps(_telling(found), indent=1)
+    raise WaitTimeout(f"{path} is not as expected after {timeout_seconds:g} s: {state}")
+
+
+def wait_for_list(
+    api: ApiClient,
+    path: str,
+    predicate: Callable[[list[Object]], bool],
+    timeout_seconds: float = 60.0,
+    **query: str,
+) -> list[Object]:
+    """Wait until the objects of a collection, sorted by name, fulfil a predicate; returns them.
+
+    ``query`` such as fieldSelector="spec.nodeName=node-0" narrows the collection.
+
+    Raises:
+        WaitTimeout: they do not within that time; the message has their last states.
+    """
+    found: list[Object] = []
+    for objects in _snapshots(api, path, query, time.monotonic() + timeout_seconds):
+        found = [objects[name] for name in sorted(objects)]
+        if predicate(found):
+            return found
+    states = json.dumps([_telling(obj) for obj in found], indent=1)
+    raise WaitTimeout(f"{path} is not as expected after {timeout_seconds:g} s: {states}")
+
+
+def wait_gone(api: ApiClient, path: str, timeout_seconds: float = 60.0) -> None:
+    """Wait until there is no object at a path.
+
+    Raises:
+        WaitTimeout: it is still there after that time.
+    """
+    collection, _, name = path.rpartition("/")
+    query = {"fieldSelector": f"metadata.name={name}"}
+    wait_for_list(api, collection, lambda objects: not objects, timeout_seconds, **query)
+
+
+def _snapshots(
+    api: ApiClient, collection: str, query: dict[str, str], deadline: float
+) -> Iterator[dict[str, Object]]:
+    """The objects of a collection by name: first as listed, then after every change, until the deadline."""
+    while time.monotonic() < deadline:
+        listed = api.request("GET", collection, query=query)
+        kind, version = listed["kind"].removesuffix("List"), listed["apiVersion"]
+        objects = {
+            obj["metadata"]["name"]: {"kind": kind, "apiVersion": version, **obj} for obj in listed["items"]
+        }
+        yield dict(objects)
+        since = {**query, "resourceVersion": listed["metadata"]["resourceVersion"]}
+        for event in _events(api, collection, since, deadline):
+            if event["type"] == "ERROR":
+                if event["object"].get("code") == http.client.GONE:
+                    break
+                raise WaitTimeout(f"the watch of {collection} failed: {event['object']}")
+            name = event["object"]["metadata"]["name"]
+            if event["type"] == "DELETED":
+                objects.pop(name, None)
+            else:
+                objects[name] = event["object"]
+            yield dict(objects)
+
+
+def _events(api: ApiClient, collection: str, query: dict[str, str], deadline: float) -> Iterator[Object]:
+    """The events of one watch; it ends when the server ends it, or at the deadline."""
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        return
+    watch = {**query, "watch": "true", "timeoutSeconds": str(int(remaining) + 1)}
+    with api.stream("GET", collection, query=watch, timeout_seconds=remaining) as answer:
+        while time.monotonic() < deadline:
+            try:
+                line = answer.readline()
+            except TimeoutError:
+                return
+            except (OSError, http.client.HTTPException) as error:
+                what = f"watch of {collection}"
+                raise ApiUnreachable(what, 0, type(error).__name__, str(error)) from error
+            if not line:
+                return
+            yield json.loads(line)
+
+
+def _telling(obj: Object) -> Object:
+    """An object without the fields that never tell why a wait failed."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": metadata}

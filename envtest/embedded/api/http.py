@@ -1,0 +1,237 @@
+"""Speaks HTTP for the API server: what is no object, bodies, tables, warnings and Status answers."""
+
+from __future__ import annotations
+
+import json
+from socketserver import StreamRequestHandler
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from envtest.embedded.api import discovery, openapi
+from envtest.embedded.api.patching import APPLY
+from envtest.embedded.api.requests import parse_request
+from envtest.embedded.api.statuses import Refused, status_body
+from envtest.embedded.api.verbs import resource_of
+from envtest.embedded.api.watching import serve_watch
+from envtest.embedded.api.wire import (
+    MOST_BODY_BYTES,
+    BadRequestLine,
+    BodyTooLarge,
+    HttpRequest,
+    answer_bytes,
+    json_bytes,
+    read_body,
+    read_head,
+)
+from envtest.embedded.schema.decoding import DecodingError
+from envtest.embedded.schema.protobuf import CONTENT_TYPE as PROTOBUF
+from envtest.embedded.schema.protobuf import from_protobuf
+from envtest.embedded.shown.tables import TABLE, table_of
+
+if TYPE_CHECKING:
+    from envtest.embedded.api.faults import Fault
+    from envtest.embedded.api.requests import Request
+    from envtest.embedded.api.server import EmbeddedApiServer
+
+_MOST_HANG_SECONDS = 600.0
+_CREATED = 201
+_HEALTH = ("/healthz", "/readyz", "/livez")
+_JSON = "application/json"
+_BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+class Handler(StreamRequestHandler):
+    """One connection; the listener gives it the API server that it speaks for."""
+
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: Any
+
+    @property
+    def _api(self) -> EmbeddedApiServer:
+        api: EmbeddedApiServer = self.server.api
+        return api
+
+    def handle(self) -> None:
+        """Answer requests until the client or an error ends the connection."""
+        try:
+            while (head := read_head(self.rfile)) is not None:
+                try:
+                    body = read_body(head, self.rfile, self.wfile)
+                except BodyTooLarge:
+                    text = f"Request entity too large: limit is {MOST_BODY_BYTES}"
+                    self._send_json(413, status_body(413, text), {"Connection": "close"})
+                    return
+                if not self._answer(head, body) or head.closes:
+                    return
+        except BadRequestLine:
+            self._send(400, b"400 Bad Request", "text/plain", {"Connection": "close"})
+
+    def _answer(self, head: HttpRequest, body: bytes) -> bool:
+        """Answer one request; whether the connection goes on."""
+        if self._answered_without_resource(head):
+            return True
+        client = head.header("user-agent").partition("/")[0]
+        request = parse_request(head.method, head.target, client)
+        if request is None:
+            code = 404 if head.method in _METHODS else 405
+            text = "the server could not find the requested resource"
+            self._send_json(code, status_body(code, text, details={}))
+            return True
+        api = self._api
+        api.heard(request)
+        token = api.accepted_bearer
+        if token is not None and head.header("authorization") != f"Bearer {token}":
+            self._send_json(401, status_body(401, "Unauthorized"))
+            return True
+        fault = api.faults.take(request.verb, request.path)
+        if fault is not None and self._ended_by(fault):
+            return fault.kind != "close"
+        return self._served(request, head, body, fault)
+
+    def _served(self, request: Request, head: HttpRequest, body: bytes, fault: Fault | None) -> bool:
+        warnings: list[str] = []
+        try:
+            resource = resource_of(request)
+            if request.verb == "watch":
+                return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
+            stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
+            code, answer = self._done(request, head, body, stale, warnings)
+            if request.verb in ("get", "list") and _wants_table(head):
+                items = answer["items"] if request.verb == "list" else [answer]
+                metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
+                include = request.query.get("includeObject", "Metadata")
+                answer = table_of(items, resource.plural, metadata, include)
+        except Refused as refused:
+            code, answer = refused.code, refused.body
+        self._send_json(code, answer, _warning_headers(warnings))
+        return True
+
+    def _done(
+        self, request: Request, head: HttpRequest, body: bytes, stale: int | None, warnings: list[str]
+    ) -> tuple[int, Any]:
+        verbs = self._api.verbs
+        match request.verb:
+            case "get":
+                return 200, verbs.get(request, stale)
+            case "list":
+                return 200, verbs.list(request, stale)
+            case "create":
+                return _CREATED, verbs.create(request, _parsed(head, body), warnings)
+            case "update":
+                return 200, verbs.update(request, _parsed(head, body), warnings)
+            case "patch":
+                kind = head.header("content-type").partition(";")[0].strip()
+                patch = _yaml(body) if kind == APPLY else _json(body)
+                created, item = verbs.patch(request, patch, kind, warnings)
+                return _CREATED if created else 200, item
+            case "delete":
+                return 200, verbs.delete(request, _options(head, body))
+            case _:
+                return 200, verbs.deletecollection(request, _options(head, body))
+
+    def _answered_without_resource(self, head: HttpRequest) -> bool:
+        path = head.target.partition("?")[0]
+        if head.method != "GET":
+            return False
+        if path.startswith(_HEALTH):
+            self._send(200, b"ok", "text/plain")
+            return True
+        if path == "/version":
+            self._send_json(200, discovery.VERSION)
+            return True
+        if path == "/openapi/v3":
+            document: Any = openapi.openapi_v3_index()
+        elif path.startswith("/openapi/v3/"):
+            document = openapi.openapi_v3(path.removeprefix("/openapi/v3/"))
+        else:
+            accept = head.header("accept")
+            aggregated = discovery.AGGREGATED in accept
+            document = discovery.discovery_document(path, aggregated=aggregated, address=self._api.address)
+            if document is not None and aggregated and document["kind"] == "APIGroupDiscoveryList":
+                kind = f"{_JSON};g={discovery.AGGREGATED};v=v2;as=APIGroupDiscoveryList"
+                self._send(200, json_bytes(document), kind)
+                return True
+        if document is None:
+            return False
+        self._send_json(200, document)
+        return True
+
+    def _ended_by(self, fault: Fault) -> bool:
+        """Whether the fault has dealt with the request."""
+        if fault.kind in ("hang", "delay"):
+            most = _MOST_HANG_SECONDS if fault.kind == "hang" else fault.delay_seconds
+            fault.released.wait(most)
+            return not self._api.running
+        if fault.kind == "status":
+            seconds = fault.retry_after_seconds
+            headers = {} if seconds is None else {"Retry-After": str(seconds)}
+            self._send_json(fault.code, status_body(fault.code, "a fault was asked for"), headers)
+        return fault.kind in ("status", "close")
+
+    def _send_json(self, code: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        self._send(code, json_bytes(body), _JSON, headers)
+
+    def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
+        self.wfile.write(answer_bytes(code, data, kind, headers))
+        self.wfile.flush()
+
+
+def _wants_table(head: HttpRequest) -> bool:
+    return TABLE in head.header("accept")
+
+
+def _version_of(item: dict[str, Any]) -> dict[str, Any]:
+    return {"resourceVersion": item["metadata"]["resourceVersion"]}
+
+
+def _parsed(head: HttpRequest, body: bytes) -> Any:
+    """The body as its Content-Type says; raises Refused (400, 415)."""
+    kind = head.header("content-type").partition(";")[0].strip()
+    if kind == PROTOBUF:
+        try:
+            return from_protobuf(body)
+        except DecodingError as error:
+            raise Refused(400, f"the object provided is unrecognized: {error}") from error
+    if kind not in _BODY_TYPES:
+        text = "the body of the request was in an unknown format - accepted media types include: "
+        raise Refused(415, f"{text}application/json, application/yaml, {PROTOBUF}")
+    return _yaml(body) if kind == "application/yaml" else _json(body)
+
+
+def _options(head: HttpRequest, body: bytes) -> dict[str, Any]:
+    options = _parsed(head, body) if body else {}
+    if not isinstance(options, dict):
+        raise Refused(400, "the body of the request has to be DeleteOptions")
+    return options
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise Refused(400, f"the object provided is unrecognized (must be of type JSON): {error}") from error
+    except RecursionError as error:
+        raise Refused(400, "the object provided is nested too deeply") from error
+
+
+def _yaml(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        pass  # it is YAML that is not JSON
+    except RecursionError as error:
+        raise Refused(400, "the object provided is nested too deeply") from error
+    try:
+        return yaml.safe_load(body)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise Refused(400, f"error decoding YAML: {error}") from error
+
+
+def _warning_headers(warnings: list[str]) -> dict[str, str]:
+    if not warnings:
+        return {}
+    escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in warnings)
+    return {"Warning": ", ".join(f'299 - "{text}"' for text in escaped)}

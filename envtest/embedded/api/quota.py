@@ -1,0 +1,185 @@
+"""Counts what ResourceQuotas limit, and refuses what would exceed them.
+
+Counted are objects (``count/RESOURCE.GROUP`` and the older ``pods``...), the devices of claims by class
+and by extended resource, and the extended resources of pods. Compute quantities (``requests.cpu``...) are
+not, and a quota with scopes limits nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from envtest.embedded.api.resources import RESOURCES, Resource
+from envtest.embedded.api.statuses import Refused, details_of
+from kubernetes_rules.quantity import Quantity
+
+if TYPE_CHECKING:
+    from envtest.embedded.api.store import Store
+
+Object = dict[str, Any]
+Usage = dict[str, int]
+
+_QUOTAS = ("", "resourcequotas")
+_DRA = "resource.k8s.io"
+_CLASSES = (_DRA, "deviceclasses")
+_DEVICES_SUFFIX = ".deviceclass.resource.k8s.io/devices"
+_REQUESTS = "requests."
+_IMPLICIT = f"{_REQUESTS}deviceclass.resource.kubernetes.io/"
+_DEVICES_OF_ALL = 32
+_SCOPES = {"scopes", "scopeSelector"}
+_PLAIN_COUNTS = frozenset({"pods", "configmaps", "resourcequotas"})
+_EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+
+
+class Quotas:
+    """The quotas of all namespaces. To be called while the store is held."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admit(self, resource: Resource, item: Object) -> None:
+        """Raises Refused (403) when the new object would exceed a quota of its namespace."""
+        namespace = item["metadata"].get("namespace", "")
+        quotas = self._of(namespace)
+        if not quotas:
+            return
+        wanted = self._usage(resource, item)
+        used = self._used(namespace)
+        for quota in quotas:
+            hard = (quota.get("spec") or {}).get("hard") or {}
+            exceeded = sorted(
+                name
+                for name, amount in wanted.items()
+                if name in hard and amount and used[name] + amount > _number(hard[name])
+            )
+            if exceeded:
+                raise self._refusal(resource, item, quota, exceeded, wanted, used)
+
+    def refresh(self, namespace: str) -> None:
+        """Write into the status of the namespace's quotas what is used now."""
+        quotas = self._of(namespace)
+        if not quotas:
+            return
+        used = self._used(namespace)
+        for quota in quotas:
+            hard = (quota.get("spec") or {}).get("hard") or {}
+            status = {"hard": hard, "used": {name: str(used[name]) for name in hard}}
+            if quota.get("status") != status:
+                key = (namespace, quota["metadata"]["name"])
+                self._store.put(_QUOTAS, key, {**quota, "status": status})
+
+    def _of(self, namespace: str) -> list[Object]:
+        quotas = self._store.in_namespace(_QUOTAS, namespace) if namespace else []
+        return [
+            quota for quota in quotas if not {"scopes", "scopeSelector"} & (quota.get("spec") or {}).keys()
+        ]
+
+    def _used(self, namespace: str) -> Mapping[str, int]:
+        total: dict[str, int] = defaultdict(int)
+        for resource in RESOURCES:
+            if resource.namespaced and resource.collection[0] == resource.group:
+                for item in self._store.in_namespace(resource.collection, namespace):
+                    for name, amount in self._usage(resource, item).items():
+                        total[name] += amount
+        return total
+
+    def _usage(self, resource: Resource, item: Object) -> Usage:
+        usage: Usage = {f"count/{resource.qualified_name}": 1}
+        if resource.plural in _PLAIN_COUNTS:
+            usage[resource.plural] = 1
+        if resource.plural == "resourceclaims":
+            usage |= self._claim_usage(item)
+        elif resource.plural == "pods":
+            ended = (item.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+            usage = {**usage, "pods": 0} if ended else usage | _pod_usage(item)
+        return usage
+
+    def _claim_usage(self, claim: Object) -> Usage:
+        devices: dict[str, int] = defaultdict(int)
+        for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or []:
+            choices: dict[str, int] = {}
+            for choice in request.get("firstAvailable") or [request.get("exactly") or {}]:
+                name = choice.get("deviceClassName", "")
+                choices[name] = max(choices.get(name, 0), _device_count(choice))
+            for name, count in choices.items():
+                devices[name] += count
+        usage = {f"{name}{_DEVICES_SUFFIX}": count for name, count in devices.items()}
+        extended: Usage = {}
+        for name, count in devices.items():
+            extended[f"{_IMPLICIT}{name}"] = count
+            device_class = self._store.get(_CLASSES, ("", name))
+            if device_class and (device_class.get("spec") or {}).get("extendedResourceName"):
+                extended[f"{_REQUESTS}{device_class['spec']['extendedResourceName']}"] = count
+        charged = self._pod_charge(claim)
+        for name, count in extended.items():
+            if count > charged.get(name, 0):
+                usage[name] = count - charged.get(name, 0)
+        return usage
+
+    def _pod_charge(self, claim: Object) -> Usage:
+        """What the pod is charged already for which the claim was made."""
+        metadata = claim["metadata"]
+        if (metadata.get("annotations") or {}).get(_EXTENDED_CLAIM) != "true":
+            return {}
+        owner = next((one for one in metadata.get("ownerReferences") or [] if one.get("controller")), None)
+        if owner is None or owner.get("kind") != "Pod":
+            return {}
+        pod = self._store.get(("", "pods"), (metadata.get("namespace", ""), owner.get("name", "")))
+        if pod is None or pod["metadata"]["uid"] != owner.get("uid"):
+            return {}
+        named = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
+        return {} if named not in (None, metadata.get("name")) else _pod_usage(pod)
+
+    def _refusal(
+        self,
+        resource: Resource,
+        item: Object,
+        quota: Object,
+        exceeded: list[str],
+        wanted: Usage,
+        used: Mapping[str, int],
+    ) -> Refused:
+        hard = quota["spec"]["hard"]
+
+        def shown(amounts: Mapping[str, Any]) -> str:
+            return ",".join(f"{name}={amounts[name]}" for name in exceeded)
+
+        name = item["metadata"].get("name", "")
+        text = (
+            f'{resource.qualified_name} "{name}" is forbidden: exceeded quota: {quota["metadata"]["name"]}, '
+            f"requested: {shown(wanted)}, used: {shown({key: used[key] for key in exceeded})}, "
+            f"limited: {shown(hard)}"
+        )
+        return Refused(403, text, details=details_of(resource.group, resource.plural, name))
+
+
+def _device_count(request: Object) -> int:
+    """How many devices a request may get at most."""
+    if request.get("allocationMode") == "All":
+        return _DEVICES_OF_ALL
+    return int(request.get("count") or 1) if request.get("allocationMode") in (None, "ExactCount") else 0
+
+
+def _pod_usage(pod: Object) -> Usage:
+    """The extended resources of a pod: of its containers together, or of its largest init container."""
+    spec = pod.get("spec") or {}
+    together: Usage = defaultdict(int)
+    for container in spec.get("containers") or []:
+        for name, amount in _extended(container).items():
+            together[name] += amount
+    for container in spec.get("initContainers") or []:
+        for name, amount in _extended(container).items():
+            together[name] = max(together[name], amount)
+    return dict(together)
+
+
+def _extended(container: Object) -> Usage:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {f"{_REQUESTS}{name}": _number(amount) for name, amount in asked.items() if "/" in name}
+
+
+def _number(text: Any) -> int:
+    return Quantity.parse(str(text)).scaled(0)

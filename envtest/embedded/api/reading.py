@@ -1,0 +1,127 @@
+"""Reads objects as the verbs get and list answer them: selectors, pages, and earlier versions."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, Any
+
+from envtest.embedded.api.selectors import field_selector, label_selector
+from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.shown import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from envtest.embedded.api.requests import Request
+    from envtest.embedded.api.resources import Resource
+    from envtest.embedded.api.store import Key, Store
+
+Object = dict[str, Any]
+
+
+def not_found(resource: Resource, name: str) -> Refused:
+    """The 404 of an object."""
+    details = details_of(resource.group, resource.plural, name)
+    return Refused(404, f'{resource.qualified_name} "{name}" not found', details=details)
+
+
+def shown(resource: Resource, item: Object) -> Object:
+    """The object as its group shows it."""
+    if resource.group == events.GROUP:
+        return {**events.from_core(item), "apiVersion": resource.api_version}
+    return item
+
+
+def selection(request: Request, resource: Resource, missing: frozenset[str]) -> Callable[[Object], bool]:
+    """The predicate of the request's namespace, name and selectors; raises Refused (400)."""
+    text = request.query.get("fieldSelector", "")
+    by_field = field_selector(text, resource.plural, missing)
+    by_label = label_selector(request.query.get("labelSelector", ""))
+
+    def selects(item: Object) -> bool:
+        metadata = item["metadata"]
+        return (
+            (not request.namespace or metadata.get("namespace", "") == request.namespace)
+            and (not request.name or metadata["name"] == request.name)
+            and by_field(item)
+            and by_label(item)
+        )
+
+    return selects
+
+
+def list_page(
+    store: Store, request: Request, resource: Resource, missing: frozenset[str], at_version: int | None
+) -> Object:
+    """The objects that the selectors select, in pages when ``limit`` asks for them.
+
+    All pages show the objects as they were when the first was read; ``at_version`` is an earlier
+    version that is to be shown. Raises Refused (400, 410).
+    """
+    selects = selection(request, resource, missing)
+    start, version = _continued(store, request)
+    if at_version is None and request.query.get("resourceVersionMatch") == "Exact":
+        at_version = _number(request, "resourceVersion")
+    with store.changed:
+        version = version or at_version or store.resource_version
+        if version < store.oldest(resource.collection):
+            raise Refused(410, "The resourceVersion for the provided list is too old.")
+        if version > store.resource_version:
+            raise _future(version, store.resource_version)
+        if version < store.resource_version:
+            entries = store.at_version(resource.collection, version)
+        else:
+            entries = store.items(resource.collection)
+    rest = [(key, item) for key, item in entries if (start is None or key > start) and selects(item)]
+    limit = _number(request, "limit") or len(rest)
+    page = rest[:limit]
+    metadata: Object = {"resourceVersion": str(version)}
+    if len(rest) > limit:
+        token = json.dumps({"rv": version, "after": page[-1][0]})
+        metadata["continue"] = base64.urlsafe_b64encode(token.encode()).decode()
+        if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
+            metadata["remainingItemCount"] = len(rest) - limit
+    return {
+        "kind": f"{resource.kind}List",
+        "apiVersion": resource.api_version,
+        "metadata": metadata,
+        "items": [shown(resource, item) for _, item in page],
+    }
+
+
+def asked_version(request: Request) -> int:
+    """The query's resourceVersion, 0 where it has none; raises Refused (400)."""
+    return _number(request, "resourceVersion")
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query.get(name) or "0"
+    if not text.isdecimal():
+        raise Refused(400, f"Invalid value: {text!r}: {name} has to be a number")
+    return int(text)
+
+
+def _future(version: int, current: int) -> Refused:
+    text = f"Too large resource version: {version}, current: {current}"
+    return Refused(504, text, details={"causes": [{"reason": "ResourceVersionTooLarge", "message": text}]})
+
+
+def _continued(store: Store, request: Request) -> tuple[Key | None, int]:
+    """Where a page starts and the version of its list; raises Refused (400, 410)."""
+    token = request.query.get("continue")
+    if not token:
+        return None, 0
+    try:
+        content = json.loads(base64.urlsafe_b64decode(token))
+        start, version = (content["after"][0], content["after"][1]), int(content["rv"])
+    except (binascii.Error, ValueError, KeyError, TypeError, IndexError) as error:
+        raise Refused(400, f"continue key is not valid: {error}") from error
+    if version < store.compacted:
+        raise Refused(
+            410,
+            "The provided continue parameter is too old to display a consistent list result. You can start a "
+            "new list without the continue parameter.",
+        )
+    return start, version

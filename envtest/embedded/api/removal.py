@@ -1,0 +1,91 @@
+"""Takes objects away: finalizers, the grace of pods, what namespaces hold, and what owners own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from envtest.embedded.api.admission import NAMESPACES
+from envtest.embedded.api.resources import RESOURCES
+
+if TYPE_CHECKING:
+    from envtest.embedded.api.quota import Quotas
+    from envtest.embedded.api.store import Collection, Key, Store
+
+Object = dict[str, Any]
+
+_PODS = ("", "pods")
+_ENDED = ("Succeeded", "Failed")
+
+
+class Removal:
+    """Deletes from one store. To be called while the store is held."""
+
+    def __init__(self, store: Store, quotas: Quotas) -> None:
+        self._store = store
+        self._quotas = quotas
+
+    def delete(self, collection: Collection, key: Key, options: Object) -> Object:
+        """Delete the object, or mark it while finalizers or its kubelet still need it.
+
+        ``options`` are the DeleteOptions; the answer is the object as it was last.
+        """
+        stored = self._store.get(collection, key)
+        assert stored is not None
+        orphans = options.get("propagationPolicy") == "Orphan" or options.get("orphanDependents") is True
+        grace_seconds = self._grace_seconds(collection, stored, options)
+        metadata = stored["metadata"]
+        if not metadata.get("finalizers") and not grace_seconds:
+            return self.remove(collection, key, orphans=orphans)
+        if "deletionTimestamp" in metadata and not grace_seconds < metadata.get(
+            "deletionGracePeriodSeconds", 0
+        ):
+            return stored
+        moment = (datetime.now(UTC) + timedelta(seconds=grace_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        marked = {**metadata, "deletionTimestamp": moment, "deletionGracePeriodSeconds": grace_seconds}
+        if "generation" in metadata and "deletionTimestamp" not in metadata:
+            marked["generation"] = metadata["generation"] + 1
+        return self._store.put(collection, key, {**stored, "metadata": marked})
+
+    def remove(self, collection: Collection, key: Key, *, orphans: bool = False) -> Object:
+        """Remove the object for good, then what only it owned, or what was in the namespace that it was."""
+        last = self._store.remove(collection, key)
+        self._collect(last["metadata"]["uid"], orphans=orphans)
+        if collection == NAMESPACES:
+            self._empty(key[1])
+        elif key[0]:
+            self._quotas.refresh(key[0])
+        return last
+
+    def _grace_seconds(self, collection: Collection, stored: Object, options: Object) -> int:
+        """How long a pod's kubelet has to end it; 0 for what may go at once."""
+        if collection != _PODS:
+            return 0
+        spec, status = stored.get("spec") or {}, stored.get("status") or {}
+        if not spec.get("nodeName") or status.get("phase") in _ENDED:
+            return 0
+        wanted = options.get("gracePeriodSeconds")
+        return int(spec.get("terminationGracePeriodSeconds", 30) if wanted is None else wanted)
+
+    def _collect(self, uid: str, *, orphans: bool) -> None:
+        """Take the owner out of what it owned; what has no other owner goes with it."""
+        for collection, key in self._store.dependents(uid):
+            item = self._store.get(collection, key)
+            if item is None:
+                continue
+            rest = [one for one in item["metadata"]["ownerReferences"] if one.get("uid") != uid]
+            if rest or orphans:
+                kept = {**item["metadata"], "ownerReferences": rest}
+                if not rest:
+                    del kept["ownerReferences"]
+                self._store.put(collection, key, {**item, "metadata": kept})
+            else:
+                self.delete(collection, key, {})
+
+    def _empty(self, namespace: str) -> None:
+        for resource in RESOURCES:
+            if resource.namespaced and resource.collection[0] == resource.group:
+                for item in self._store.in_namespace(resource.collection, namespace):
+                    key = (namespace, item["metadata"]["name"])
+                    if self._store.get(resource.collection, key) is not None:
+                        self.delete(resource.collection, key, {"gracePeriodSeconds": 0})

@@ -1,0 +1,205 @@
+"""Server-side apply: merges what a manager applies, finds conflicts, and keeps who owns which field.
+
+Ownership is kept from the first apply on: until then an object has no managedFields, and what is there
+belongs to ``before-first-apply``, as in Kubernetes for objects from before server-side apply.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from envtest.embedded.api.field_sets import (
+    Path,
+    entry_step,
+    from_fields,
+    paths_of,
+    shown,
+    to_fields,
+    value_at,
+    without,
+)
+from envtest.embedded.api.statuses import Refused, conflict_causes
+from envtest.embedded.schema.types import FieldType
+
+Object = dict[str, Any]
+
+_UNOWNED = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"}
+    | {"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"}
+)
+_FIRST = "before-first-apply"
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """Who writes: the name that a client gives itself, how it writes, and through which subresource."""
+
+    name: str
+    operation: str
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of managedFields."""
+
+    manager: Manager
+    api_version: str
+    time: str
+    paths: frozenset[Path]
+
+
+def applied(
+    stored: Object | None, config: Object, kind: FieldType, manager: Manager, now: str, *, force: bool
+) -> Object:
+    """The object after an apply of ``config``; raises Refused (409) with the fields that others own.
+
+    What the manager applied before and does not any more is removed, unless somebody else owns it too.
+    """
+    live: Object = copy.deepcopy(stored) if stored is not None else {}
+    wanted = _owned_part(config, manager.subresource)
+    paths = frozenset(paths_of(wanted, kind))
+    entries = _entries(live, kind, now)
+    merged = _merged(live, wanted, kind)
+    assert isinstance(merged, dict)
+    others = [entry for entry in entries if entry.manager != manager]
+    changed = {path for path in paths if value_at(live, kind, path) != value_at(merged, kind, path)}
+    conflicts = [(entry, sorted(changed & entry.paths)) for entry in others if changed & entry.paths]
+    if conflicts and not force:
+        raise _conflict(conflicts)
+    others = [_reduced(entry, changed) for entry in others]
+    before = next((entry.paths for entry in entries if entry.manager == manager), frozenset())
+    kept = paths.union(*(entry.paths for entry in others))
+    merged = without(merged, kind, _dropped(before, kept))
+    own = Entry(manager, config.get("apiVersion", ""), now, paths)
+    merged.setdefault("metadata", {})["managedFields"] = _written([*others, own])
+    return {**merged, **{key: config[key] for key in ("apiVersion", "kind") if key in config}}
+
+
+def _dropped(before: frozenset[Path], kept: frozenset[Path]) -> set[Path]:
+    """What nobody owns any more; not a list entry of which somebody still owns a field."""
+    prefixes = {path[:length] for path in kept for length in range(1, len(path) + 1)}
+    return {path for path in before if path not in prefixes}
+
+
+def after_update(stored: Object, item: Object, kind: FieldType, manager: Manager, now: str) -> Object:
+    """``item`` with the owners that it has after a write other than apply: who changes a field owns it.
+
+    An object that nobody has applied to has no owners, and gets none.
+    """
+    if "managedFields" not in stored["metadata"]:
+        return item
+    old, new = _owned_part(stored, ""), _owned_part(item, "")
+    old |= {"status": stored["status"]} if "status" in stored else {}
+    new |= {"status": item["status"]} if "status" in item else {}
+    before, after = set(paths_of(old, kind)), set(paths_of(new, kind))
+    changed = {path for path in before & after if value_at(old, kind, path) != value_at(new, kind, path)}
+    changed |= before ^ after
+    entries = [_reduced(entry, changed) for entry in _entries(stored, kind, now)]
+    own = next((entry for entry in entries if entry.manager == manager), None)
+    entries = [entry for entry in entries if entry.manager != manager]
+    mine = (changed & after) | (own.paths if own else set())
+    if mine:
+        time = now if changed & after else own.time if own else now
+        entries.append(Entry(manager, item.get("apiVersion", ""), time, frozenset(mine)))
+    return {**item, "metadata": {**item["metadata"], "managedFields": _written(entries)}}
+
+
+def without_times(item: Object) -> Object:
+    """The object without the times of its managedFields, which alone are no change."""
+    metadata = item["metadata"]
+    entries = [
+        {key: value for key, value in entry.items() if key != "time"}
+        for entry in metadata.get("managedFields") or []
+    ]
+    return {**item, "metadata": {**metadata, "managedFields": entries}}
+
+
+def _owned_part(item: Object, subresource: str) -> Object:
+    """What ownership is kept of: not who the object is, and status only through its subresource."""
+    if subresource:
+        return {key: item[key] for key in (subresource,) if key in item}
+    part = {key: value for key, value in item.items() if key not in ("apiVersion", "kind", "status")}
+    metadata = {
+        key: value for key, value in (part.pop("metadata", None) or {}).items() if key not in _UNOWNED
+    }
+    return {**part, **({"metadata": metadata} if metadata else {})}
+
+
+def _entries(live: Object, kind: FieldType, now: str) -> list[Entry]:
+    managed = live.get("metadata", {}).get("managedFields")
+    if managed is None:
+        first = _owned_part(live, "")
+        first |= {"status": live["status"]} if "status" in live else {}
+        paths = frozenset(paths_of(first, kind))
+        return [Entry(Manager(_FIRST, "Update"), live.get("apiVersion", ""), now, paths)] if paths else []
+    return [
+        Entry(
+            Manager(item.get("manager", ""), item.get("operation", ""), item.get("subresource", "")),
+            item.get("apiVersion", ""),
+            item.get("time", now),
+            frozenset(from_fields(item.get("fieldsV1"))),
+        )
+        for item in managed
+    ]
+
+
+def _reduced(entry: Entry, gone: set[Path]) -> Entry:
+    if not entry.paths & gone:
+        return entry
+    return Entry(entry.manager, entry.api_version, entry.time, entry.paths - gone)
+
+
+def _written(entries: list[Entry]) -> list[Object]:
+    """The entries as managedFields has them: those that apply first, by time and name."""
+    kept = [entry for entry in entries if entry.paths]
+    kept.sort(key=lambda entry: (entry.manager.operation != "Apply", entry.time, entry.manager.name))
+    return [
+        {
+            "manager": entry.manager.name,
+            "operation": entry.manager.operation,
+            "apiVersion": entry.api_version,
+            "time": entry.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": to_fields(entry.paths),
+            **({"subresource": entry.manager.subresource} if entry.manager.subresource else {}),
+        }
+        for entry in kept
+    ]
+
+
+def _merged(live: Any, wanted: Any, kind: FieldType) -> Any:
+    if isinstance(wanted, dict) and kind.shape in ("struct", "map") and not kind.atomic:
+        result = dict(live) if isinstance(live, dict) else {}
+        for name, value in wanted.items():
+            child = (kind.of if kind.shape == "map" else kind.fields.get(name)) or FieldType("any")
+            result[name] = _merged(result.get(name), value, child)
+        return result
+    if not isinstance(wanted, list) or kind.keys is None:
+        return copy.deepcopy(wanted)
+    entries = {entry_step(item, kind): item for item in live or []}
+    for item in wanted:
+        step = entry_step(item, kind)
+        entries[step] = _merged(entries.get(step), item, kind.of or FieldType("any"))
+    return list(entries.values())
+
+
+def _conflict(conflicts: list[tuple[Entry, list[Path]]]) -> Refused:
+    """The 409 that names the owner of each field, and the field."""
+    found: list[tuple[str, str]] = []
+    for entry, paths in conflicts:
+        using = "" if entry.manager.operation == "Apply" else f" using {entry.api_version}"
+        through = f' with subresource "{entry.manager.subresource}"' if entry.manager.subresource else ""
+        text = f'conflict with "{entry.manager.name}"{through}{using}'
+        found += [(text, shown(path)) for path in paths]
+    count = len(found)
+    head = f"Apply failed with {count} conflict{'' if count == 1 else 's'}: "
+    listed = found[0][0] + ": " + found[0][1] if count == 1 else "conflicts"
+    if count > 1:
+        by_owner: dict[str, list[str]] = {}
+        for text, field in found:
+            by_owner.setdefault(text.replace("conflict", "conflicts", 1), []).append(field)
+        listed = "\n".join(f"{text}:\n- " + "\n- ".join(fields) for text, fields in by_owner.items())
+    return Refused(409, head + listed, details={"causes": conflict_causes(found)})

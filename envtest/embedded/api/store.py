@@ -1,0 +1,228 @@
+"""Holds the objects with their resourceVersions and the history that watches are served from."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+from envtest.embedded.api.sharing import Sharing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Object = dict[str, Any]
+Collection = tuple[str, str]
+"""API group and resource: all versions of a resource share their objects."""
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-scoped objects) and name."""
+
+_KEPT_CHANGES = 20_000
+_FORGOTTEN_AT_ONCE = 2_000
+_SHARED = frozenset({("resource.k8s.io", "resourceslices")})
+"""The collections whose objects are many, large and alike."""
+
+_version_of = attrgetter("resource_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write: the object after it (before it, for DELETED) and the object before it."""
+
+    resource_version: int
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    item: Object
+    previous: Object | None
+
+
+class Store:
+    """All objects and the changes since the last compaction. Thread-safe.
+
+    Objects are never changed once they are stored: a writer puts another one in their place.
+    ``changed`` is held during each access and notified after each change. Of each collection the last
+    20,000 changes are kept.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self._objects: dict[Collection, dict[Key, Object]] = {}
+        self._sorted: dict[Collection, list[Key]] = {}
+        self._history: dict[Collection, list[Change]] = {}
+        self._floors: dict[Collection, int] = {}
+        self._dependents: dict[str, set[tuple[Collection, Key]]] = defaultdict(set)
+        self._sharing = Sharing()
+        self._resource_version = 1
+        self._compacted = 0
+
+    @property
+    def resource_version(self) -> int:
+        """The version of the last write."""
+        with self.changed:
+            return self._resource_version
+
+    @property
+    def compacted(self) -> int:
+        """Watches of any collection from a version below this one are answered 410."""
+        return self._compacted
+
+    def oldest(self, collection: Collection) -> int:
+        """Watches of the collection from a version below this one are answered 410."""
+        return max(self._compacted, self._floors.get(collection, 0))
+
+    def get(self, collection: Collection, key: Key) -> Object | None:
+        """The stored object; not to be changed."""
+        with self.changed:
+            return self._objects.get(collection, {}).get(key)
+
+    def items(self, collection: Collection) -> list[tuple[Key, Object]]:
+        """All objects of the collection in the order of a list: by namespace, then name."""
+        with self.changed:
+            objects = self._objects.get(collection, {})
+            keys = self._sorted.get(collection)
+            if keys is None:
+                keys = self._sorted[collection] = sorted(objects)
+            return [(key, objects[key]) for key in keys]
+
+    def in_namespace(self, collection: Collection, namespace: str) -> list[Object]:
+        """The objects of the collection in one namespace, in no order."""
+        with self.changed:
+            return [item for key, item in self._objects.get(collection, {}).items() if key[0] == namespace]
+
+    def dependents(self, uid: str) -> list[tuple[Collection, Key]]:
+        """Which objects have an owner with that UID."""
+        with self.changed:
+            return sorted(self._dependents.get(uid, ()))
+
+    def put(self, collection: Collection, key: Key, item: Object) -> Object:
+        """Store ``item`` with the next resourceVersion; the answer is the stored object."""
+        with self.changed:
+            objects = self._objects.setdefault(collection, {})
+            previous = objects.get(key)
+            stored = self._stamped(self._sharing.shared(item) if collection in _SHARED else item)
+            objects[key] = stored
+            if previous is None:
+                self._sorted.pop(collection, None)
+            self._index(collection, key, previous, stored)
+            self._record(
+                collection,
+                Change(self._resource_version, "MODIFIED" if previous else "ADDED", stored, previous),
+            )
+            return stored
+
+    def remove(self, collection: Collection, key: Key) -> Object:
+        """Remove the object; the answer is what it was, with the version of its removal."""
+        with self.changed:
+            previous = self._objects[collection].pop(key)
+            self._sorted.pop(collection, None)
+            last = self._stamped(previous)
+            self._index(collection, key, previous, None)
+            self._record(collection, Change(self._resource_version, "DELETED", last, previous))
+            return last
+
+    def changes_after(self, collection: Collection, resource_version: int) -> list[Change]:
+        """The changes with a higher version, oldest first."""
+        with self.changed:
+            history = self._history.get(collection)
+            if not history or history[-1].resource_version <= resource_version:
+                return []
+            return history[bisect_right(history, resource_version, key=_version_of) :]
+
+    def at_version(self, collection: Collection, resource_version: int) -> list[tuple[Key, Object]]:
+        """The objects as they were at an earlier version, as far back as the changes are kept."""
+        with self.changed:
+            objects = dict(self.items(collection))
+            for change in reversed(self.changes_after(collection, resource_version)):
+                metadata = change.item["metadata"]
+                key = (metadata.get("namespace", ""), metadata["name"])
+                if change.previous is None:
+                    objects.pop(key, None)
+                else:
+                    objects[key] = change.previous
+            return sorted(objects.items(), key=lambda entry: entry[0])
+
+    def compact(self) -> None:
+        """Forget the history: continue tokens and watches from before are answered 410."""
+        with self.changed:
+            self._history.clear()
+            self._resource_version += 1
+            self._compacted = self._resource_version
+
+    def notify(self) -> None:
+        """Wake everybody who waits, for a reason outside of the store."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def _stamped(self, item: Object) -> Object:
+        self._resource_version += 1
+        metadata = {**item.get("metadata", {}), "resourceVersion": str(self._resource_version)}
+        return {**item, "metadata": metadata}
+
+    def _index(self, collection: Collection, key: Key, previous: Object | None, item: Object | None) -> None:
+        before, after = _owners(previous), _owners(item)
+        if before == after:
+            return
+        for uid in before - after:
+            self._dependents[uid].discard((collection, key))
+            if not self._dependents[uid]:
+                del self._dependents[uid]
+        for uid in after - before:
+            self._dependents[uid].add((collection, key))
+
+    def _record(self, collection: Collection, change: Change) -> None:
+        history = self._history.setdefault(collection, [])
+        history.append(change)
+        if len(history) >= _KEPT_CHANGES + _FORGOTTEN_AT_ONCE:
+            self._floors[collection] = history[_FORGOTTEN_AT_ONCE - 1].resource_version
+            del history[:_FORGOTTEN_AT_ONCE]
+        self.changed.notify_all()
+
+
+def _owners(item: Object | None) -> set[str]:
+    references = item["metadata"].get("ownerReferences") if item else None
+    return {reference["uid"] for reference in references if reference.get("uid")} if references else set()
+
+
+@dataclass(slots=True)
+class Watch:
+    """One watch on the store: what has been sent, and what a selector lets through."""
+
+    store: Store
+    collection: Collection
+    resource_version: int
+    selects: Callable[[Object], bool]
+
+    def wait(self, deadline: float, ended: Callable[[], bool]) -> None:
+        """Wait for a change until ``deadline`` (a moment of time.monotonic) or ``ended``."""
+        with self.store.changed:
+            self.store.changed.wait_for(
+                lambda: ended() or bool(self.store.changes_after(self.collection, self.resource_version)),
+                max(0.0, deadline - time.monotonic()),
+            )
+
+    def take_events(self) -> list[tuple[str, Object]]:
+        """The events since the last call; afterwards ``resource_version`` is that of the whole store.
+
+        An object that a change moves in or out of the selection is ADDED or DELETED, as the API has it.
+        """
+        with self.store.changed:
+            changes = self.store.changes_after(self.collection, self.resource_version)
+            self.resource_version = max(self.resource_version, self.store.resource_version)
+        return [event for event in map(self._selected, changes) if event is not None]
+
+    def _selected(self, change: Change) -> tuple[str, Object] | None:
+        was = change.previous is not None and self.selects(change.previous)
+        now = change.type != "DELETED" and self.selects(change.item)
+        if was and now:
+            return "MODIFIED", change.item
+        if now:
+            return "ADDED", change.item
+        if was and change.previous is not None:
+            version = str(change.resource_version)
+            metadata = {**change.previous["metadata"], "resourceVersion": version}
+            return "DELETED", {**change.previous, "metadata": metadata}
+        return None

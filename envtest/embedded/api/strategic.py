@@ -1,0 +1,102 @@
+"""Applies a strategic merge patch: lists of objects are merged by the key that their type names."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from envtest.embedded.api.statuses import Refused
+from envtest.embedded.schema.types import FieldType
+
+_ORDER = "$setElementOrder/"
+_DELETE = "$deleteFromPrimitiveList/"
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_ANY = FieldType("any")
+
+
+def strategic_merged(target: Any, patch: Any, kind: FieldType) -> Any:
+    """``target`` after the patch, both of the type ``kind``; neither is changed. Raises Refused (400)."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    if patch.get(_DIRECTIVE) == "replace":
+        return {key: copy.deepcopy(value) for key, value in patch.items() if key != _DIRECTIVE}
+    if patch.get(_DIRECTIVE) == "delete":
+        return {}
+    if patch.get(_DIRECTIVE) not in (None, "merge"):
+        raise Refused(400, f"unknown {_DIRECTIVE} type {patch[_DIRECTIVE]!r} in the strategic merge patch")
+    return _merged_map(dict(target) if isinstance(target, dict) else {}, patch, kind)
+
+
+def _merged_map(result: dict[str, Any], patch: dict[str, Any], kind: FieldType) -> dict[str, Any]:
+    """``result``, which may be changed, after the patch."""
+    if _RETAIN in patch:
+        result = {key: value for key, value in result.items() if key in patch[_RETAIN]}
+    for key, value in patch.items():
+        if key in (_DIRECTIVE, _RETAIN) or key.startswith(_ORDER):
+            continue
+        if key.startswith(_DELETE):
+            name = key.removeprefix(_DELETE)
+            result[name] = [item for item in result.get(name) or [] if item not in value]
+        elif value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged_field(result.get(key), value, _field(kind, key), patch.get(_ORDER + key))
+    for key, order in patch.items():
+        name = key.removeprefix(_ORDER)
+        if key.startswith(_ORDER) and name not in patch and name in result:
+            result[name] = _ordered(result[name], order, _field(kind, name).merge_key)
+    return result
+
+
+def _field(kind: FieldType, name: str) -> FieldType:
+    if kind.shape == "map" and kind.of is not None:
+        return kind.of
+    return kind.fields.get(name, _ANY)
+
+
+def _merged_field(target: Any, patch: Any, kind: FieldType, order: list[Any] | None) -> Any:
+    if isinstance(patch, dict):
+        if "replace" in kind.strategies:
+            return copy.deepcopy(patch)
+        return strategic_merged(target, patch, kind)
+    if not isinstance(patch, list) or "merge" not in kind.strategies:
+        return copy.deepcopy(patch)
+    if not kind.merge_key:
+        merged = [*(target or []), *(item for item in patch if item not in (target or []))]
+        return merged if order is None else _ordered(merged, order, "")
+    return _merged_list(target or [], patch, kind, order)
+
+
+def _merged_list(target: list[Any], patch: list[Any], kind: FieldType, order: list[Any] | None) -> list[Any]:
+    key = kind.merge_key
+    if any(
+        isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" and key not in item for item in patch
+    ):
+        return [copy.deepcopy(item) for item in patch if item.get(_DIRECTIVE) != "replace"]
+    result = list(target)
+    for item in patch:
+        if not isinstance(item, dict) or key not in item:
+            raise Refused(400, f"map: {item} does not contain declared merge key: {key}")
+        index = next((at for at, one in enumerate(result) if one.get(key) == item[key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            result = [one for one in result if one.get(key) != item[key]]
+        elif index is None:
+            result.append(strategic_merged({}, item, kind.of or _ANY))
+        else:
+            result[index] = strategic_merged(result[index], item, kind.of or _ANY)
+    return result if order is None else _ordered(result, order, key)
+
+
+def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
+    """The items that the patch names in its order; the others stay before those that they preceded."""
+    wanted = [entry.get(key) if key and isinstance(entry, dict) else entry for entry in order]
+    names = [item.get(key) if key else item for item in items]
+    named = sorted(
+        (index for index, name in enumerate(names) if name in wanted), key=lambda at: wanted.index(names[at])
+    )
+    others = [index for index, name in enumerate(names) if name not in wanted]
+    result: list[Any] = []
+    while named and others:
+        result.append(items[named.pop(0) if named[0] < others[0] else others.pop(0)])
+    return result + [items[index] for index in (*named, *others)]

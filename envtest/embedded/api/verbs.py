@@ -1,0 +1,257 @@
+"""Does what the verbs of the API do to the store, and answers or refuses as kube-apiserver would.
+
+Pods, nodes and the other core kinds are decoded by their types but not validated beyond that;
+resource.k8s.io is validated in full.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from envtest.embedded.api.admission import admit_admin_access, admit_namespace
+from envtest.embedded.api.defaults import ALPHA_GATES, now
+from envtest.embedded.api.patching import APPLY, patched
+from envtest.embedded.api.pod_subresources import bound, eviction_options
+from envtest.embedded.api.quota import Quotas
+from envtest.embedded.api.reading import list_page, not_found, selection, shown
+from envtest.embedded.api.removal import Removal
+from envtest.embedded.api.resources import Resource, find_resource
+from envtest.embedded.api.server_side_apply import Manager, after_update, applied, without_times
+from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.writing import (
+    check_applied_identity,
+    check_create,
+    check_preconditions,
+    check_update,
+    kind_of,
+    prepare_create,
+    prepare_update,
+    read_body,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from envtest.embedded.api.requests import Request
+    from envtest.embedded.api.store import Key, Store
+
+Object = dict[str, Any]
+Warnings = list[str]
+
+SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+_STATUS_GONE = frozenset({"devicetaintrules"})
+"""The resources whose DELETE answers a Status instead of the object."""
+
+
+class Verbs:
+    """The verbs of the API over one store. Thread-safe; every verb raises Refused.
+
+    ``missing_selectors`` are field selectors that an older server would answer 400.
+    ``disabled_gates`` are feature gates whose fields are dropped on write. Writers add to ``warnings``
+    what the client should hear beside the answer.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._quotas = Quotas(store)
+        self._removal = Removal(store, self._quotas)
+        self.missing_selectors: frozenset[str] = frozenset()
+        self.disabled_gates: frozenset[str] = ALPHA_GATES
+
+    def get(self, request: Request, at_version: int | None = None) -> Object:
+        """One object; ``at_version`` is an earlier version that is to be shown."""
+        resource = resource_of(request)
+        if at_version is None:
+            return shown(resource, self._existing(request, resource))
+        past = dict(self._store.at_version(resource.collection, at_version))
+        if key_of(request) not in past:
+            raise not_found(resource, request.name)
+        return shown(resource, past[key_of(request)])
+
+    def list(self, request: Request, at_version: int | None = None) -> Object:
+        """The objects that the selectors select, in pages when ``limit`` asks for them."""
+        return list_page(self._store, request, resource_of(request), self.missing_selectors, at_version)
+
+    def selection(self, request: Request) -> Callable[[Object], bool]:
+        """The predicate of the request's namespace and selectors."""
+        return selection(request, resource_of(request), self.missing_selectors)
+
+    def create(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
+        """Store a new object with name, UID and creation time, or do what a pod's subresource does."""
+        resource = resource_of(request)
+        if request.subresource:
+            return self._create_subresource(request, resource, body)
+        item = read_body(request, resource, body, [] if warnings is None else warnings)
+        item = prepare_create(request, resource, item, self.disabled_gates)
+        with self._store.changed:
+            return self._add(request, resource, item)
+
+    def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
+        """Replace the object, or only its status, unless it changed since ``body`` was read."""
+        resource = resource_of(request)
+        wanted = read_body(request, resource, body, [] if warnings is None else warnings)
+        with self._store.changed:
+            stored = self._existing(request, resource)
+            return self._write(request, resource, stored, wanted)
+
+    def patch(
+        self, request: Request, patch: Any, content_type: str, warnings: Warnings | None = None
+    ) -> tuple[bool, Object]:
+        """Patch the object; an apply patch creates it when it is not there, which the answer tells first."""
+        resource = resource_of(request)
+        told: Warnings = [] if warnings is None else warnings
+        with self._store.changed:
+            stored = self._store.get(resource.collection, key_of(request))
+            if content_type == APPLY:
+                return self._apply(request, resource, stored, read_body(request, resource, patch, told))
+            if stored is None:
+                raise not_found(resource, request.name)
+            wanted = patched(shown(resource, stored), patch, content_type, kind_of(resource))
+            wanted = read_body(request, resource, wanted, told)
+            return False, self._write(request, resource, stored, wanted)
+
+    def delete(self, request: Request, options: Object) -> Object:
+        """Delete the object, or mark it for deletion while somebody still needs it."""
+        resource = resource_of(request)
+        with self._store.changed:
+            stored = self._existing(request, resource)
+            check_preconditions(request, resource, stored, options.get("preconditions") or {})
+            options = {**_query_options(request), **options}
+            if _is_dry(request, options):
+                return shown(resource, stored)
+            last = self._removal.delete(resource.collection, key_of(request), options)
+        if resource.plural in _STATUS_GONE:
+            return SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
+        return shown(resource, last)
+
+    def deletecollection(self, request: Request, options: Object | None = None) -> Object:
+        """Delete all objects that the selectors select."""
+        resource = resource_of(request)
+        selects = self.selection(request)
+        options = {**_query_options(request), **(options or {})}
+        with self._store.changed:
+            chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
+            for key in chosen:
+                # What one object owned may be gone with it.
+                if not _is_dry(request, options) and self._store.get(resource.collection, key) is not None:
+                    self._removal.delete(resource.collection, key, options)
+        return SUCCESS
+
+    def _create_subresource(self, request: Request, resource: Resource, body: Object) -> Object:
+        with self._store.changed:
+            pod = self._existing(request, resource)
+            if request.subresource == "eviction":
+                options = eviction_options(body)
+                check_preconditions(request, resource, pod, options.get("preconditions") or {})
+                if not _is_dry(request, options):
+                    self._removal.delete(resource.collection, key_of(request), options)
+            elif not _is_dry(request, {}):
+                self._store.put(resource.collection, key_of(request), bound(request, resource, pod, body))
+        return {**SUCCESS, "code": 201}
+
+    def _add(self, request: Request, resource: Resource, item: Object) -> Object:
+        """Store the new object if the rules allow it."""
+        name = item["metadata"].get("name") or ""
+        if resource.namespaced:
+            admit_namespace(self._store, resource, request.namespace, name)
+        check_create(resource, item)
+        key = (request.namespace, name)
+        if self._store.get(resource.collection, key) is not None:
+            details = details_of(resource.group, resource.plural, name)
+            text = f'{resource.qualified_name} "{name}" already exists'
+            raise Refused(409, text, "AlreadyExists", details)
+        admit_admin_access(self._store, item, None)
+        self._quotas.admit(resource, item)
+        if _is_dry(request, {}):
+            return shown(resource, item)
+        stored = self._store.put(resource.collection, key, item)
+        self._quotas.refresh(request.namespace)
+        return shown(resource, stored)
+
+    def _apply(
+        self, request: Request, resource: Resource, stored: Object | None, config: Object
+    ) -> tuple[bool, Object]:
+        name = request.query.get("fieldManager", "")
+        if not name:
+            text = "fieldManager: Required value: is required for apply patch"
+            raise Refused(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
+        if config["metadata"].get("managedFields"):
+            raise Refused(400, "metadata.managedFields must be nil")
+        if stored is None and (request.subresource or config["metadata"].get("uid")):
+            raise not_found(resource, request.name)
+        manager = Manager(name, "Apply", request.subresource)
+        force = request.query.get("force") in ("true", "1")
+        if stored is None:
+            merged = applied(None, config, kind_of(resource), manager, now(), force=force)
+            merged["metadata"] |= {**config["metadata"], "name": request.name}
+            item = prepare_create(request, resource, merged, self.disabled_gates)
+            return True, self._add(request, resource, item)
+        check_applied_identity(resource, stored, config)
+        check_preconditions(request, resource, stored, config["metadata"])
+        merged = applied(stored, config, kind_of(resource), manager, now(), force=force)
+        return False, self._write(request, resource, stored, merged, is_apply=True)
+
+    def _write(
+        self,
+        request: Request,
+        resource: Resource,
+        stored: Object,
+        wanted: Object,
+        *,
+        is_apply: bool = False,
+    ) -> Object:
+        """Put ``wanted`` in the place of ``stored``: the rules of an update."""
+        check_preconditions(request, resource, stored, wanted["metadata"])
+        item = prepare_update(request, resource, stored, wanted, self.disabled_gates)
+        if item == stored or (is_apply and without_times(item) == without_times(stored)):
+            return shown(resource, stored)
+        check_update(request, resource, item, stored)
+        admit_admin_access(self._store, item, stored)
+        if not is_apply:
+            name = request.query.get("fieldManager") or request.client or "unknown"
+            manager = Manager(name, "Update", request.subresource)
+            item = after_update(stored, item, kind_of(resource), manager, now())
+        if _is_dry(request, {}):
+            return shown(resource, item)
+        metadata = item["metadata"]
+        is_over = not metadata.get("finalizers") and not metadata.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in metadata and is_over:
+            return shown(resource, self._removal.remove(resource.collection, key_of(request)))
+        result = shown(resource, self._store.put(resource.collection, key_of(request), item))
+        self._quotas.refresh(request.namespace)
+        return result
+
+    def _existing(self, request: Request, resource: Resource) -> Object:
+        stored = self._store.get(resource.collection, key_of(request))
+        if stored is None:
+            raise not_found(resource, request.name)
+        return stored
+
+
+def resource_of(request: Request) -> Resource:
+    """The resource that the request is for; raises Refused (404, 405)."""
+    resource = find_resource(request.group, request.version, request.resource)
+    if resource is None or not resource.has(request.subresource):
+        raise Refused(404, "the server could not find the requested resource", details={})
+    if request.verb not in resource.verbs_of(request.subresource):
+        raise Refused(405, "the server does not allow this method on the requested resource", details={})
+    return resource
+
+
+def key_of(request: Request) -> Key:
+    """Which object the request names."""
+    return request.namespace, request.name
+
+
+def _query_options(request: Request) -> Object:
+    options: Object = {}
+    if "gracePeriodSeconds" in request.query:
+        options["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
+    if "propagationPolicy" in request.query:
+        options["propagationPolicy"] = request.query["propagationPolicy"]
+    return options
+
+
+def _is_dry(request: Request, options: Object) -> bool:
+    """Whether everything is to be done but the writing."""
+    return request.query.get("dryRun") == "All" or "All" in (options.get("dryRun") or [])

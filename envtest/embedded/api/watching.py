@@ -1,0 +1,131 @@
+"""Serves a watch: what is there, what changes, and bookmarks, as a stream of JSON events."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from envtest.embedded.api.reading import asked_version, shown
+from envtest.embedded.api.statuses import Refused, status_body
+from envtest.embedded.api.store import Watch
+from envtest.embedded.api.verbs import resource_of
+from envtest.embedded.api.wire import chunk, json_bytes, stream_head
+from envtest.embedded.shown.tables import table_of
+
+if TYPE_CHECKING:
+    from io import BufferedIOBase
+
+    from envtest.embedded.api.requests import Request
+    from envtest.embedded.api.resources import Resource
+    from envtest.embedded.api.server import EmbeddedApiServer
+
+Object = dict[str, Any]
+
+_DEFAULT_SECONDS = 1800.0
+_INITIAL_END = "k8s.io/initial-events-end"
+
+
+class _Stream:
+    """Writes the events of one watch."""
+
+    def __init__(self, sink: BufferedIOBase, request: Request, resource: Resource, *, as_table: bool) -> None:
+        self._sink = sink
+        self._request = request
+        self._resource = resource
+        self._as_table = as_table
+
+    def start(self) -> None:
+        """Send the head of the answer."""
+        self._write(stream_head())
+
+    def send(self, kind: str, item: Object) -> None:
+        """Send one event about an object as it is stored."""
+        self.send_raw(kind, self._form(shown(self._resource, item)))
+
+    def send_raw(self, kind: str, item: Object) -> None:
+        """Send one event as it is."""
+        self._write(chunk(json_bytes({"type": kind, "object": item}) + b"\n"))
+
+    def bookmark(self, version: int, *, ends_initial: bool = False) -> None:
+        """Say that everything up to ``version`` has been sent."""
+        metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
+        if ends_initial:
+            metadata["annotations"] = {_INITIAL_END: "true"}
+        item = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
+        self.send_raw("BOOKMARK", item)
+
+    def end(self) -> None:
+        """Send the end of the answer."""
+        self._write(chunk(b""))
+
+    def _form(self, item: Object) -> Object:
+        if not self._as_table:
+            return item
+        metadata = {"resourceVersion": item["metadata"]["resourceVersion"]}
+        include = self._request.query.get("includeObject", "Metadata")
+        return table_of([item], self._resource.plural, metadata, include)
+
+    def _write(self, data: bytes) -> None:
+        self._sink.write(data)
+        self._sink.flush()
+
+
+def serve_watch(
+    api: EmbeddedApiServer, listener: object, sink: BufferedIOBase, request: Request, *, as_table: bool
+) -> bool:
+    """Serve a watch to its end; always True, for the connection goes on. Raises Refused (400)."""
+    resource = resource_of(request)
+    selects = api.verbs.selection(request)
+    asked = asked_version(request)
+    initial_wanted = request.query.get("sendInitialEvents")
+    if initial_wanted is not None and request.query.get("resourceVersionMatch") != "NotOlderThan":
+        raise Refused(422, "resourceVersionMatch: Forbidden: sendInitialEvents requires NotOlderThan")
+    with api.store.changed:
+        from_now = not asked or initial_wanted == "true"
+        version = api.store.resource_version if from_now else asked
+        with_initial = initial_wanted == "true" or (not asked and initial_wanted is None)
+        entries = api.store.items(resource.collection) if with_initial else []
+        oldest = api.store.oldest(resource.collection)
+    stream = _Stream(sink, request, resource, as_table=as_table)
+    stream.start()
+    if version < oldest:
+        stream.send_raw("ERROR", status_body(410, f"too old resource version: {version} ({oldest})"))
+    else:
+        for _, item in entries:
+            if selects(item):
+                stream.send("ADDED", item)
+        if initial_wanted == "true" and request.query.get("allowWatchBookmarks") == "true":
+            stream.bookmark(version, ends_initial=True)
+        watch = Watch(api.store, resource.collection, version, selects)
+        _follow(api, listener, request, watch, stream)
+    stream.end()
+    return True
+
+
+def _follow(
+    api: EmbeddedApiServer, listener: object, request: Request, watch: Watch, stream: _Stream
+) -> None:
+    """Send events and bookmarks until the time is up, the server stops or watches have to end."""
+    generation, sent_bookmarks = api.watch_generation, api.bookmarks_due
+    end = time.monotonic() + float(request.query.get("timeoutSeconds") or _DEFAULT_SECONDS)
+    next_bookmark = time.monotonic() + api.bookmark_seconds
+    bookmarks = request.query.get("allowWatchBookmarks") in ("true", "1")
+
+    def ended() -> bool:
+        return api.watch_generation != generation or not api.serves(listener)
+
+    def bookmark_asked() -> bool:
+        return api.bookmarks_due != sent_bookmarks
+
+    api.watch_began()
+    while True:
+        watch.wait(min(end, next_bookmark), lambda: ended() or bookmark_asked())
+        for kind, item in watch.take_events():
+            stream.send(kind, item)
+        if bookmark_asked() or time.monotonic() >= next_bookmark:
+            sent_bookmarks = api.bookmarks_due
+            next_bookmark = time.monotonic() + api.bookmark_seconds
+            if bookmarks:
+                stream.bookmark(watch.resource_version)
+        if ended() or time.monotonic() >= end:
+            return

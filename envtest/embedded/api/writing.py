@@ -1,0 +1,220 @@
+"""The rules of a write: reads the body, fills in what the server decides, and checks the result."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from envtest.embedded.api.defaults import defaulted, first_status, now
+from envtest.embedded.api.statuses import Refused, details_of, invalid
+from envtest.embedded.schema.decoding import Decoder, DecodingError
+from envtest.embedded.schema.types import FieldType, type_of
+from envtest.embedded.shown import events
+from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
+from kubernetes_rules.validation.errors import FieldError, required
+from kubernetes_rules.validation.errors import invalid as wrong
+
+if TYPE_CHECKING:
+    from envtest.embedded.api.requests import Request
+    from envtest.embedded.api.resources import Resource
+
+Object = dict[str, Any]
+
+_NAME_BASE_CHARACTERS = 58
+_KEPT_METADATA = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+)
+_NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_GENERATION = frozenset({"pods", "resourceslices", "deviceclasses", "devicetaintrules"})
+_CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
+"""The resources whose updates have to say which version they are made from."""
+
+
+def kind_of(resource: Resource) -> FieldType:
+    """The type of a resource's objects."""
+    found = type_of(resource.api_version, resource.kind)
+    assert found is not None, resource
+    return found
+
+
+def read_body(request: Request, resource: Resource, body: Any, warnings: list[str]) -> Object:
+    """A body as its own copy, without unknown fields; raises Refused (400).
+
+    Unknown fields are refused, warned of or ignored as the query's ``fieldValidation`` says.
+    """
+    if not isinstance(body, dict):
+        raise Refused(400, "the body of the request has to be an object")
+    found = (body.get("apiVersion") or resource.api_version, body.get("kind") or resource.kind)
+    if found[0] != resource.api_version:
+        text = f"the API version in the data ({found[0]}) does not match the expected API version"
+        raise Refused(400, f"{text} ({resource.api_version})")
+    head = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+    if found[1] != resource.kind:
+        raise Refused(400, f"{head}no kind {found[1]!r} is registered for version {found[0]!r}")
+    decoder = Decoder()
+    try:
+        item: Object = decoder.decode(body, kind_of(resource))
+    except DecodingError as error:
+        raise Refused(400, f"{head}{error}") from error
+    unknown = [f'unknown field "{path}"' for path in decoder.unknown]
+    mode = request.query.get("fieldValidation") or "Warn"
+    if unknown and mode == "Strict":
+        raise Refused(400, f"{head}strict decoding error: {', '.join(unknown)}")
+    if mode == "Warn":
+        warnings += unknown
+    metadata = item.setdefault("metadata", {})
+    if request.namespace and (metadata.get("namespace") or request.namespace) != request.namespace:
+        text = "the namespace of the provided object does not match the namespace sent on the request"
+        raise Refused(400, text)
+    item |= {"apiVersion": resource.api_version, "kind": resource.kind}
+    return events.to_core(item) if resource.group == events.GROUP else item
+
+
+def prepare_create(
+    request: Request, resource: Resource, item: Object, disabled_gates: frozenset[str]
+) -> Object:
+    """The new object with name, UID, time, defaults and first status; changed in place."""
+    metadata = item["metadata"]
+    if not metadata.get("name") and metadata.get("generateName"):
+        suffix = "".join(secrets.choice(_NAME_ALPHABET) for _ in range(5))
+        metadata["name"] = metadata["generateName"][:_NAME_BASE_CHARACTERS] + suffix
+    if request.namespace:
+        metadata["namespace"] = request.namespace
+    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        metadata.pop(name, None)
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = now()
+    if resource.plural in _GENERATION:
+        metadata["generation"] = 1
+    if resource.plural != "nodes":
+        item.pop("status", None)
+        status = first_status(resource.plural)
+        if status is not None:
+            item["status"] = status
+    return defaulted(item, resource.plural, disabled_gates, None)
+
+
+def check_create(resource: Resource, item: Object) -> None:
+    """Raises Refused (422) when the new object is against the rules."""
+    errors = errors_of(item)
+    if not errors and not item["metadata"].get("name"):
+        errors = [required("metadata.name", "name or generateName is required")]
+    _refuse(resource, item, errors)
+
+
+def prepare_update(
+    request: Request, resource: Resource, stored: Object, wanted: Object, disabled_gates: frozenset[str]
+) -> Object:
+    """What ``wanted`` makes of ``stored``: one of status and the rest changes, identity never does."""
+    old, new = stored["metadata"], wanted["metadata"]
+    if new.get("name", request.name) != request.name:
+        text = (
+            f"the name of the object ({new.get('name')}) does not match the name on the URL ({request.name})"
+        )
+        raise Refused(400, text)
+    if request.subresource == "status":
+        item = _with_status(resource, stored, wanted)
+    else:
+        item = _with_content(request, stored, wanted)
+    metadata = item["metadata"]
+    if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
+        metadata["resourceVersion"] = old["resourceVersion"]
+    if request.subresource != "status":
+        item = defaulted(item, resource.plural, disabled_gates, stored)
+        if item.get("spec") != stored.get("spec") and "generation" in old:
+            metadata["generation"] = old["generation"] + 1
+    return item
+
+
+def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
+    """The stored object with the wanted status."""
+    item = {**stored, "status": wanted.get("status"), "metadata": dict(stored["metadata"])}
+    if "managedFields" in wanted["metadata"]:
+        item["metadata"]["managedFields"] = wanted["metadata"]["managedFields"]
+    if item["status"] is None:
+        del item["status"]
+    if resource.plural == "resourceclaims":
+        _drop_deallocated(item, stored)
+    return item
+
+
+def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
+    """The wanted object with the status and the identity of the stored one."""
+    old = stored["metadata"]
+    item = {key: value for key, value in wanted.items() if key != "status"}
+    if "status" in stored:
+        item["status"] = stored["status"]
+    metadata = item["metadata"] = {**wanted["metadata"], "name": request.name}
+    for name in (*_KEPT_METADATA, "namespace"):
+        if name in old:
+            metadata[name] = old[name]
+        else:
+            metadata.pop(name, None)
+    return item
+
+
+def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
+    """Raises Refused (422) when the object may not become that."""
+    if resource.group != "resource.k8s.io":
+        errors: list[FieldError] = []
+        if resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion"):
+            errors = update_errors_of(item, stored)
+    elif request.subresource == "status":
+        errors = status_update_errors_of(item, stored)
+    else:
+        errors = update_errors_of(item, stored)
+    _refuse(resource, item, errors)
+
+
+def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:
+    if errors:
+        raise invalid(resource.group, resource.kind, item["metadata"].get("name") or "", errors)
+
+
+def check_preconditions(request: Request, resource: Resource, stored: Object, wanted: Object) -> None:
+    """Raises Refused (409) when the object is another one, or has changed since."""
+    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
+    head = f'Operation cannot be fulfilled on {resource.qualified_name} "{request.name}": '
+    details = details_of(resource.group, resource.plural, request.name)
+    if uid and uid != stored["metadata"]["uid"]:
+        found = stored["metadata"]["uid"]
+        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+        raise Refused(409, head + text, details=details)
+    if version and version != stored["metadata"]["resourceVersion"]:
+        text = "the object has been modified; please apply your changes to the latest version and try again"
+        raise Refused(409, head + text, details=details)
+
+
+def check_applied_identity(resource: Resource, stored: Object, config: Object) -> None:
+    """Raises Refused (422) when an apply names the UID of another object than the one that is there."""
+    uid = config["metadata"].get("uid")
+    if uid and uid != stored["metadata"]["uid"]:
+        errors = [wrong("metadata.uid", uid, "field is immutable")]
+        raise invalid(resource.group, resource.kind, stored["metadata"]["name"], errors)
+
+
+def _drop_deallocated(claim: Object, stored: Object) -> None:
+    """What drivers said of a device goes when the claim loses that device."""
+    status = claim.get("status") or {}
+    lost = _allocated(stored) - _allocated(claim)
+    devices = status.get("devices") or []
+    kept = [device for device in devices if _device_id(device) not in lost]
+    if len(kept) != len(devices):
+        claim["status"] = {key: value for key, value in status.items() if key != "devices"}
+        if kept:
+            claim["status"]["devices"] = kept
+
+
+def _allocated(claim: Object) -> set[tuple[str, ...]]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return {_device_id(result) for result in (allocation.get("devices") or {}).get("results") or []}
+
+
+def _device_id(holder: Object) -> tuple[str, ...]:
+    return tuple(holder.get(key) or "" for key in ("driver", "pool", "device", "shareID"))

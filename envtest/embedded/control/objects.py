@@ -1,0 +1,178 @@
+"""Gives the cluster's own loops the objects of the API server, as clients see them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from driver.errors import DriverError
+from envtest.embedded.api.requests import parse_request
+from envtest.embedded.api.statuses import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from envtest.embedded.api.server import EmbeddedApiServer
+
+Object = dict[str, Any]
+
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class ApiDown(DriverError):
+    """The API server is stopped: nothing can be read or written until it is started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API, and where its objects are; cluster-scoped ones have the namespace ''."""
+
+    group: str
+    name: str
+
+    @property
+    def collection(self) -> tuple[str, str]:
+        """What the store calls it."""
+        return self.group, self.name
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of the collection, of an object, or of a subresource of it."""
+        root = f"/apis/{self.group}/v1" if self.group else "/api/v1"
+        parts = (["namespaces", namespace] if namespace else []) + [self.name, name, subresource]
+        return "/".join([root, *(quote(part, safe="") for part in parts if part)])
+
+
+PODS = Resource("", "pods")
+NODES = Resource("", "nodes")
+NAMESPACES = Resource("", "namespaces")
+SERVICE_ACCOUNTS = Resource("", "serviceaccounts")
+EVENTS = Resource("", "events")
+CLAIMS = Resource("resource.k8s.io", "resourceclaims")
+TEMPLATES = Resource("resource.k8s.io", "resourceclaimtemplates")
+CLASSES = Resource("resource.k8s.io", "deviceclasses")
+SLICES = Resource("resource.k8s.io", "resourceslices")
+TAINT_RULES = Resource("resource.k8s.io", "devicetaintrules")
+
+
+class Objects:
+    """Reads and writes as a client of the API server. Thread-safe.
+
+    What is read must not be changed: a writer copies. Every method raises ApiDown while the API server
+    is stopped, and every writing one raises Refused as the API answers it, a conflict (409) for example.
+    """
+
+    def __init__(self, server: EmbeddedApiServer) -> None:
+        self._server = server
+        self._told: dict[tuple[str, str, str], tuple[str, str]] = {}
+
+    def list(self, resource: Resource) -> list[Object]:
+        """All objects of all namespaces."""
+        self._check_up()
+        return self._server.objects(resource.name, resource.group)
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """The object, None when there is none."""
+        self._check_up()
+        return self._server.store.get(resource.collection, (namespace, name))
+
+    def create(self, resource: Resource, namespace: str, item: Object) -> Object:
+        """Create an object; the answer is what is stored."""
+        self._check_up()
+        return self._server.create(resource.path(namespace), item)
+
+    def replace(self, resource: Resource, item: Object, subresource: str = "") -> Object:
+        """Write the object, or a subresource of it, unless it changed since it was read."""
+        self._check_up()
+        metadata = item["metadata"]
+        path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        return self._server.replace(path, item)
+
+    def replace_status(self, resource: Resource, item: Object, status: Object) -> Object:
+        """Write another status of the object, unless it changed since it was read."""
+        return self.replace(resource, {**item, "status": status}, "status")
+
+    def bind(self, pod: Object, node: str) -> None:
+        """Give a pod its node, as schedulers do."""
+        self._check_up()
+        metadata = pod["metadata"]
+        path = PODS.path(metadata["namespace"], metadata["name"], "binding")
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": metadata["name"]}}
+        self._server.create(path, {**body, "target": target})
+
+    def delete(self, resource: Resource, item: Object, grace_seconds: int | None = None) -> None:
+        """Delete this very object; that it is gone, or another one has its name, is no error."""
+        self._check_up()
+        metadata = item["metadata"]
+        request = parse_request("DELETE", resource.path(metadata.get("namespace", ""), metadata["name"]))
+        assert request is not None
+        options: Object = {"preconditions": {"uid": metadata["uid"]}}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        try:
+            self._server.verbs.delete(request, options)
+        except Refused as refused:
+            if refused.code not in (NOT_FOUND, CONFLICT):
+                raise
+
+    def delete_collection(self, resource: Resource, field_selector: str) -> None:
+        """Delete all objects that a field selector selects."""
+        self._check_up()
+        self._server.delete(f"{resource.path()}?fieldSelector={quote(field_selector)}")
+
+    def tell(self, kind: str, item: Object, event_type: str, reason: str, message: str, source: str) -> None:
+        """Post an event about an object, or count it when the same was posted before."""
+        self._check_up()
+        metadata = item["metadata"]
+        namespace = metadata.get("namespace", "default")
+        same = (metadata["uid"], reason, message)
+        known = self.find(EVENTS, *self._told[same]) if same in self._told else None
+        if known is not None:
+            count = int(known.get("count", 1)) + 1
+            self.replace(EVENTS, {**known, "count": count, "lastTimestamp": now()})
+            return
+        reference = {"kind": kind, "apiVersion": "resource.k8s.io/v1" if "Claim" in kind else "v1"}
+        reference |= {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
+        body: Object = {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {"name": f"{metadata['name']}.{secrets.token_hex(8)}", "namespace": namespace},
+            "involvedObject": reference,
+            "type": event_type,
+            "reason": reason,
+            "message": message,
+            "source": {"component": source},
+            "reportingComponent": source,
+            "firstTimestamp": now(),
+            "lastTimestamp": now(),
+            "count": 1,
+        }
+        self._told[same] = (namespace, body["metadata"]["name"])
+        self.create(EVENTS, namespace, body)
+
+    def _check_up(self) -> None:
+        if not self._server.running:
+            raise ApiDown("the API server is stopped", "start it")
+
+
+def now() -> str:
+    """This moment as the API writes it, in whole seconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def uid_of(item: Mapping[str, Any]) -> str:
+    """The object's UID."""
+    return str(item["metadata"]["uid"])
+
+
+def is_deleted(item: Mapping[str, Any]) -> bool:
+    """Whether somebody asked for the object's deletion."""
+    return "deletionTimestamp" in item["metadata"]
+
+
+def is_terminal(pod: Mapping[str, Any]) -> bool:
+    """Whether all containers of a pod have ended for good."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

@@ -1,0 +1,124 @@
+"""Finds the ResourceClaims of pods, as the scheduler, the claim controller and the kubelet all do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from driver.errors import DriverError
+from envtest.embedded.control.objects import CLAIMS, uid_of
+
+if TYPE_CHECKING:
+    from envtest.embedded.control.objects import Objects
+
+Object = dict[str, Any]
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
+EXTENDED_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+
+
+class ClaimNotUsable(DriverError):
+    """A pod has no such claim, or not yet; ``what`` has Kubernetes' own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """An entry of spec.resourceClaims and its claim, which was ``generated`` where there is a template."""
+
+    entry: str
+    claim: str
+    generated: bool
+
+
+def pod_claims(pod: Mapping[str, Any]) -> list[PodClaim]:
+    """The claims of a pod in their order. Raises ClaimNotUsable when one is still to be made."""
+    made = {one["name"]: one.get("resourceClaimName") for one in _statuses(pod)}
+    found = []
+    for entry in pod["spec"].get("resourceClaims", ()):
+        name = entry["name"]
+        if entry.get("resourceClaimName"):
+            found.append(PodClaim(name, str(entry["resourceClaimName"]), generated=False))
+        elif name not in made:
+            metadata = pod["metadata"]
+            raise ClaimNotUsable(
+                f'pod "{metadata["namespace"]}/{metadata["name"]}": ResourceClaim not created yet'
+            )
+        elif made[name]:
+            found.append(PodClaim(name, str(made[name]), generated=True))
+    return found
+
+
+def claims_of_pod(objects: Objects, pod: Mapping[str, Any]) -> list[tuple[PodClaim, Object]]:
+    """The claims themselves, each there and the pod's to use. Raises ClaimNotUsable."""
+    found = []
+    for one in pod_claims(pod):
+        claim = objects.find(CLAIMS, pod["metadata"]["namespace"], one.claim)
+        if claim is None:
+            raise claim_not_found(one.claim)
+        if one.generated:
+            check_owner(pod, claim)
+        found.append((one, claim))
+    return found
+
+
+def claim_not_found(name: str) -> ClaimNotUsable:
+    """The error for a claim that is not there."""
+    return ClaimNotUsable(f'fetch ResourceClaim {name}: resourceclaims.resource.k8s.io "{name}" not found')
+
+
+def check_owner(pod: Mapping[str, Any], claim: Mapping[str, Any]) -> None:
+    """Raises ClaimNotUsable when a claim was not made for the pod."""
+    if owner_of(claim) != (pod["metadata"]["name"], uid_of(pod)):
+        theirs, mine = claim["metadata"], pod["metadata"]
+        raise ClaimNotUsable(
+            f"ResourceClaim {theirs['namespace']}/{theirs['name']} was not created for Pod "
+            f"{mine['namespace']}/{mine['name']} (Pod is not owner)"
+        )
+
+
+def owner_of(claim: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Name and UID of the pod that controls a claim."""
+    for owner in claim["metadata"].get("ownerReferences", ()):
+        if owner.get("controller") and owner["kind"] == "Pod" and owner["apiVersion"] == "v1":
+            return str(owner["name"]), str(owner["uid"])
+    return None
+
+
+def owner_reference(pod: Mapping[str, Any]) -> Object:
+    """What makes a claim the pod's."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod["metadata"]["name"],
+        "uid": uid_of(pod),
+        "controller": True,
+    }
+
+
+def results_of(claim: Mapping[str, Any]) -> Sequence[Object]:
+    """The devices that a claim was given."""
+    allocation = claim.get("status", {}).get("allocation") or {}
+    found: Sequence[Object] = allocation.get("devices", {}).get("results", ())
+    return found
+
+
+def users_of(claim: Mapping[str, Any]) -> list[Object]:
+    """Those that a claim is reserved for."""
+    return list(claim.get("status", {}).get("reservedFor", ()))
+
+
+def is_reserved(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Whether a claim is reserved for a pod."""
+    return uid_of(pod) in (user["uid"] for user in users_of(claim))
+
+
+def user_of(pod: Mapping[str, Any]) -> Object:
+    """What reserves a claim for a pod."""
+    return {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid_of(pod)}
+
+
+def _statuses(pod: Mapping[str, Any]) -> Sequence[Object]:
+    found: Sequence[Object] = pod.get("status", {}).get("resourceClaimStatuses", ())
+    return found

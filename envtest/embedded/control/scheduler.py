@@ -1,0 +1,264 @@
+"""Gives claims their devices and pods their node, as kube-scheduler and its DynamicResources plugin do.
+
+What it leaves out: CPU, memory and counts of extended resources of device plugins are not added up, node
+affinity and topology are not read, no pod is preempted, and device binding conditions are not waited for.
+Of several nodes that fit, the one with the fewest pods is taken, the first of equals; the real scheduler
+scores by more than that and picks among equals by chance, so no test may count on either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from driver.errors import DriverError
+from driver.process.service import Service
+from envtest.embedded.control.change_loop import ChangeLoop
+from envtest.embedded.control.extended_resources import (
+    ExtendedRequests,
+    asked_resources,
+    class_of,
+    extended_requests,
+)
+from envtest.embedded.control.objects import (
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    SLICES,
+    TAINT_RULES,
+    Objects,
+    is_deleted,
+    now,
+)
+from envtest.embedded.control.pod_claims import (
+    EXTENDED_ANNOTATION,
+    ClaimNotUsable,
+    claims_of_pod,
+    owner_of,
+    owner_reference,
+)
+from envtest.embedded.control.reservation import NotReserved, reserve
+from envtest.embedded.control.scheduler_nodes import NO_NODES, fit_error, reason_against, selector_matches
+from envtest.embedded.control.scheduler_view import SCHEDULER_NAME, ClusterView
+from kubernetes_rules.allocator.allocate import AllocationFailed, PoolInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from envtest.embedded.api.server import EmbeddedApiServer
+
+Object = dict[str, Any]
+
+WATCHED = (PODS, NODES, CLAIMS, CLASSES, SLICES, TAINT_RULES)
+
+
+class Unschedulable(DriverError):
+    """There is no place for a pod now; ``what`` has the real scheduler's words."""
+
+
+class SchedulingFailed(DriverError):
+    """Something is wrong with what a pod asks for; ``what`` has the real scheduler's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A node for a pod, an allocation for each claim that has none, the one for extended resources last."""
+
+    node: Object
+    allocations: Sequence[Object]
+    extended: ExtendedRequests | None
+
+
+class EmbeddedScheduler:
+    """Looks at all waiting pods again after every change of something that it reads."""
+
+    def __init__(self, server: EmbeddedApiServer) -> None:
+        self._objects = Objects(server)
+        self._service = Service()
+        self._loop = ChangeLoop("scheduler", server, WATCHED, self.schedule_all)
+
+    def start(self) -> None:
+        """Run in a thread of its own until ``stop``."""
+        self._loop.start(self._service)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._service.stop()
+
+    def schedule_all(self) -> None:
+        """One pass over the waiting pods, in the order of priority and age."""
+        view = ClusterView(self._objects)
+        for pod in view.waiting:
+            self._schedule(pod, view)
+
+    def _schedule(self, pod: Object, view: ClusterView) -> None:
+        try:
+            claims = [claim for _, claim in claims_of_pod(self._objects, pod)]
+        except ClaimNotUsable:
+            return  # the real scheduler does not queue such a pod, and says nothing
+        if any(map(is_deleted, claims)):
+            return
+        try:
+            placement = self._place(pod, claims, view)
+            self._bind(pod, claims, placement, view)
+        except Unschedulable as error:
+            self._refuse(pod, "Unschedulable", error.what)
+        except (SchedulingFailed, NotReserved) as error:
+            self._refuse(pod, "SchedulerError", error.what)
+
+    def _place(self, pod: Object, claims: Sequence[Object], view: ClusterView) -> Placement:
+        """Find a node. Raises Unschedulable, SchedulingFailed."""
+        if not view.nodes:
+            raise Unschedulable(NO_NODES)
+        may_preempt = pod["spec"].get("preemptionPolicy") != "Never"
+        unallocated = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
+        missing = _missing_class(unallocated, view)
+        if missing:
+            raise Unschedulable(fit_error(len(view.nodes), missing, (), may_preempt=may_preempt))
+        asked = asked_resources(pod)
+        by_class = {name: class_of(name, view.classes) for name in asked}
+        if any(by_class.values()):
+            self._drop_stale_claim(pod)
+        reasons = []
+        for node in sorted(view.nodes, key=view.load):
+            found = _on_node(pod, node, claims, by_class, view)
+            if isinstance(found, Placement):
+                return found
+            reasons.append(found)
+        raise Unschedulable(fit_error(len(view.nodes), "", reasons, may_preempt=may_preempt))
+
+    def _bind(self, pod: Object, claims: Sequence[Object], placement: Placement, view: ClusterView) -> None:
+        """Write allocations and reservations, then the pod's node. Raises NotReserved."""
+        rest = list(placement.allocations)
+        for claim in claims:
+            allocation = None if claim.get("status", {}).get("allocation") else rest.pop(0)
+            stored = reserve(self._objects, claim, pod, allocation)
+            if allocation is not None:
+                view.allocator.assume(stored)
+        if placement.extended is not None:
+            stored = reserve(self._objects, self._special_claim(pod, placement.extended), pod, rest.pop(0))
+            view.allocator.assume(stored)
+            pod = self._note_special(pod, stored, placement.extended)
+        name = placement.node["metadata"]["name"]
+        self._objects.bind(pod, name)
+        view.count_pod(name)
+        where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        text = f"Successfully assigned {where} to {name}"
+        self._objects.tell("Pod", pod, "Normal", "Scheduled", text, SCHEDULER_NAME)
+
+    def _refuse(self, pod: Object, reason: str, message: str) -> None:
+        """Write why the pod waits into its condition, and an event when that is new."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        status = _with_condition(pod, condition)
+        if status != pod.get("status"):
+            self._objects.replace_status(PODS, pod, status)
+            self._objects.tell("Pod", pod, "Warning", "FailedScheduling", message, SCHEDULER_NAME)
+
+    def _special_claim(self, pod: Object, extended: ExtendedRequests) -> Object:
+        """Create the claim for the pod's extended resources."""
+        metadata = pod["metadata"]
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "generateName": f"{metadata['name']}-extended-resources-",
+                "annotations": {EXTENDED_ANNOTATION: "true"},
+                "ownerReferences": [owner_reference(pod)],
+            },
+            "spec": {"devices": {"requests": extended.requests}},
+        }
+        return self._objects.create(CLAIMS, metadata["namespace"], body)
+
+    def _note_special(self, pod: Object, claim: Object, extended: ExtendedRequests) -> Object:
+        told = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": extended.mappings}
+        status = {**pod.get("status", {}), "extendedResourceClaimStatus": told}
+        return self._objects.replace_status(PODS, pod, status)
+
+    def _drop_stale_claim(self, pod: Object) -> None:
+        """Delete a special claim of an attempt that did not get to its end: it may be for another node."""
+        mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
+        for claim in self._objects.list(CLAIMS):
+            special = claim["metadata"].get("annotations", {}).get(EXTENDED_ANNOTATION) == "true"
+            if special and owner_of(claim) == mine and not is_deleted(claim):
+                bare = {**claim, "metadata": {**claim["metadata"], "finalizers": []}}
+                self._objects.delete(CLAIMS, self._objects.replace(CLAIMS, bare))
+
+
+def _missing_class(claims: Sequence[Object], view: ClusterView) -> str:
+    """What is said of the first request whose class does not exist; empty when all do."""
+    for claim in claims:
+        for request in claim["spec"].get("devices", {}).get("requests", ()):
+            named = [(request["name"], request["exactly"])] if "exactly" in request else []
+            named += [(f"{request['name']}/{one['name']}", one) for one in request.get("firstAvailable", ())]
+            for name, asked in named:
+                if not view.has_class(asked["deviceClassName"]):
+                    return f"request {name}: device class {asked['deviceClassName']} does not exist"
+    return ""
+
+
+def _on_node(
+    pod: Object,
+    node: Object,
+    claims: Sequence[Object],
+    by_class: Mapping[str, str | None],
+    view: ClusterView,
+) -> Placement | str:
+    """A placement on this node, or the reason against it. Raises SchedulingFailed."""
+    reason = reason_against(pod, node)
+    if reason:
+        return reason
+    over_dra = _over_dra(node, by_class)
+    if isinstance(over_dra, str):
+        return over_dra
+    for claim in claims:
+        allocation = claim.get("status", {}).get("allocation")
+        if allocation and not selector_matches(allocation.get("nodeSelector"), node):
+            return "resourceclaim not available on the node"
+    asked = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
+    extended = extended_requests(pod, over_dra) if over_dra else None
+    if extended is not None:
+        asked.append(_in_memory(pod, extended))
+    if not asked:
+        return Placement(node, (), None)
+    try:
+        allocations = view.allocator.allocate(node, asked)
+    except PoolInvalid:
+        return "invalid resource pools were encountered"
+    except AllocationFailed as error:
+        raise SchedulingFailed(f'running "DynamicResources" filter plugin: {error.what}') from error
+    if allocations is None:
+        return "cannot allocate all claims"
+    return Placement(node, allocations, extended)
+
+
+def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str] | str:
+    """The extended resources that the node gives through claims, by class; or one that it does not have."""
+    provided = node.get("status", {}).get("allocatable", {})
+    found = {}
+    for resource, device_class in by_class.items():
+        by_plugin = str(provided.get(resource, "0")) != "0"
+        if device_class is not None and not by_plugin:
+            found[resource] = device_class
+        elif not by_plugin:
+            return f"Insufficient {resource}"
+    return found
+
+
+def _in_memory(pod: Object, extended: ExtendedRequests) -> Object:
+    """The special claim before it is created."""
+    metadata = {"name": "<extended-resources>", "namespace": pod["metadata"]["namespace"], "uid": ""}
+    return {"metadata": metadata, "spec": {"devices": {"requests": extended.requests}}}
+
+
+def _with_condition(pod: Object, condition: Object) -> Object:
+    """The pod's status with this condition in the place of the one of its type."""
+    status = pod.get("status", {})
+    conditions = status.get("conditions", ())
+    before: Object = next((one for one in conditions if one["type"] == condition["type"]), {})
+    if all(before.get(key) == condition.get(key) for key in ("status", "reason", "message")):
+        return dict(status)
+    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
+    others = [one for one in conditions if one is not before]
+    stamped = {**condition, "lastTransitionTime": since or now()}
+    return {"phase": "Pending", **status, "conditions": [*others, stamped]}

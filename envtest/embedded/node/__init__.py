@@ -1,0 +1,1 @@
+"""The embedded kubelet, its container runtime and its processes."""

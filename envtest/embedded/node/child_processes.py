@@ -1,0 +1,141 @@
+"""Starts and stops processes beside the embedded cluster, as children of this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envtest.client.errors import ClusterError, NotReady
+from envtest.client.layout import ClusterLayout
+from envtest.real.processes import LOG_TAIL_COLUMNS, LOG_TAIL_LINES, STOP_SECONDS
+
+END_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProcess:
+    """See envtest.cluster.Process."""
+
+    name: str
+    processes: ChildProcesses
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, None while it runs."""
+        return self.processes.popen(self.name).poll()
+
+    @property
+    def host_pid(self) -> int:
+        """Its process id."""
+        return self.processes.popen(self.name).pid
+
+    @property
+    def log(self) -> str:
+        """All that it wrote."""
+        return self.processes.log(self.name)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.processes.popen(self.name).send_signal(number)
+
+    def wait(self, timeout_seconds: float = STOP_SECONDS) -> int:
+        """Wait for its end."""
+        try:
+            return self.processes.popen(self.name).wait(timeout_seconds)
+        except subprocess.TimeoutExpired as error:
+            raise ClusterError(f"{self.name} still runs after {timeout_seconds:g} s") from error
+
+    def stop(self, timeout_seconds: float = STOP_SECONDS) -> int:
+        """Ask it to end and wait for that."""
+        self.send(signal.SIGTERM)
+        return self.wait(timeout_seconds)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+
+class ChildProcesses:
+    """See envtest.cluster.Processes. Thread-safe.
+
+    Each is in a session of its own: Ctrl-C reaches only this process, which then ends the others in order.
+    """
+
+    def __init__(self, layout: ClusterLayout) -> None:
+        self._layout = layout
+        self._lock = threading.Lock()
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    ) -> ChildProcess:
+        """Start a process; variables that would set options of the driver do not reach it."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GPU_DRA_")}
+        with self._lock:
+            known = self._started.get(name)
+            if known is not None and known.poll() is None:
+                raise ClusterError(f"{name} runs already, as process {known.pid}")
+            with self._layout.log(name).open("ab") as log:
+                try:
+                    self._started[name] = subprocess.Popen(
+                        [str(argument) for argument in command],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        env={**inherited, **(environment or {})},
+                        start_new_session=True,
+                    )
+                except OSError as error:
+                    raise ClusterError(f"{name} cannot be started: {error}") from error
+        return ChildProcess(name, self)
+
+    def named(self, name: str) -> ChildProcess:
+        """A process that was started before."""
+        return ChildProcess(name, self)
+
+    def names(self) -> list[str]:
+        """The names of all processes that ever wrote a log."""
+        return sorted(path.stem for path in self._layout.logs.glob("*.log"))
+
+    def log(self, name: str) -> str:
+        """What a process wrote so far; empty if it never started."""
+        path = self._layout.log(name)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def log_tail(self, name: str) -> str:
+        """The last lines that a process wrote, long ones cut."""
+        lines = self.log(name).splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join(line[:LOG_TAIL_COLUMNS] for line in lines)
+
+    def check_running(self, name: str) -> None:
+        """Return if a process runs."""
+        returncode = self.popen(name).poll()
+        if returncode is not None:
+            raise NotReady(f"{name} ended with status {returncode}:\n{self.log_tail(name)}")
+
+    def popen(self, name: str) -> subprocess.Popen[bytes]:
+        """The process itself. Raises ClusterError when none of this name was started."""
+        with self._lock:
+            found = self._started.get(name)
+        if found is None:
+            raise ClusterError(f"no process {name} was started")
+        return found
+
+    def shutdown(self) -> None:
+        """End all, the last started first: SIGTERM, and SIGKILL for what does not end in time."""
+        with self._lock:
+            running, self._started = list(self._started.values()), {}
+        for process in reversed(running):
+            process.terminate()
+        for process in reversed(running):
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

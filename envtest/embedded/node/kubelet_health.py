@@ -1,0 +1,144 @@
+"""Keeps what the health streams of plugins said last, and forgets what is not said again in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from envtest.embedded.node.kubelet_calls import status_code
+from proto import dra_health_v1_pb2 as device_health
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+RETRY_SECONDS = 5.0
+_MAX_MESSAGE_BYTES = 1024
+_WORDS = {"HEALTHY": "Healthy", "UNHEALTHY": "Unhealthy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was said of a device: the API's word, a message, and until when it holds (time.monotonic)."""
+
+    health: str
+    message: str
+    until: float
+
+
+class HealthMemory:
+    """The health of all devices, by driver, pool and device. Thread-safe.
+
+    ``changed`` is called after something else than before was said.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._told: dict[str, dict[tuple[str, str], Told]] = {}
+
+    def of(self, driver: str, pool: str, device: str) -> dict[str, Any]:
+        """``health`` and perhaps ``message`` of a ResourceHealth: Unknown where nothing holds."""
+        with self._lock:
+            told = self._told.get(driver, {}).get((pool, device))
+        if told is None or told.until < time.monotonic():
+            return {"health": "Unknown"}
+        return {"health": told.health, **({"message": told.message} if told.message else {})}
+
+    def devices(self, driver: str) -> dict[tuple[str, str], str]:
+        """The word for each device of a driver, by pool and device, as far as it holds."""
+        moment = time.monotonic()
+        with self._lock:
+            told = dict(self._told.get(driver, {}))
+        return {key: one.health for key, one in told.items() if one.until >= moment}
+
+    def seconds_to_expiry(self) -> float | None:
+        """When the first of what is told ceases to hold; None when nothing is told."""
+        moment = time.monotonic()
+        with self._lock:
+            untils = [one.until for told in self._told.values() for one in told.values()]
+        left = [until - moment for until in untils if until >= moment]
+        return min(left) + 0.01 if left else None
+
+    def hear(self, driver: str, answer: device_health.NodeWatchResourcesResponse) -> None:
+        """Take over one answer of a driver's stream, which has all of its devices."""
+        moment = time.monotonic()
+        told = {}
+        for one in answer.devices:
+            seconds = one.health_check_timeout_seconds
+            timeout = float(seconds) if seconds > 0 else DEFAULT_TIMEOUT_SECONDS
+            word = _WORDS.get(device_health.HealthStatus.Name(one.health), "Unknown")
+            key = (one.device.pool_name, one.device.device_name)
+            told[key] = Told(word, _cut(one.message), moment + timeout)
+        self._put(driver, told)
+
+    def forget(self, driver: str) -> None:
+        """The driver's stream ended."""
+        self._put(driver, {})
+
+    def _put(self, driver: str, told: dict[tuple[str, str], Told]) -> None:
+        with self._lock:
+            before = self._told.get(driver, {})
+            self._told[driver] = told
+        if _words(before) != _words(told):
+            self._changed()
+
+
+class HealthWatch:
+    """One plugin's health stream: opened again five seconds after its end, unless it is unimplemented."""
+
+    def __init__(self, driver: str, channel: grpc.Channel, service: str, memory: HealthMemory) -> None:
+        self._driver = driver
+        self._memory = memory
+        self._watch = channel.unary_stream(
+            f"/{service}/NodeWatchResources",
+            request_serializer=device_health.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=device_health.NodeWatchResourcesResponse.FromString,
+        )
+        self._ended = threading.Event()
+        self._stream: Any = None
+
+    def run(self) -> None:
+        """Follow the stream until ``stop``."""
+        while not self._ended.is_set():
+            self._stream = self._watch(device_health.NodeWatchResourcesRequest())
+            if self._ended.is_set():
+                self._stream.cancel()
+            if not self._follow():
+                return
+            self._ended.wait(RETRY_SECONDS)
+
+    def stop(self) -> None:
+        """End the stream and ``run``."""
+        self._ended.set()
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def _follow(self) -> bool:
+        """Hear one stream to its end; whether another try makes sense."""
+        try:
+            for answer in self._stream:
+                self._memory.hear(self._driver, answer)
+        except grpc.RpcError as error:
+            return status_code(error) != grpc.StatusCode.UNIMPLEMENTED
+        except ValueError:
+            return False  # the channel was closed before the stream began
+        finally:
+            self._memory.forget(self._driver)
+        return True
+
+
+def _words(told: dict[tuple[str, str], Told]) -> dict[tuple[str, str], tuple[str, str]]:
+    return {key: (one.health, one.message) for key, one in told.items()}
+
+
+def _cut(message: str) -> str:
+    """At most 1024 bytes, the last three of a longer one are dots."""
+    data = message.encode()
+    if len(data) <= _MAX_MESSAGE_BYTES:
+        return message
+    return data[: _MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "..."

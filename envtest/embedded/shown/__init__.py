@@ -1,0 +1,1 @@
+"""Objects as they are shown to people: tables, rows, events."""

@@ -1,0 +1,221 @@
+"""The embedded API server answers what kubectl asks beside objects, and refuses in Kubernetes' words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.api.wire import MOST_BODY_BYTES
+from tests.envtest.embedded.api.api_calls import (
+    CLAIMS,
+    CLASSES,
+    PODS,
+    SLICES,
+    ask,
+    claim,
+    pod,
+    resource_slice,
+)
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    with EmbeddedApiServer() as running:
+        yield running
+
+
+def cells(server: EmbeddedApiServer, path: str) -> list[str]:
+    """The first row without its age, which is last in the narrow columns."""
+    table = ask(server, "GET", path, accept=TABLE).body
+    narrow = [index for index, one in enumerate(table["columnDefinitions"]) if not one["priority"]]
+    return [str(table["rows"][0]["cells"][index]) for index in narrow][:-1]
+
+
+def test_all_groups_come_in_one_answer_to_who_can_take_them(server: EmbeddedApiServer) -> None:
+    answer = ask(server, "GET", "/apis", accept=AGGREGATED)
+
+    found = {group["metadata"]["name"]: group["versions"][0]["resources"] for group in answer.body["items"]}
+    claims = next(one for one in found["resource.k8s.io"] if one["resource"] == "resourceclaims")
+    assert "as=APIGroupDiscoveryList" in answer.headers["content-type"]
+    assert claims["responseKind"] == {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
+    assert [one["subresource"] for one in claims["subresources"]] == ["status"]
+
+
+def test_plain_discovery_names_the_same_resources(server: EmbeddedApiServer) -> None:
+    groups = [group["name"] for group in ask(server, "GET", "/apis").body["groups"]]
+    core = {one["name"]: one for one in ask(server, "GET", "/api/v1").body["resources"]}
+
+    assert groups == ["coordination.k8s.io", "events.k8s.io", "resource.k8s.io"]
+    assert {"pods", "pods/binding", "pods/eviction", "pods/status", "nodes"} <= set(core)
+    assert core["pods"]["shortNames"] == ["po"]
+
+
+def test_openapi_says_that_fields_are_validated_here_and_how_lists_are_merged(
+    server: EmbeddedApiServer,
+) -> None:
+    document = ask(server, "GET", "/openapi/v3/api/v1").body
+
+    patch = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
+    spec = document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert "fieldValidation" in [parameter["name"] for parameter in patch["parameters"]]
+    assert spec["containers"]["x-kubernetes-patch-merge-key"] == "name"
+    assert "api/v1" in ask(server, "GET", "/openapi/v3").body["paths"]
+
+
+def test_health_and_version_are_told(server: EmbeddedApiServer) -> None:
+    assert [ask(server, "GET", path).code for path in ("/healthz", "/readyz", "/livez")] == [200, 200, 200]
+    assert ask(server, "GET", "/version").body["minor"] == "37"
+
+
+def test_tables_have_the_columns_of_a_real_server(server: EmbeddedApiServer) -> None:
+    server.create(PODS, pod("p"))
+    server.create(CLAIMS, claim("c"))
+    server.create(SLICES, resource_slice("s"))
+    server.create("/api/v1/nodes", {"metadata": {"name": "n"}, "spec": {"unschedulable": True}})
+
+    assert cells(server, PODS) == ["p", "0/1", "Pending", "0"]
+    assert cells(server, CLAIMS) == ["c", "pending"]
+    assert cells(server, SLICES) == ["s", "n", "a.example.com", "p"]
+    assert cells(server, "/api/v1/nodes/n")[:3] == ["n", "Unknown,SchedulingDisabled", "<none>"]
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [
+        (
+            {
+                "containerStatuses": [{"name": "c", "ready": True, "state": {"running": {}}}],
+                "phase": "Running",
+            },
+            "Running",
+        ),
+        ({"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "Why"}}}]}, "Why"),
+        ({"containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 3}}}]}, "ExitCode:3"),
+        ({"phase": "Failed", "reason": "Evicted"}, "Evicted"),
+    ],
+)
+def test_the_status_of_a_pod_is_in_the_words_of_kubectl(
+    server: EmbeddedApiServer, status: dict[str, object], shown: str
+) -> None:
+    stored = server.create(PODS, pod("p"))
+    server.replace(f"{PODS}/p/status", {**stored, "status": status})
+
+    assert cells(server, PODS)[2] == shown
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "words"),
+    [
+        ("GET", "/apis/nothing/v1/things", None, 404, "could not find the requested resource"),
+        ("GET", "/apis/resource.k8s.io/v1beta1/resourceclaims", None, 404, "could not find"),
+        ("GET", f"{PODS}/none", None, 404, 'pods "none" not found'),
+        ("GET", f"{CLAIMS}/none", None, 404, 'resourceclaims.resource.k8s.io "none" not found'),
+        ("GET", f"{PODS}/none/log", None, 404, "could not find the requested resource"),
+        ("DELETE", "/api/v1/namespaces", None, 405, "does not allow this method"),
+        ("POST", PODS, b"{", 400, "the object provided is unrecognized"),
+        ("POST", PODS, b"[" * 200_000, 400, "nested too deeply"),
+        ("POST", PODS, [], 400, "has to be an object"),
+        ("POST", PODS, {"kind": "Node", "metadata": {"name": "a"}}, 400, "no kind 'Node'"),
+        ("POST", PODS, {"apiVersion": "v2", "metadata": {"name": "a"}}, 400, "does not match"),
+        (
+            "POST",
+            PODS,
+            {"metadata": {"name": "a", "namespace": "b"}},
+            400,
+            "namespace of the provided object",
+        ),
+        ("POST", PODS, {"metadata": {"name": 1}}, 400, "cannot unmarshal number"),
+        (
+            "POST",
+            "/api/v1/namespaces/none/pods",
+            {"metadata": {"name": "a"}},
+            404,
+            'namespaces "none" not found',
+        ),
+        ("POST", PODS, {"metadata": {}}, 422, "name or generateName is required"),
+        ("GET", f"{PODS}?limit=x", None, 400, "limit"),
+        ("GET", f"{PODS}?continue=x", None, 400, "continue key is not valid"),
+        ("GET", f"{PODS}?fieldSelector=spec.none=1", None, 400, "field label not supported: spec.none"),
+        (
+            "GET",
+            f"{PODS}?resourceVersion=99999&resourceVersionMatch=Exact",
+            None,
+            504,
+            "Too large resource version",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_the_words_of_kubernetes(
+    server: EmbeddedApiServer, method: str, path: str, body: object, code: int, words: str
+) -> None:
+    answer = ask(server, method, path, body)
+
+    assert (answer.code, answer.body["code"], answer.body["kind"]) == (code, code, "Status")
+    assert words in answer.body["message"]
+
+
+def test_a_body_above_three_mebibytes_is_too_large(server: EmbeddedApiServer) -> None:
+    answer = ask(server, "POST", PODS, b" " * (MOST_BODY_BYTES + 1))
+
+    assert (answer.code, answer.body["reason"]) == (413, "RequestEntityTooLarge")
+
+
+def test_a_body_of_another_kind_is_not_supported(server: EmbeddedApiServer) -> None:
+    assert ask(server, "POST", PODS, b"x", content_type="text/plain").code == 415
+    assert ask(server, "PATCH", f"{PODS}/p", {}, content_type="text/plain").code in (404, 415)
+
+
+def test_yaml_is_as_good_as_json(server: EmbeddedApiServer) -> None:
+    body = b"metadata:\n  name: p\nspec:\n  nodeName: n\n"
+
+    assert ask(server, "POST", PODS, body, content_type="application/yaml").code == 201
+    assert ask(server, "POST", PODS, b"a: [", content_type="application/yaml").code == 400
+
+
+def test_unknown_fields_are_refused_warned_of_or_dropped_as_the_client_asks(
+    server: EmbeddedApiServer,
+) -> None:
+    def created(name: str, mode: str) -> tuple[int, str]:
+        answer = ask(server, "POST", f"{PODS}?fieldValidation={mode}", pod(name, colour="red"))
+        return answer.code, answer.headers.get("warning", "")
+
+    assert created("a", "Strict")[0] == 400
+    assert created("b", "Warn") == (201, '299 - "unknown field \\"spec.colour\\""')
+    assert created("c", "Ignore") == (201, "")
+    assert "colour" not in ask(server, "GET", f"{PODS}/b").body["spec"]
+
+
+def test_an_invalid_object_is_answered_with_each_field(server: EmbeddedApiServer) -> None:
+    answer = ask(server, "POST", SLICES, resource_slice("s", nodeName="", driver="a_b"))
+
+    details = answer.body["details"]
+    assert answer.code == 422
+    assert answer.body["message"].startswith('ResourceSlice.resource.k8s.io "s" is invalid: [')
+    assert (details["kind"], details["name"]) == ("ResourceSlice", "s")
+    assert [(cause["field"], cause["reason"]) for cause in details["causes"]] == [
+        ("spec.driver", "FieldValueInvalid"),
+        ("spec.nodeName", "FieldValueInvalid"),
+        ("spec", "FieldValueRequired"),
+    ]
+
+
+def test_a_dry_run_answers_and_stores_nothing(server: EmbeddedApiServer) -> None:
+    assert ask(server, "POST", f"{CLASSES}?dryRun=All", {"metadata": {"name": "a"}}).code == 201
+    assert ask(server, "GET", f"{CLASSES}/a").code == 404
+
+
+def test_events_are_the_same_in_both_groups(server: EmbeddedApiServer) -> None:
+    about = {"kind": "Pod", "name": "p", "namespace": "default"}
+    event = {"metadata": {"name": "e"}, "regarding": about, "note": "hello", "reason": "Said"}
+    path = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+    assert ask(server, "POST", path, event).code == 201
+    core = ask(server, "GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=p").body
+
+    assert [(one["message"], one["involvedObject"]) for one in core["items"]] == [("hello", about)]
+    assert ask(server, "GET", f"{path}/e").body["note"] == "hello"

@@ -1,0 +1,146 @@
+"""Quotas count claims, devices by class and extended resources, and refuse in Kubernetes' words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.api.statuses import Refused
+from tests.envtest.embedded.api.api_calls import CLAIMS, CLASSES, PODS, QUOTAS, claim, pod
+
+DEVICES = "gpu.example.com.deviceclass.resource.k8s.io/devices"
+IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu.example.com"
+EXTENDED = "requests.example.com/gpu"
+COUNT = "count/resourceclaims.resource.k8s.io"
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    with EmbeddedApiServer() as running:
+        spec = {"extendedResourceName": "example.com/gpu"}
+        running.create(CLASSES, {"metadata": {"name": "gpu.example.com"}, "spec": spec})
+        yield running
+
+
+def limit(server: EmbeddedApiServer, **hard: str) -> None:
+    server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+
+
+def used(server: EmbeddedApiServer) -> dict[str, str]:
+    [quota] = server.objects("resourcequotas")
+    found: dict[str, str] = quota["status"]["used"]
+    return found
+
+
+def refusal(server: EmbeddedApiServer, path: str, item: dict[str, Any]) -> str:
+    with pytest.raises(Refused) as caught:
+        server.create(path, item)
+    assert caught.value.code == 403
+    return str(caught.value)
+
+
+def test_a_claim_above_the_count_is_refused_with_all_numbers(server: EmbeddedApiServer) -> None:
+    limit(server, **{COUNT: "1"})
+    server.create(CLAIMS, claim("a"))
+
+    assert refusal(server, CLAIMS, claim("b")) == (
+        'resourceclaims.resource.k8s.io "b" is forbidden: exceeded quota: q, '
+        f"requested: {COUNT}=1, used: {COUNT}=1, limited: {COUNT}=1"
+    )
+
+
+@pytest.mark.parametrize("name", [DEVICES, IMPLICIT, EXTENDED])
+def test_devices_are_counted_by_class_and_by_both_extended_names(
+    server: EmbeddedApiServer, name: str
+) -> None:
+    limit(server, **{name: "3"})
+    server.create(CLAIMS, claim("a", count=2))
+
+    assert used(server) == {name: "2"}
+    assert f"requested: {name}=2, used: {name}=2, limited: {name}=3" in refusal(
+        server, CLAIMS, claim("b", count=2)
+    )
+
+
+def test_all_devices_count_as_many_as_a_claim_can_get(server: EmbeddedApiServer) -> None:
+    limit(server, **{DEVICES: "40"})
+
+    server.create(CLAIMS, claim("a", allocationMode="All"))
+
+    assert used(server) == {DEVICES: "32"}
+
+
+def test_of_alternatives_the_largest_of_each_class_counts(server: EmbeddedApiServer) -> None:
+    limit(server, **{DEVICES: "9"})
+    item = claim("a")
+    choices = [
+        {"name": f"n{count}", "deviceClassName": "gpu.example.com", "count": count} for count in (2, 5, 1)
+    ]
+    item["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": choices}]
+
+    server.create(CLAIMS, item)
+
+    assert used(server) == {DEVICES: "5"}
+
+
+def test_what_is_deleted_is_free_again(server: EmbeddedApiServer) -> None:
+    limit(server, **{DEVICES: "1"})
+    server.create(CLAIMS, claim("a"))
+    server.delete(f"{CLAIMS}/a")
+
+    assert used(server) == {DEVICES: "0"}
+    server.create(CLAIMS, claim("b"))
+
+
+def test_a_pod_and_the_claim_that_is_made_for_it_are_charged_once(server: EmbeddedApiServer) -> None:
+    limit(server, **{EXTENDED: "2"})
+    asking = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": "2"}}}
+    stored = server.create(PODS, pod("p", containers=[asking]))
+    made = claim("made", count=2)
+    made["metadata"] |= {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "p",
+                "uid": stored["metadata"]["uid"],
+                "controller": True,
+            }
+        ],
+    }
+
+    server.create(CLAIMS, made)
+
+    assert used(server) == {EXTENDED: "2"}
+    refusal(server, PODS, pod("q", containers=[asking]))
+
+
+def test_admin_access_needs_the_label_of_the_namespace(server: EmbeddedApiServer) -> None:
+    with pytest.raises(Refused) as caught:
+        server.create(CLAIMS, claim("a", adminAccess=True))
+    namespace = server.objects("namespaces")[0]
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    server.replace(
+        "/api/v1/namespaces/default", {**namespace, "metadata": {**namespace["metadata"], "labels": labels}}
+    )
+
+    assert caught.value.code == 422
+    assert "requires the `resource.kubernetes.io/admin-access: true` label" in str(caught.value)
+    server.create(CLAIMS, claim("a", adminAccess=True))
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        {"scopes": ["BestEffort"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}},
+    ],
+)
+def test_a_quota_with_scopes_limits_nothing(server: EmbeddedApiServer, scope: dict[str, Any]) -> None:
+    server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}, **scope}})
+
+    server.create(PODS, pod("a"))

@@ -1,0 +1,148 @@
+"""What is deleted takes along what it owned, waits for who still needs it, and leaves no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, SLICES, ask, claim, pod, resource_slice
+
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    with EmbeddedApiServer() as running:
+        yield running
+
+
+def owned(item: dict[str, Any], *owners: dict[str, Any]) -> dict[str, Any]:
+    references = [
+        {
+            "apiVersion": "v1",
+            "kind": one["kind"],
+            "name": one["metadata"]["name"],
+            "uid": one["metadata"]["uid"],
+        }
+        for one in owners
+    ]
+    return {**item, "metadata": {**item["metadata"], "ownerReferences": references}}
+
+
+def test_the_slices_of_a_node_go_with_it(server: EmbeddedApiServer) -> None:
+    node = server.create(NODES, {"metadata": {"name": "n"}})
+    server.create(SLICES, owned(resource_slice("mine"), node))
+    server.create(SLICES, resource_slice("other"))
+
+    server.delete(f"{NODES}/n")
+
+    assert [one["metadata"]["name"] for one in server.objects("resourceslices", "resource.k8s.io")] == [
+        "other"
+    ]
+
+
+def test_what_has_another_owner_stays_with_that(server: EmbeddedApiServer) -> None:
+    one, two = (server.create(NODES, {"metadata": {"name": name}}) for name in "ab")
+    server.create(SLICES, owned(resource_slice("s"), one, two))
+
+    server.delete(f"{NODES}/a")
+
+    [left] = server.objects("resourceslices", "resource.k8s.io")
+    assert [owner["name"] for owner in left["metadata"]["ownerReferences"]] == ["b"]
+
+
+def test_orphans_stay_without_an_owner(server: EmbeddedApiServer) -> None:
+    node = server.create(NODES, {"metadata": {"name": "n"}})
+    server.create(SLICES, owned(resource_slice("s"), node))
+
+    ask(server, "DELETE", f"{NODES}/n?propagationPolicy=Orphan")
+
+    [left] = server.objects("resourceslices", "resource.k8s.io")
+    assert "ownerReferences" not in left["metadata"]
+
+
+def test_an_owned_claim_with_a_finalizer_is_marked_and_waits(server: EmbeddedApiServer) -> None:
+    owner = server.create(PODS, pod("p"))
+    item = owned(claim("c"), owner)
+    item["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    server.create(CLAIMS, item)
+
+    server.delete(f"{PODS}/p")
+
+    [left] = server.objects("resourceclaims", "resource.k8s.io")
+    assert "deletionTimestamp" in left["metadata"]
+
+
+def test_a_pod_on_a_node_waits_for_its_kubelet(server: EmbeddedApiServer) -> None:
+    server.create(PODS, pod("p", nodeName="n", terminationGracePeriodSeconds=7))
+
+    marked = ask(server, "DELETE", f"{PODS}/p").body
+    shorter = ask(server, "DELETE", f"{PODS}/p", {"gracePeriodSeconds": 3}).body
+    last = ask(server, "DELETE", f"{PODS}/p", {"gracePeriodSeconds": 0})
+
+    assert [one["metadata"]["deletionGracePeriodSeconds"] for one in (marked, shorter)] == [7, 3]
+    assert last.code == 200
+    assert server.objects("pods") == []
+
+
+@pytest.mark.parametrize("status", [None, {"phase": "Succeeded"}, {"phase": "Failed"}])
+def test_a_pod_that_runs_nowhere_goes_at_once(
+    server: EmbeddedApiServer, status: dict[str, str] | None
+) -> None:
+    stored = server.create(PODS, pod("p", **({"nodeName": "n"} if status else {})))
+    if status:
+        server.replace(f"{PODS}/p/status", {**stored, "status": status})
+
+    server.delete(f"{PODS}/p")
+
+    assert server.objects("pods") == []
+
+
+def test_a_namespace_takes_along_what_is_in_it(server: EmbeddedApiServer) -> None:
+    server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    server.create("/api/v1/namespaces/team/pods", pod("p", nodeName="n"))
+    server.create("/apis/resource.k8s.io/v1/namespaces/team/resourceclaims", claim("c"))
+    server.create(PODS, pod("elsewhere"))
+
+    server.delete("/api/v1/namespaces/team")
+
+    assert [one["metadata"]["name"] for one in server.objects("pods")] == ["elsewhere"]
+    assert server.objects("resourceclaims", "resource.k8s.io") == []
+
+
+def test_another_uid_is_another_object(server: EmbeddedApiServer) -> None:
+    server.create(PODS, pod("p"))
+
+    answer = ask(server, "DELETE", f"{PODS}/p", {"preconditions": {"uid": "another"}})
+
+    assert answer.code == 409
+
+
+def test_a_pod_is_bound_once_and_evicted(server: EmbeddedApiServer) -> None:
+    server.create(PODS, pod("p"))
+    binding = {"target": {"kind": "Node", "name": "n"}}
+
+    first = ask(server, "POST", f"{PODS}/p/binding", binding)
+    again = ask(server, "POST", f"{PODS}/p/binding", binding)
+    [stored] = server.objects("pods")
+    gone = ask(server, "POST", f"{PODS}/p/eviction", {"deleteOptions": {"gracePeriodSeconds": 0}})
+
+    assert (first.code, again.code, gone.code) == (201, 409, 201)
+    assert stored["spec"]["nodeName"] == "n"
+    assert stored["status"]["conditions"][0]["type"] == "PodScheduled"
+    assert server.objects("pods") == []
+
+
+def test_a_claim_that_loses_its_devices_loses_what_was_said_of_them(server: EmbeddedApiServer) -> None:
+    stored = server.create(CLAIMS, claim("c"))
+    device = {"driver": "a.example.com", "pool": "p", "device": "d"}
+    allocation = {"devices": {"results": [{"request": "gpu", **device}]}}
+    status = {"allocation": allocation, "devices": [{**device, "conditions": []}]}
+    stored = server.replace(f"{CLAIMS}/c/status", {**stored, "status": status})
+
+    freed = server.replace(f"{CLAIMS}/c/status", {**stored, "status": {"devices": status["devices"]}})
+
+    assert freed["status"] == {}

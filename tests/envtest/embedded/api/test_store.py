@@ -1,0 +1,105 @@
+"""The store shares what is alike, remembers what was, and forgets no more than it says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envtest.embedded.api import store as store_module
+from envtest.embedded.api.faults import ALWAYS
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.api.sharing import Sharing
+from envtest.embedded.api.store import Store
+from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+
+THINGS = ("", "things")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def put(store: Store, name: str, **fields: object) -> int:
+    item = store.put(THINGS, ("", name), {"metadata": {"name": name, "uid": name}, **fields})
+    return int(item["metadata"]["resourceVersion"])
+
+
+@given(st.lists(JSON, max_size=5))
+def test_shared_values_equal_what_they_stand_for(values: list[object]) -> None:
+    sharing = Sharing()
+
+    for value in [*values, *values]:
+        shared = sharing.shared(value)
+        assert (shared, repr(shared)) == (value, repr(value))
+
+
+def test_equal_parts_are_one_part() -> None:
+    sharing = Sharing()
+
+    first, second = (sharing.shared({"a": {"b": [1, "x"]}, "n": number}) for number in (1, 2))
+
+    assert first["a"] is second["a"]
+
+
+def test_an_earlier_version_shows_what_was_there_then() -> None:
+    store = Store()
+    put(store, "changed", value=1)
+    put(store, "gone")
+    then = store.resource_version
+    put(store, "changed", value=2)
+    put(store, "new")
+    store.remove(THINGS, ("", "gone"))
+
+    past = {key[1]: item.get("value") for key, item in store.at_version(THINGS, then)}
+
+    assert past == {"changed": 1, "gone": None}
+
+
+def test_the_oldest_changes_are_forgotten_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_KEPT_CHANGES", 10)
+    monkeypatch.setattr(store_module, "_FORGOTTEN_AT_ONCE", 5)
+    store = Store()
+
+    versions = [put(store, f"n{number}") for number in range(15)]
+
+    assert store.oldest(THINGS) == versions[4]
+    assert [change.resource_version for change in store.changes_after(THINGS, versions[4])] == versions[5:]
+
+
+def test_a_server_that_is_behind_answers_with_what_was() -> None:
+    with EmbeddedApiServer() as server:
+        server.create(PODS, pod("old"))
+        then = server.store.resource_version
+        server.create(PODS, pod("new"))
+        fault = server.fail("*", "pods", kind="stale", resource_version=then, times=ALWAYS)
+
+        listed = ask(server, "GET", PODS).body
+        missing = ask(server, "GET", f"{PODS}/new").code
+        fault.release()
+
+        assert [one["metadata"]["name"] for one in listed["items"]] == ["old"]
+        assert listed["metadata"]["resourceVersion"] == str(then)
+        assert (missing, ask(server, "GET", f"{PODS}/new").code) == (404, 200)
+
+
+def test_a_late_answer_is_given_when_it_is_released() -> None:
+    with EmbeddedApiServer() as server:
+        fault = server.fail("list", "pods", kind="delay", delay_seconds=600.0)
+        fault.released.set()
+
+        assert ask(server, "GET", PODS).code == 200
+
+
+def test_pages_show_the_objects_as_they_were_at_the_first() -> None:
+    with EmbeddedApiServer() as server:
+        for name in "abc":
+            server.create(PODS, pod(name))
+        first = ask(server, "GET", f"{PODS}?limit=1").body
+        server.delete(f"{PODS}/b")
+        server.create(PODS, pod("d"))
+
+        rest = ask(server, "GET", f"{PODS}?limit=9&continue={first['metadata']['continue']}").body
+
+        assert [one["metadata"]["name"] for one in rest["items"]] == ["b", "c"]

@@ -1,0 +1,144 @@
+"""An API server with scheduler, claim controller and taint eviction, and the objects of their tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.control.claim_controller import EmbeddedClaimController
+from envtest.embedded.control.scheduler import EmbeddedScheduler
+from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
+
+GROUP = "resource.k8s.io"
+RESOURCE = f"/apis/{GROUP}/v1"
+CLASS = "gpu.nvidia.com"
+PODS = "/api/v1/namespaces/default/pods"
+CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
+
+Object = dict[str, Any]
+
+
+class ControlPlane:
+    """A cluster of one node and one class, without a kubelet: bound pods stay as they are."""
+
+    def __init__(self, server: EmbeddedApiServer) -> None:
+        self.server = server
+        self.add_class(CLASS)
+        self.add_node("node-a")
+
+    def add_node(self, name: str, **spec: Any) -> None:
+        labels = {"kubernetes.io/hostname": name}
+        node = head("Node", name)
+        node["metadata"]["labels"] = labels
+        self.server.create("/api/v1/nodes", {**node, "spec": spec})
+
+    def add_class(self, name: str, driver: str = CLASS, **spec: Any) -> None:
+        selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
+        body = {**head("DeviceClass", name), "spec": {"selectors": [selector], **spec}}
+        self.server.create(f"{RESOURCE}/deviceclasses", body)
+
+    def add_slice(
+        self, name: str, *devices: str | Object, node: str = "node-a", pool: str = "", count: int = 1
+    ) -> None:
+        listed = [{"name": one} if isinstance(one, str) else one for one in devices]
+        of = {"name": pool or name, "generation": 1, "resourceSliceCount": count}
+        spec = {"driver": CLASS, "nodeName": node, "pool": of, "devices": listed}
+        self.server.create(f"{RESOURCE}/resourceslices", {**head("ResourceSlice", name), "spec": spec})
+
+    def add_claim(self, name: str, *requests: Object) -> None:
+        spec = {"devices": {"requests": list(requests or (request(),))}}
+        self.server.create(CLAIMS, {**head("ResourceClaim", name), "spec": spec})
+
+    def add_template(self, name: str, *requests: Object) -> None:
+        spec = {"metadata": {"labels": {"from": name}}, "spec": {"devices": {"requests": [*requests]}}}
+        body = {**head("ResourceClaimTemplate", name), "spec": spec}
+        self.server.create(f"{RESOURCE}/namespaces/default/resourceclaimtemplates", body)
+
+    def add_pod(self, name: str, claim: str = "", template: str = "", **spec: Any) -> None:
+        """A pod with a claim, one from a template, or neither."""
+        source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
+        entries = {"resourceClaims": [{"name": "gpu", **source}]} if claim or template else {}
+        containers = [{"name": "main", "image": "none"}]
+        body = {**head("Pod", name), "spec": {"containers": containers, **entries, **spec}}
+        self.server.create(PODS, body)
+
+    def end_pod(self, name: str) -> None:
+        """What a kubelet does at the end: the pod's object goes."""
+        self.server.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
+
+    def set_phase(self, name: str, phase: str) -> None:
+        pod = self.pod(name)
+        status = {**pod.get("status", {}), "phase": phase}
+        self.server.replace(f"{PODS}/{name}/status", {**pod, "status": status})
+
+    def pod(self, name: str) -> Object:
+        return next(pod for pod in self.server.objects("pods") if pod["metadata"]["name"] == name)
+
+    def has_pod(self, name: str) -> bool:
+        return name in (pod["metadata"]["name"] for pod in self.server.objects("pods"))
+
+    def node_of(self, pod: str) -> str:
+        return str(self.pod(pod)["spec"].get("nodeName", ""))
+
+    def claims(self) -> list[Object]:
+        return self.server.objects("resourceclaims", GROUP)
+
+    def claim(self, name: str) -> Object:
+        return next(one for one in self.claims() if one["metadata"]["name"] == name)
+
+    def devices(self, claim: str) -> list[str]:
+        allocation = self.claim(claim).get("status", {}).get("allocation", {"devices": {"results": []}})
+        return [result["device"] for result in allocation["devices"]["results"]]
+
+    def condition(self, pod: str) -> tuple[str, str]:
+        """Reason and message of why a pod waits."""
+        for one in self.pod(pod).get("status", {}).get("conditions", ()):
+            if one["type"] == "PodScheduled" and one["status"] == "False":
+                return one["reason"], one["message"]
+        return "", ""
+
+    def told(self, reason: str) -> list[str]:
+        """The messages of all events with this reason."""
+        return [one["message"] for one in self.server.objects("events") if one["reason"] == reason]
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        assert self.server.wait_until(condition, 20)
+
+    def wait_bound(self, pod: str) -> str:
+        self.wait(lambda: bool(self.node_of(pod)))
+        return self.node_of(pod)
+
+    def wait_refused(self, pod: str) -> str:
+        """The message of the pod's condition, once it is refused."""
+        self.wait(lambda: bool(self.condition(pod)[0]))
+        return self.condition(pod)[1]
+
+
+@contextmanager
+def control_plane() -> Iterator[ControlPlane]:
+    """All loops running."""
+    with EmbeddedApiServer() as server:
+        found = ControlPlane(server)
+        loops = (EmbeddedClaimController(server), EmbeddedTaintEviction(server), EmbeddedScheduler(server))
+        for loop in loops:
+            loop.start()
+        try:
+            yield found
+        finally:
+            for loop in loops:
+                loop.stop()
+
+
+def head(kind: str, name: str) -> Object:
+    core = kind in ("Pod", "Node", "Namespace")
+    return {
+        "apiVersion": "v1" if core else f"{GROUP}/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+    }
+
+
+def request(name: str = "gpu", device_class: str = CLASS, **exactly: Any) -> Object:
+    return {"name": name, "exactly": {"deviceClassName": device_class, **exactly}}

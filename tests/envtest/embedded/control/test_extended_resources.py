@@ -1,0 +1,95 @@
+"""Extended resources become requests: whose class they are, and which containers share a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest.embedded.control.extended_resources import (
+    asked_resources,
+    class_of,
+    extended_requests,
+    is_extended,
+)
+
+GPU = "nvidia.com/gpu"
+
+
+def device_class(name: str, created: str = "2026-01-01T00:00:00Z", **spec: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}
+
+
+def container(name: str, count: int, **more: Any) -> dict[str, Any]:
+    limits = {GPU: str(count), "cpu": "1"} if count else {}
+    return {"name": name, "resources": {"limits": limits}, **more}
+
+
+def pod(containers: list[dict[str, Any]], first: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return {"spec": {"initContainers": first or [], "containers": containers}}
+
+
+def requests_of(one: dict[str, Any]) -> list[tuple[str, int]]:
+    found = extended_requests(one, {GPU: "whole"}).requests
+    return [(request["name"], request["exactly"]["count"]) for request in found]
+
+
+def mappings_of(one: dict[str, Any]) -> list[tuple[str, str]]:
+    found = extended_requests(one, {GPU: "whole"}).mappings
+    return [(mapping["containerName"], mapping["requestName"]) for mapping in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "extended"),
+    [
+        (GPU, True),
+        ("deviceclass.resource.kubernetes.io/whole", True),
+        ("cpu", False),
+        ("hugepages-2Mi", False),
+        ("node.kubernetes.io/thing", False),
+        ("requests.nvidia.com/gpu", False),
+    ],
+)
+def test_which_resources_are_extended(name: str, extended: bool) -> None:
+    assert is_extended(name) is extended
+
+
+def test_the_newest_class_with_the_name_is_taken_and_of_equals_the_first() -> None:
+    old = device_class("a", extendedResourceName=GPU)
+    new = "2026-02-01T00:00:00Z"
+    newer = [device_class(name, new, extendedResourceName=GPU) for name in ("z", "m")]
+
+    assert class_of(GPU, [old, *newer]) == "m"
+    assert class_of(GPU, [old]) == "a"
+    assert class_of("deviceclass.resource.kubernetes.io/a", [old]) == "a"
+    assert class_of("deviceclass.resource.kubernetes.io/b", [old]) is None
+    assert class_of(GPU, []) is None
+
+
+def test_what_a_pod_asks_for_is_what_any_container_asks_for() -> None:
+    assert asked_resources(pod([container("none", 0)], [container("init", 2)])) == [GPU]
+    assert asked_resources(pod([container("none", 0)])) == []
+
+
+def test_an_init_container_uses_what_later_containers_have_before_it_asks_for_more() -> None:
+    one = pod([container("main", 2)], [container("init", 3)])
+
+    assert requests_of(one) == [("container-0-request-1", 1), ("container-1-request-1", 2)]
+    assert mappings_of(one) == [
+        ("main", "container-1-request-1"),
+        ("init", "container-1-request-1"),
+        ("init", "container-0-request-1"),
+    ]
+
+
+def test_several_init_containers_share_the_largest_of_their_requests() -> None:
+    one = pod([container("main", 1)], [container("small", 2), container("big", 4)])
+
+    assert requests_of(one) == [("container-1-request-1", 3), ("container-2-request-1", 1)]
+    assert ("small", "container-1-request-1") in mappings_of(one)
+
+
+def test_a_sidecar_asks_as_a_container_does() -> None:
+    one = pod([container("main", 1)], [container("side", 1, restartPolicy="Always")])
+
+    assert requests_of(one) == [("container-0-request-1", 1), ("container-1-request-1", 1)]

@@ -1,0 +1,215 @@
+"""The embedded scheduler places pods, writes allocations as the real one does, and says why a pod waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
+
+WAITS = (
+    "0/1 nodes are available: 1 {}. "
+    "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+)
+FULL = WAITS.format("cannot allocate all claims")
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        yield found
+
+
+def test_the_allocation_is_written_as_the_api_has_it(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0", "gpu-1")
+    cluster.add_claim("mine")
+    cluster.add_pod("train", "mine")
+
+    assert cluster.wait_bound("train") == "node-a"
+
+    claim, pod = cluster.claim("mine"), cluster.pod("train")
+    allocation = claim["status"]["allocation"]
+    result = {"request": "gpu", "driver": CLASS, "pool": "s", "device": "gpu-0"}
+    assert allocation["devices"]["results"] == [result]
+    field = {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
+    assert allocation["nodeSelector"] == {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    assert allocation["allocationTimestamp"]
+    user = {"resource": "pods", "name": "train", "uid": pod["metadata"]["uid"]}
+    assert claim["status"]["reservedFor"] == [user]
+    assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    (condition,) = pod["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
+    cluster.wait(lambda: cluster.told("Scheduled") == ["Successfully assigned default/train to node-a"])
+
+
+def test_a_pod_waits_with_the_real_words_until_a_device_comes(cluster: ControlPlane) -> None:
+    cluster.add_claim("mine")
+    cluster.add_pod("train", "mine")
+
+    assert cluster.wait_refused("train") == FULL
+    assert cluster.condition("train")[0] == "Unschedulable"
+    cluster.wait(lambda: cluster.told("FailedScheduling") == [FULL])
+
+    cluster.add_slice("s", "gpu-0")
+    cluster.wait_bound("train")
+    assert cluster.condition("train") == ("", "")
+
+
+def test_a_class_that_is_missing_is_named_and_waited_for(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0")
+    cluster.add_claim("mine", request(device_class="big"))
+    cluster.add_pod("train", "mine")
+
+    assert cluster.wait_refused("train").startswith(
+        "0/1 nodes are available: request gpu: device class big does not exist. preemption: "
+    )
+
+    cluster.add_class("big")
+    cluster.wait_bound("train")
+
+
+def test_a_pod_whose_claim_is_missing_waits_in_silence_as_it_does_in_kubernetes(
+    cluster: ControlPlane,
+) -> None:
+    cluster.add_slice("s", "gpu-0")
+    cluster.add_pod("early", "mine")
+    cluster.add_pod("other", nodeSelector={"no": "where"})
+    cluster.wait_refused("other")
+    assert cluster.condition("early") == ("", "")
+
+    cluster.add_claim("mine")
+    cluster.wait_bound("early")
+
+
+def test_the_pod_with_the_higher_priority_comes_first(cluster: ControlPlane) -> None:
+    cluster.add_claim("one")
+    cluster.add_claim("two")
+    cluster.add_pod("low", "one", priority=1)
+    cluster.add_pod("high", "two", priority=100)
+    cluster.wait_refused("low")
+    cluster.wait_refused("high")
+
+    cluster.add_slice("s", "gpu-0")
+
+    cluster.wait_bound("high")
+    assert cluster.node_of("low") == ""
+
+
+def test_a_claim_that_is_allocated_binds_its_pods_to_that_node(cluster: ControlPlane) -> None:
+    cluster.add_node("node-b")
+    cluster.add_slice("s", "gpu-0", node="node-b")
+    cluster.add_claim("shared")
+    for name in ("one", "two"):
+        cluster.add_pod(name, "shared")
+        assert cluster.wait_bound(name) == "node-b"
+
+    assert len(cluster.claim("shared")["status"]["reservedFor"]) == 2
+    cluster.add_pod("astray", "shared", nodeSelector={"kubernetes.io/hostname": "node-a"})
+    message = cluster.wait_refused("astray")
+    assert "1 node(s) didn't match Pod's node affinity/selector" in message
+    assert "1 resourceclaim not available on the node" in message
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        ({"unschedulable": True}, "node(s) were unschedulable"),
+        ({"taints": [{"key": "a", "effect": "NoSchedule"}]}, "node(s) had untolerated taint(s)"),
+    ],
+    ids=["cordoned", "tainted"],
+)
+def test_a_node_that_takes_no_pods_is_left_out_unless_tolerated(
+    cluster: ControlPlane, node: dict[str, Any], reason: str
+) -> None:
+    cluster.add_node("shy", **node)
+    only = {"kubernetes.io/hostname": "shy"}
+    cluster.add_pod("polite", nodeSelector=only)
+    assert f"1 {reason}" in cluster.wait_refused("polite")
+
+    cluster.add_pod("rude", nodeSelector=only, tolerations=[{"operator": "Exists"}])
+    assert cluster.wait_bound("rude") == "shy"
+
+
+def test_pods_without_claims_go_to_the_emptier_node(cluster: ControlPlane) -> None:
+    cluster.add_node("node-b")
+
+    for name in ("one", "two"):
+        cluster.add_pod(name)
+        cluster.wait_bound(name)
+
+    assert {cluster.node_of("one"), cluster.node_of("two")} == {"node-a", "node-b"}
+
+
+def test_an_invalid_pool_is_a_reason_against_its_node_only(cluster: ControlPlane) -> None:
+    cluster.add_slice("twice", "gpu-0", pool="same", count=2)
+    cluster.add_slice("again", "gpu-0", pool="same", count=2)
+    cluster.add_claim("mine")
+    cluster.add_pod("train", "mine")
+    assert cluster.wait_refused("train") == WAITS.format("invalid resource pools were encountered")
+
+    cluster.add_node("node-b")
+    cluster.add_slice("good", "gpu-0", node="node-b")
+    assert cluster.wait_bound("train") == "node-b"
+
+
+def test_a_selector_that_fails_is_an_error_and_not_a_lack_of_devices(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0")
+    colour = {"cel": {"expression": "device.attributes['example.com'].colour == 'red'"}}
+    cluster.add_claim("mine", request(selectors=[colour]))
+    cluster.add_pod("train", "mine")
+
+    message = cluster.wait_refused("train")
+    assert cluster.condition("train")[0] == "SchedulerError"
+    assert message.startswith('running "DynamicResources" filter plugin: ')
+
+
+def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: ControlPlane) -> None:
+    cluster.add_pod("gated", schedulingGates=[{"name": "wait"}])
+    cluster.add_pod("foreign", schedulerName="other")
+    cluster.add_pod("ours")
+    cluster.wait_bound("ours")
+
+    assert cluster.node_of("gated") == cluster.node_of("foreign") == ""
+
+
+def gpus(count: int, name: str = "nvidia.com/gpu") -> dict[str, Any]:
+    """A container that asks for an extended resource."""
+    return {"name": f"c{count}", "image": "none", "resources": {"limits": {name: str(count), "cpu": "1"}}}
+
+
+def test_extended_resources_become_a_claim_of_the_pod(cluster: ControlPlane) -> None:
+    cluster.add_class("whole", extendedResourceName="nvidia.com/gpu")
+    cluster.add_slice("s", "gpu-0", "gpu-1", "gpu-2")
+    cluster.add_pod("old", containers=[gpus(2), gpus(1)])
+
+    cluster.wait_bound("old")
+
+    (claim,) = cluster.claims()
+    metadata, pod = claim["metadata"], cluster.pod("old")
+    assert metadata["name"].startswith("old-extended-resources-")
+    assert metadata["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert metadata["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+    asked = [(one["name"], one["exactly"]["count"]) for one in claim["spec"]["devices"]["requests"]]
+    assert asked == [("container-0-request-1", 2), ("container-1-request-1", 1)]
+    assert cluster.devices(metadata["name"]) == ["gpu-0", "gpu-1", "gpu-2"]
+    told = pod["status"]["extendedResourceClaimStatus"]
+    assert told["resourceClaimName"] == metadata["name"]
+    mapped = [(one["containerName"], one["requestName"]) for one in told["requestMappings"]]
+    assert mapped == [("c2", "container-0-request-1"), ("c1", "container-1-request-1")]
+
+
+def test_each_class_is_an_extended_resource_by_its_own_name(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0")
+    name = f"deviceclass.resource.kubernetes.io/{CLASS}"
+    cluster.add_pod("one", containers=[gpus(1, name)])
+    cluster.wait_bound("one")
+    cluster.add_pod("two", containers=[gpus(1, name)])
+    assert cluster.wait_refused("two") == FULL
+
+
+def test_an_extended_resource_that_nobody_has_is_insufficient(cluster: ControlPlane) -> None:
+    cluster.add_pod("lost", containers=[gpus(1, "example.com/thing")])
+
+    assert cluster.wait_refused("lost") == WAITS.format("Insufficient example.com/thing")

@@ -1,0 +1,68 @@
+"""Which nodes a pod may be on, and the words for why it is on none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envtest.embedded.control.scheduler_nodes import fit_error, reason_against, selector_matches
+
+NODE = {"metadata": {"name": "a", "labels": {"zone": "x", "gpus": "8"}}, "spec": {}}
+
+
+def test_reasons_are_counted_and_sorted_as_the_real_scheduler_does_it() -> None:
+    helpless = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    message = fit_error(3, "", ["b", "a", "b"])
+    assert message == f"0/3 nodes are available: 1 a, 2 b. {helpless}"
+    assert fit_error(3, "all the same", ()) == f"0/3 nodes are available: all the same. {helpless}"
+
+
+def test_a_pod_that_never_preempts_is_told_so() -> None:
+    message = fit_error(1, "", ["a"], may_preempt=False)
+    assert message == (
+        "0/1 nodes are available: 1 a. preemption: not eligible due to preemptionPolicy=Never."
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "expected"),
+    [
+        ("zone", "In", ["x", "y"], True),
+        ("zone", "In", ["y"], False),
+        ("zone", "NotIn", ["y"], True),
+        ("zone", "NotIn", ["x"], False),
+        ("zone", "Exists", [], True),
+        ("rack", "Exists", [], False),
+        ("rack", "DoesNotExist", [], True),
+        ("gpus", "Gt", ["7"], True),
+        ("gpus", "Gt", ["8"], False),
+        ("gpus", "Lt", ["9"], True),
+        ("rack", "Lt", ["9"], False),
+    ],
+)
+def test_requirements_of_a_node_selector(key: str, operator: str, values: list[str], expected: bool) -> None:
+    requirement = {"key": key, "operator": operator, "values": values}
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    assert selector_matches(selector, NODE) is expected
+
+
+def test_a_term_without_requirements_takes_in_no_node_and_no_selector_all() -> None:
+    assert not selector_matches({"nodeSelectorTerms": [{}]}, NODE)
+    assert selector_matches(None, NODE)
+
+
+@pytest.mark.parametrize(
+    ("taint", "toleration", "stays_away"),
+    [
+        ({"key": "a", "value": "1", "effect": "NoSchedule"}, {"key": "a", "value": "1"}, False),
+        ({"key": "a", "value": "1", "effect": "NoSchedule"}, {"key": "a", "value": "2"}, True),
+        ({"key": "a", "effect": "NoExecute"}, {"key": "a", "operator": "Exists"}, False),
+        ({"key": "a", "effect": "NoExecute"}, {"operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "a", "effect": "PreferNoSchedule"}, {"key": "b"}, False),
+    ],
+)
+def test_taints_of_nodes(taint: dict[str, Any], toleration: dict[str, Any], stays_away: bool) -> None:
+    node = {**NODE, "spec": {"taints": [taint]}}
+    pod = {"spec": {"tolerations": [toleration]}}
+    assert bool(reason_against(pod, node)) is stays_away

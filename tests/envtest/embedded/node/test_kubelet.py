@@ -1,0 +1,348 @@
+"""The embedded kubelet over the real face of the plugin: registration, health, prepare and unprepare."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.errors import ClaimBlocked
+from envtest.client.layout import NodeLayout
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.node.container_runtime import ContainerRuntime
+from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
+from kubeletplugin.kubelet.face import READY_PART
+from kubeletplugin.kubelet.registration import Registered
+from kubeletplugin.wire.claim_call import PreparedDevice
+from kubeletplugin.wire.health_board import DeviceHealth
+from tests.kubeletplugin.fake_kubelet import FakeKubelet, Plugin, running_plugin
+
+DRIVER = "gpu.nvidia.com"
+KIND = "k8s.gpu.nvidia.com/claim"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+PODS = "/api/v1/namespaces/default/pods"
+TIMES = KubeletTimes(look=0.05, prepare_again=(0.05, 0.1), unprepare_again=0.05, create_again=0.05)
+
+
+class Node:
+    """A kubelet on a node with a plugin, and pods that a scheduler has bound to it."""
+
+    def __init__(self, server: EmbeddedApiServer, plugin: Plugin, times: KubeletTimes = TIMES) -> None:
+        self.server = server
+        self.plugin = plugin
+        self.times = times
+        self.layout = NodeLayout("node-a", plugin.folder / "n")
+        self.layout.kubelet_dir.mkdir(parents=True)
+        self.layout.cdi_dir.mkdir()
+        self.layout.registry_dir.symlink_to(plugin.folder / "registry")
+        self.runtime = ContainerRuntime(self.layout.cdi_dir)
+        self.kubelet = EmbeddedKubelet(server, self.layout, self.runtime, times)
+        edits = [{"name": name, "containerEdits": {"env": [f"{name}=1"]}} for name in ("a", "b")]
+        self.spec = {"cdiVersion": "0.5.0", "kind": KIND, "devices": edits}
+        self.spec_file.write_text(json.dumps(self.spec))
+        plugin.claims.devices = (
+            PreparedDevice(("first",), "node/gpu", "gpu-0", (f"{KIND}=a",)),
+            PreparedDevice(("second",), "node/gpu", "gpu-1", (f"{KIND}=b",)),
+        )
+
+    @property
+    def spec_file(self) -> Path:
+        return self.layout.cdi_dir / "claims.json"
+
+    def start(self) -> None:
+        self.kubelet.start()
+        self.wait(lambda: self.kubelet.plugins.drivers == (DRIVER,))
+
+    def restart(self) -> None:
+        self.kubelet.stop()
+        self.kubelet = EmbeddedKubelet(self.server, self.layout, self.runtime, self.times)
+        self.start()
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        assert self.server.wait_until(condition, 20)
+
+    def bind(self, pod: str, claim: str, *containers: dict[str, Any], node: str = "node-a") -> None:
+        """A pod with a claim that is allocated and reserved for it."""
+        entries = [{"name": "gpus", "resourceClaimName": claim}]
+        spec = {"containers": list(containers or (main(),)), "resourceClaims": entries}
+        stored = self.server.create(PODS, {**head("Pod", pod), "spec": spec})
+        if not any(one["metadata"]["name"] == claim for one in self.claims()):
+            self.server.create(CLAIMS, claim_object(claim))
+        found = next(one for one in self.claims() if one["metadata"]["name"] == claim)
+        user = {"resource": "pods", "name": pod, "uid": stored["metadata"]["uid"]}
+        users = [*found.get("status", {}).get("reservedFor", ()), user]
+        result = {"request": "first", "driver": DRIVER, "pool": "node/gpu", "device": "gpu-0"}
+        status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
+        self.server.replace(f"{CLAIMS}/{claim}/status", {**found, "status": status})
+        self.server.replace(f"{PODS}/{pod}", {**stored, "spec": {**stored["spec"], "nodeName": node}})
+
+    def delete(self, pod: str) -> None:
+        self.server.delete(f"{PODS}/{pod}")
+
+    def claims(self) -> list[dict[str, Any]]:
+        return self.server.objects("resourceclaims", "resource.k8s.io")
+
+    def pod(self, name: str) -> dict[str, Any] | None:
+        found = (pod for pod in self.server.objects("pods") if pod["metadata"]["name"] == name)
+        return next(found, None)
+
+    def phase(self, name: str) -> str:
+        return str((self.pod(name) or {}).get("status", {}).get("phase", ""))
+
+    def wait_running(self, name: str) -> dict[str, dict[str, str]]:
+        """The environment of each container of a pod, once it runs."""
+        self.wait(lambda: self.phase(name) == "Running")
+        pod = self.pod(name)
+        running = self.runtime.find(pod["metadata"]["uid"]) if pod is not None else None
+        assert running is not None
+        return {container: dict(view.env) for container, view in running.containers.items()}
+
+    def told(self, reason: str, words: str) -> bool:
+        """Whether an event says so."""
+        events = self.server.objects("events")
+        return any(event["reason"] == reason and words in event["message"] for event in events)
+
+
+def head(kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
+
+
+def claim_object(name: str) -> dict[str, Any]:
+    request = {"name": "first", "exactly": {"deviceClassName": DRIVER}}
+    spec = {"devices": {"requests": [request]}}
+    return {**head("ResourceClaim", name), "apiVersion": "resource.k8s.io/v1", "spec": spec}
+
+
+def main(name: str = "main", **used: str) -> dict[str, Any]:
+    return {"name": name, "image": "none", "resources": {"claims": [{"name": "gpus", **used}]}}
+
+
+def bare(name: str) -> dict[str, Any]:
+    return {"name": name, "image": "none"}
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with EmbeddedApiServer() as server, running_plugin() as plugin:
+        one = Node(server, plugin)
+        yield one
+        one.kubelet.stop()
+
+
+@pytest.fixture
+def registered(node: Node) -> Node:
+    node.start()
+    return node
+
+
+def slice_object(name: str, driver: str) -> dict[str, Any]:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": "node-a", "pool": pool, "devices": [{"name": "a"}]}
+    return {**head("ResourceSlice", name), "apiVersion": "resource.k8s.io/v1", "spec": spec}
+
+
+def test_the_plugin_is_told_that_it_is_registered_and_serves_from_then_on(node: Node) -> None:
+    with FakeKubelet(node.plugin.service_socket) as observer:
+        assert observer.serving() == "NOT_SERVING"
+        node.plugin.face.serving.up(READY_PART)
+        assert observer.serving() == "NOT_SERVING"
+
+        node.start()
+
+        node.wait(lambda: observer.serving() == "SERVING")
+        assert node.plugin.face.registration.outcome == Registered()
+
+
+def test_a_plugin_whose_socket_goes_is_forgotten(registered: Node) -> None:
+    registered.plugin.registration_socket.unlink()
+
+    registered.wait(lambda: registered.kubelet.plugins.drivers == ())
+
+
+def test_slices_are_wiped_at_the_start_and_when_their_plugin_was_away_too_long(node: Node) -> None:
+    node.server.create(SLICES, slice_object("old", "nic.example.com"))
+    node.kubelet = EmbeddedKubelet(node.server, node.layout, node.runtime, KubeletTimes(look=0.05, wipe=0.2))
+    node.start()
+    node.wait(lambda: node.server.objects("resourceslices", "resource.k8s.io") == [])
+    node.server.create(SLICES, slice_object("ours", DRIVER))
+    node.server.create(SLICES, slice_object("theirs", "nic.example.com"))
+
+    node.plugin.service.stop()
+
+    def left() -> list[str]:
+        found = node.server.objects("resourceslices", "resource.k8s.io")
+        return [one["metadata"]["name"] for one in found]
+
+    node.wait(lambda: left() == ["theirs"])
+
+
+def test_the_health_that_the_plugin_streams_is_known_until_it_goes(registered: Node) -> None:
+    health = registered.kubelet.plugins.health
+    well = DeviceHealth("node/gpu", "gpu-0", "healthy", 10)
+
+    registered.plugin.board.update((well, DeviceHealth("node/gpu", "gpu-1", "unhealthy", 10, "XID 79")))
+    told = {("node/gpu", "gpu-0"): "Healthy", ("node/gpu", "gpu-1"): "Unhealthy"}
+    registered.wait(lambda: health.devices(DRIVER) == told)
+    assert health.of(DRIVER, "node/gpu", "gpu-1") == {"health": "Unhealthy", "message": "XID 79"}
+
+    registered.plugin.service.stop()
+    registered.wait(lambda: health.devices(DRIVER) == {})
+    assert health.of(DRIVER, "node/gpu", "gpu-1") == {"health": "Unknown"}
+
+
+def test_the_health_of_a_pods_devices_is_in_its_status_and_follows(registered: Node) -> None:
+    registered.bind("train", "gpus", main(request="first"))
+    registered.wait_running("train")
+
+    def told() -> list[dict[str, Any]]:
+        (status,) = (registered.pod("train") or {})["status"]["containerStatuses"]
+        found: list[dict[str, Any]] = status["allocatedResourcesStatus"]
+        return found
+
+    def entry(**health: str) -> list[dict[str, Any]]:
+        return [{"name": "claim:gpus/first", "resources": [{"resourceID": f"{KIND}=a", **health}]}]
+
+    registered.wait(lambda: told() == entry(health="Unknown"))
+    registered.plugin.board.update((DeviceHealth("node/gpu", "gpu-0", "unhealthy", 10, "XID 79"),))
+    registered.wait(lambda: told() == entry(health="Unhealthy", message="XID 79"))
+
+
+def test_a_pod_gets_its_claim_prepared_and_each_container_its_devices(registered: Node) -> None:
+    registered.bind("train", "gpus", main(), main("half", request="second"), bare("none"))
+
+    env = registered.wait_running("train")
+
+    assert env == {"main": {"a": "1", "b": "1"}, "half": {"b": "1"}, "none": {}}
+    (claim,) = registered.claims()
+    assert set(registered.plugin.claims.prepared) == {claim["metadata"]["uid"]}
+    status = (registered.pod("train") or {})["status"]
+    conditions = {one["type"]: one["status"] for one in status["conditions"]}
+    assert conditions["Ready"] == "True"
+    assert [one["name"] for one in status["containerStatuses"] if one["ready"]] == ["main", "half", "none"]
+
+
+def test_a_claim_is_unprepared_when_the_last_of_its_pods_ends(registered: Node) -> None:
+    registered.bind("one", "shared")
+    registered.bind("two", "shared")
+    registered.wait_running("one")
+    registered.wait_running("two")
+
+    registered.delete("one")
+    registered.wait(lambda: len(registered.kubelet.claims.pods) == 1)
+    assert len(registered.plugin.claims.prepared) == 1
+    registered.delete("two")
+
+    registered.wait(lambda: registered.plugin.claims.prepared == {})
+    registered.wait(lambda: registered.kubelet.claims.claims() == [])
+    registered.wait(lambda: registered.server.objects("pods") == [])
+
+
+def test_a_pod_that_has_ended_gives_its_claims_back_and_stays(registered: Node) -> None:
+    registered.bind("job", "gpus")
+    registered.wait_running("job")
+
+    pod = registered.pod("job") or {}
+    ended = {**pod["status"], "phase": "Succeeded"}
+    registered.server.replace(f"{PODS}/job/status", {**pod, "status": ended})
+
+    registered.wait(lambda: registered.plugin.claims.prepared == {})
+    assert registered.phase("job") == "Succeeded"
+
+
+def test_the_plugins_error_is_told_and_the_next_try_asks_again(registered: Node) -> None:
+    registered.plugin.claims.failures["gpus"] = ClaimBlocked("the GPU is busy", "wait")
+    registered.bind("train", "gpus")
+
+    words = (
+        "Failed to prepare dynamic resources: prepare dynamic resources: "
+        "NodePrepareResources failed for ResourceClaim gpus: the GPU is busy"
+    )
+    registered.wait(lambda: registered.told("FailedPrepareDynamicResources", words))
+    assert registered.phase("train") == "Pending"
+
+    registered.plugin.claims.failures.clear()
+    assert registered.wait_running("train")["main"] == {"a": "1", "b": "1"}
+
+
+def test_a_claim_that_cannot_be_unprepared_keeps_its_devices_until_it_can(registered: Node) -> None:
+    registered.bind("train", "gpus")
+    registered.wait_running("train")
+    registered.plugin.claims.failures["gpus"] = ClaimBlocked("the disk is full", "make room")
+
+    registered.delete("train")
+    registered.wait(lambda: registered.kubelet.claims.claims()[0].unpreparing)
+    assert len(registered.plugin.claims.prepared) == 1
+
+    registered.plugin.claims.failures.clear()
+    registered.wait(lambda: registered.plugin.claims.prepared == {})
+
+
+def test_without_a_plugin_no_pod_starts(node: Node) -> None:
+    node.plugin.service.stop()
+    node.bind("train", "gpus")
+
+    node.kubelet.start()
+
+    words = f"DRA driver {DRIVER} is not registered"
+    node.wait(lambda: node.told("FailedPrepareDynamicResources", words))
+    assert node.kubelet.claims.claims() == []
+
+
+def test_pods_of_other_nodes_are_left_alone(registered: Node) -> None:
+    registered.bind("elsewhere", "theirs", node="node-b")
+    registered.bind("here", "gpus")
+    registered.wait_running("here")
+
+    assert registered.phase("elsewhere") != "Running"
+    assert len(registered.plugin.claims.prepared) == 1
+
+
+def test_a_claim_that_is_not_reserved_for_a_pod_is_refused(registered: Node) -> None:
+    registered.server.create(CLAIMS, claim_object("gpus"))
+    entries = [{"name": "gpus", "resourceClaimName": "gpus"}]
+    spec = {"nodeName": "node-a", "containers": [main()], "resourceClaims": entries}
+    registered.server.create(PODS, {**head("Pod", "thief"), "spec": spec})
+
+    words = "is not allowed to use ResourceClaim gpus"
+    registered.wait(lambda: registered.told("FailedPrepareDynamicResources", words))
+
+
+def test_a_cdi_device_that_nobody_has_keeps_the_container_from_its_start(registered: Node) -> None:
+    registered.spec_file.unlink()
+    registered.bind("train", "gpus")
+
+    registered.wait(lambda: registered.told("Failed", "CDI device injection failed"))
+    assert registered.phase("train") == "Pending"
+
+    registered.spec_file.write_text(json.dumps(registered.spec))
+    registered.wait_running("train")
+
+
+def test_a_restarted_kubelet_knows_its_claims_and_unprepares_those_of_pods_that_went(node: Node) -> None:
+    node.start()
+    node.bind("stays", "kept")
+    node.bind("goes", "lost")
+    node.wait_running("stays")
+    node.wait_running("goes")
+    node.kubelet.stop()
+    node.delete("goes")
+
+    node.restart()
+
+    node.wait(lambda: len(node.plugin.claims.prepared) == 1)
+    assert [info.name for info in node.kubelet.claims.claims()] == ["kept"]
+    assert node.wait_running("stays")["main"] == {"a": "1", "b": "1"}
+
+
+def test_a_socket_without_a_plugin_does_not_keep_others_from_being_registered(node: Node) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(node.plugin.folder / "registry" / "dead-reg.sock"))
+
+        node.start()
+
+    assert node.kubelet.plugins.drivers == (DRIVER,)

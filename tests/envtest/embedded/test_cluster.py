@@ -1,0 +1,136 @@
+"""The embedded cluster as a whole: nodes, outages of the API server, and nothing left at its end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.client import paths
+from envtest.client.errors import ApiUnreachable, ClusterError, NotReady
+from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.watching import wait_for, wait_gone
+from envtest.embedded.cluster import EmbeddedCluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(node_count=2) as found:
+        yield found
+
+
+@pytest.fixture
+def namespace(cluster: EmbeddedCluster) -> Iterator[str]:
+    with fresh_namespace(cluster.api) as name:
+        yield name
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "none"}]
+    head = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+    return {**head, "spec": {"containers": containers, **spec}}
+
+
+def run(cluster: EmbeddedCluster, namespace: str, name: str, **spec: Any) -> dict[str, Any]:
+    cluster.api.create(pod(name, **spec), namespace)
+    return wait_for(cluster.api, paths.pod(name, namespace), runs, 20)
+
+
+def runs(stored: dict[str, Any]) -> bool:
+    return bool(stored.get("status", {}).get("phase") == "Running")
+
+
+def test_each_node_runs_its_own_pods(cluster: EmbeddedCluster, namespace: str) -> None:
+    for name in ("node-0", "node-1"):
+        only = {"kubernetes.io/hostname": name}
+        stored = run(cluster, namespace, f"on-{name}", nodeSelector=only)
+        assert stored["spec"]["nodeName"] == name
+        assert cluster.container(f"on-{name}", namespace).device_nodes == ()
+
+
+def test_a_deleted_pod_goes_when_its_containers_have_ended(cluster: EmbeddedCluster, namespace: str) -> None:
+    run(cluster, namespace, "short", terminationGracePeriodSeconds=30)
+
+    cluster.api.delete(paths.pod("short", namespace))
+
+    wait_gone(cluster.api, paths.pod("short", namespace), 20)
+    with pytest.raises(ClusterError, match="does not run"):
+        cluster.container("short", namespace)
+
+
+def test_a_pod_without_such_a_container_is_told(cluster: EmbeddedCluster, namespace: str) -> None:
+    run(cluster, namespace, "small")
+
+    with pytest.raises(ClusterError, match="has no container other"):
+        cluster.container("small", namespace, "other")
+
+
+def test_while_the_api_server_is_down_nothing_happens_and_afterwards_all(
+    cluster: EmbeddedCluster, namespace: str
+) -> None:
+    run(cluster, namespace, "before")
+
+    cluster.stop_api_server()
+    with pytest.raises(ApiUnreachable):
+        cluster.api.get(paths.pod("before", namespace))
+    cluster.start_api_server()
+
+    assert runs(cluster.api.get(paths.pod("before", namespace)))
+    run(cluster, namespace, "after")
+
+
+def test_processes_are_started_stopped_and_named(cluster: EmbeddedCluster) -> None:
+    processes = cluster.processes
+    program = "import signal; print('ready', flush=True); signal.sigwait([signal.SIGTERM])"
+    child = processes.start("child", [sys.executable, "-c", program])
+    with pytest.raises(ClusterError, match="child runs already"):
+        processes.start("child", ["true"])
+    processes.check_running("child")
+
+    child.kill()
+
+    assert child.returncode == -9
+    with pytest.raises(NotReady, match="child ended with status -9"):
+        processes.check_running("child")
+    assert "child" in processes.names()
+    with pytest.raises(ClusterError, match="cannot be started"):
+        processes.start("lost", ["/no/such/program"])
+    with pytest.raises(ClusterError, match="no process other"):
+        processes.check_running("other")
+
+
+def test_nothing_is_left_of_a_closed_cluster() -> None:
+    before = set(threading.enumerate())
+    with EmbeddedCluster() as cluster:
+        folder = cluster.folder
+        child = cluster.processes.start("child", [sys.executable, "-c", "input()"])
+        sleeper = cluster.processes.popen("child")
+        assert cluster.admin.exists()
+    cluster.close()
+
+    assert not folder.exists()
+    assert sleeper.poll() is not None
+    assert child.name == "child"
+    left = {thread.name for thread in set(threading.enumerate()) - before if thread.is_alive()}
+    assert not {name for name in left if "kubelet" in name or "scheduler" in name}
+
+
+def test_a_folder_too_deep_for_sockets_is_refused_before_anything_starts(tmp_path: Any) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    program = "from envtest.embedded.cluster import EmbeddedCluster; EmbeddedCluster()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"TMPDIR": str(deep), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "a unix socket takes 107" in done.stderr
+    assert list(deep.iterdir()) == []

@@ -1,0 +1,132 @@
+"""Which binaries a cluster runs: given ones are checked, built ones are cached."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from envtest.client.errors import BuildFailed, ClusterError, MissingPrerequisite
+from envtest.real import build
+from envtest.real.assets import ASSETS_VARIABLE, BINARIES, find_assets
+
+
+def give_binaries(folder: Path, version: str, without: tuple[str, ...] = ()) -> dict[str, str]:
+    """Fill a folder with binaries whose API server reports a version; returns the environment."""
+    for name in set(BINARIES) - set(without):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\necho Kubernetes {version}\n")
+        path.chmod(0o755)
+    return {ASSETS_VARIABLE: str(folder)}
+
+
+def give_go(folder: Path, script: str) -> dict[str, str]:
+    """A stand-in for go that runs a shell script; returns an environment with it and a cache."""
+    path = folder / "bin" / "go"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {
+        "PATH": f"{path.parent}:/usr/bin:/bin",
+        "HOME": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+
+
+# Makes the file after -o, or a file in that folder; counts its runs; lists two tools.
+BUILDING_GO = """
+echo run >> "$HOME/runs"
+test "$1" = list && echo example.org/cmd/ctr && exit 0
+while test "$1" != -o; do shift; done
+case "$2" in */) touch "$2/ctr";; *) touch "$2";; esac
+"""
+
+
+def test_given_binaries_are_used(tmp_path: Path) -> None:
+    environment = give_binaries(tmp_path, "v1.37.4")
+
+    assets = find_assets("1.37", environment)
+
+    assert assets.binary("kubelet") == tmp_path / "kubelet"
+    assert assets.kubernetes == "1.37"
+
+
+def test_missing_given_binaries_are_all_named(tmp_path: Path) -> None:
+    environment = give_binaries(tmp_path, "v1.37.4", without=("kubelet", "host-local"))
+
+    with pytest.raises(MissingPrerequisite, match=r"lacks kubelet, host-local: .*unset"):
+        find_assets("1.37", environment)
+
+
+def test_given_binary_that_cannot_be_executed_is_missing(tmp_path: Path) -> None:
+    environment = give_binaries(tmp_path, "v1.37.4")
+    (tmp_path / "etcd").chmod(0o644)
+
+    with pytest.raises(MissingPrerequisite, match="lacks etcd: "):
+        find_assets("1.37", environment)
+
+
+def test_given_binaries_of_another_version_are_refused(tmp_path: Path) -> None:
+    environment = give_binaries(tmp_path, "v1.36.0")
+
+    with pytest.raises(MissingPrerequisite, match=r"holds Kubernetes v1\.36\.0, but Kubernetes 1\.37"):
+        find_assets("1.37", environment)
+
+
+def test_binaries_are_built_once_and_then_cached(tmp_path: Path) -> None:
+    environment = give_go(tmp_path, BUILDING_GO)
+
+    first = find_assets("1.37", environment)
+    runs = (tmp_path / "runs").read_text()
+    again = find_assets("1.37", environment)
+
+    assert first == again
+    assert first.folder.parent == tmp_path / "cache" / "gpu-dra" / "envtest"
+    assert (first.folder / "kubelet").resolve() == first.folder / "kube"
+    assert (tmp_path / "runs").read_text() == runs == "run\n" * 4
+
+
+def test_failed_build_says_what_go_said_and_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    environment = give_go(tmp_path, "echo no route to the proxy >&2; exit 1")
+
+    for _ in range(2):
+        with pytest.raises(BuildFailed, match="no route to the proxy"):
+            find_assets("1.36", environment)
+
+    cache = tmp_path / "cache" / "gpu-dra" / "envtest"
+    assert not (cache / build.cache_key("1.36")).exists()
+    assert len(list(cache.glob(".*-*"))) == 1, "the next build removes what the last one left"
+
+
+def test_without_go_the_message_says_how_to_get_it(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+
+    with pytest.raises(MissingPrerequisite, match=r"gpu-dra\[go\]"):
+        find_assets("1.37", environment)
+
+
+def test_version_that_cannot_be_built_is_refused() -> None:
+    with pytest.raises(ClusterError, match=r"Kubernetes 1\.20 cannot be built: choose 1\.37 or 1\.36"):
+        build.cache_key("1.20")
+
+
+def test_cache_key_depends_on_the_version_and_on_every_go_file(tmp_path: Path) -> None:
+    changed = tmp_path / "go"
+    shutil.copytree(build.GO_FOLDER, changed)
+    keys = {build.cache_key("1.37"), build.cache_key("1.36")}
+    assert build.cache_key("1.37", changed) in keys
+
+    with (changed / "runtime" / "go.sum").open("a") as file:
+        file.write("\n")
+
+    keys.add(build.cache_key("1.37", changed))
+    assert len(keys) == 3
+
+
+def test_module_files_require_the_versions_that_are_reported() -> None:
+    for kubernetes, version in build.VERSIONS.items():
+        module = (build.GO_FOLDER / "kubernetes" / build.MODULE_FILES[kubernetes]).read_text()
+
+        assert f"k8s.io/kubernetes {version}\n" in module
+        assert f"gitVersion={version}" in build.version_stamp(kubernetes)

@@ -1,0 +1,138 @@
+"""What a cluster needs from a machine, puts on it, and takes away again."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from envtest.client.errors import MissingPrerequisite
+from envtest.client.layout import ClusterLayout
+from envtest.real import cgroups, cleaning
+from envtest.real.image import FOLDERS, root_filesystem
+from envtest.real.isolation import mounts_below
+from envtest.real.prerequisites import PROGRAMS, check_machine, needs_loader
+
+ROOT_USER = 0
+
+
+def test_without_root_the_message_says_so() -> None:
+    with pytest.raises(MissingPrerequisite, match="needs root"):
+        check_machine(effective_uid=1000)
+
+
+def test_missing_programs_are_named_with_the_packages_that_bring_them() -> None:
+    with pytest.raises(MissingPrerequisite) as caught:
+        check_machine(ROOT_USER, which=lambda name: None if name in ("runc", "unshare") else "/bin/sh")
+
+    assert "runc, unshare" in str(caught.value)
+    assert str(caught.value).endswith("apt-get install busybox-static runc util-linux")
+
+
+def test_a_busybox_that_needs_libraries_is_refused(tmp_path: Path) -> None:
+    """Debian's package busybox has such a one: it could not run alone in an image."""
+    busybox = tmp_path / "busybox"
+    busybox.write_bytes(b"\x7fELF....../lib64/ld-linux-x86-64.so.2\0")
+
+    assert needs_loader(busybox)
+    with pytest.raises(MissingPrerequisite, match="a static busybox: apt-get install busybox-static"):
+        check_machine(ROOT_USER, which=lambda _: str(busybox))
+
+
+def test_a_machine_with_everything_passes(tmp_path: Path) -> None:
+    for program in PROGRAMS:
+        (tmp_path / program).write_bytes(b"\x7fELF static")
+
+    check_machine(ROOT_USER, which=lambda name: str(tmp_path / name))
+
+
+def test_image_has_folders_busybox_and_a_link_for_each_applet(tmp_path: Path) -> None:
+    busybox = tmp_path / "busybox"
+    busybox.write_bytes(b"program")
+
+    with tarfile.open(fileobj=io.BytesIO(root_filesystem(busybox, ["sh", "busybox"]))) as tar:
+        entries = {entry.name: entry for entry in tar}
+
+    assert set(entries) == {*FOLDERS, "bin/busybox", "bin/sh"}
+    assert entries["bin/busybox"].mode == 0o755
+    assert entries["bin/sh"].linkname == "busybox"
+
+
+def make_hierarchies(root: Path, names: tuple[str, ...]) -> None:
+    """Folders as cgroup v1 mounts them, with the link that stands for a pair of controllers."""
+    for name in names:
+        (root / name).mkdir()
+    (root / "cpu,cpuacct").symlink_to(names[0])
+
+
+def test_control_groups_are_made_in_every_hierarchy_and_removed_with_all_below(tmp_path: Path) -> None:
+    make_hierarchies(tmp_path, ("cpu", "memory"))
+    cgroups.make("ours-node-0", tmp_path)
+    cgroups.make("theirs-node-0", tmp_path)
+    for hierarchy in ("cpu", "memory"):
+        (tmp_path / hierarchy / "ours-node-0" / "kubepods" / "pod-1").mkdir(parents=True)
+
+    assert cgroups.remove("ours-node-", tmp_path) == []
+
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*-node-*"))
+    assert left == ["cpu,cpuacct/theirs-node-0", "cpu/theirs-node-0", "memory/theirs-node-0"]
+
+
+def test_one_hierarchy_is_used_with_cgroup_v2(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    (tmp_path / "system.slice").mkdir()
+
+    cgroups.make("ours-node-0", tmp_path)
+
+    assert (tmp_path / "ours-node-0").is_dir()
+    assert list((tmp_path / "system.slice").iterdir()) == []
+
+
+def test_removal_waits_for_a_group_that_is_busy_for_a_moment(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    cgroups.make("ours-node-0", tmp_path)
+    process = tmp_path / "ours-node-0" / "process"
+    process.touch()
+    ending = threading.Timer(0.1, process.unlink)
+    ending.start()
+
+    assert cgroups.remove("ours-node-", tmp_path) == []
+    ending.join()
+    assert not (tmp_path / "ours-node-0").exists()
+
+
+def test_mounts_below_a_folder_are_found_innermost_first_with_odd_names() -> None:
+    table = "\n".join(
+        f"{number} 1 0:1 / {point} rw - tmpfs tmpfs rw"
+        for number, point in enumerate(["/", "/k1", "/k1/a\\040b", "/k1/a\\040b/c", "/k12", "/proc"])
+    )
+
+    assert mounts_below(Path("/k1"), table) == [Path("/k1/a b/c"), Path("/k1/a b"), Path("/k1")]
+
+
+@pytest.mark.parametrize("keep_logs", [True, False])
+def test_files_are_removed_and_logs_kept_on_request(tmp_path: Path, keep_logs: bool) -> None:
+    layout = ClusterLayout(tmp_path / "state")
+    layout.logs.mkdir(parents=True)
+    layout.log("etcd").write_text("it ran")
+    layout.node(0).cdi_dir.mkdir(parents=True)
+    layout.description.write_text(json.dumps({}))
+    (layout.folder / "link").symlink_to(tmp_path)
+
+    cleaning.remove_files(layout, keep_logs=keep_logs)
+
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert left == ({"state", "state/logs", "state/logs/etcd.log"} if keep_logs else set())
+
+
+def test_busybox_of_this_machine_is_judged_by_the_same_mark() -> None:
+    """The dynamic shell that runs these tests needs a loader; the mark is found in a real program."""
+    shell = shutil.which("sh")
+    assert shell is not None
+
+    assert needs_loader(Path(shell).resolve())

@@ -1,0 +1,159 @@
+"""What the harness reads from and writes into Kubernetes objects, and its command line's errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from envtest.client import paths
+from envtest.client.api import objects_in
+from envtest.client.errors import ClusterError
+from envtest.client.layout import ClusterLayout
+from envtest.real import description
+from envtest.real.__main__ import main
+from envtest.real.assets import Assets
+from envtest.real.containers import container_id
+from envtest.real.control_plane import make_users
+from envtest.real.description import Description
+from envtest.real.nodes import is_ready
+from envtest.real.slots import Slot
+from envtest.real.tokens import holder_pod
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def manifest(path: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The objects of a manifest by kind and name."""
+    return {(o["kind"], o["metadata"]["name"]): o for o in objects_in(PROJECT / path)}
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    """A pod with an init container and two containers."""
+    containers = [{"name": "first"}, {"name": "second"}]
+    spec = {"containers": containers, "initContainers": [{"name": "early"}]}
+    return {"metadata": {"namespace": "ns", "name": "p"}, "spec": spec, "status": status}
+
+
+def test_objects_come_from_documents_dicts_and_lists(tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text("---\nkind: A\n---\n# nothing\n---\nkind: B\n")
+
+    assert list(objects_in(file)) == [{"kind": "A"}, {"kind": "B"}]
+    assert list(objects_in({"kind": "A"})) == [{"kind": "A"}]
+    assert list(objects_in([{"kind": "A"}, {"kind": "B"}])) == [{"kind": "A"}, {"kind": "B"}]
+
+
+def test_container_is_the_first_unless_named() -> None:
+    running = [{"name": n, "containerID": f"containerd://id-{n}"} for n in ("second", "first")]
+    early = [{"name": "early", "containerID": "containerd://id-early"}]
+    started = pod(containerStatuses=running, initContainerStatuses=early)
+
+    assert container_id(started, None) == "id-first"
+    assert container_id(started, "second") == "id-second"
+    assert container_id(started, "early") == "id-early"
+
+
+@pytest.mark.parametrize("status", [{}, {"containerStatuses": [{"name": "first", "containerID": ""}]}])
+def test_container_that_was_never_started_is_named(status: dict[str, Any]) -> None:
+    with pytest.raises(ClusterError, match="container first of pod ns/p is not started"):
+        container_id(pod(**status), None)
+
+
+def test_node_is_ready_when_it_says_so() -> None:
+    assert is_ready({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    assert not is_ready({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})
+    assert not is_ready({"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}})
+    assert not is_ready({})
+
+
+def test_token_holder_stays_on_its_node() -> None:
+    spec = holder_pod("sa", "ns", "node-1")["spec"]
+
+    assert spec["nodeName"] == "node-1"
+    assert spec["serviceAccountName"] == "sa"
+
+
+def test_paths_without_a_name_are_collections() -> None:
+    assert paths.pod("p", "ns") == "/api/v1/namespaces/ns/pods/p"
+    assert paths.pod(namespace="ns") == "/api/v1/namespaces/ns/pods"
+    assert paths.resource_slice("s") == "/apis/resource.k8s.io/v1/resourceslices/s"
+
+
+def test_policy_binds_exactly_the_service_accounts_that_have_rights() -> None:
+    """A service account with a right to write slices that the policy forgets could write them all."""
+    rights = manifest("deploy/rbac.yaml")
+    policy = manifest("deploy/admission-policy.yaml")
+    accounts = [
+        f'"system:serviceaccount:{entry["metadata"]["namespace"]}:{name}"'
+        for (kind, name), entry in rights.items()
+        if kind == "ServiceAccount"
+    ]
+    spec = policy["ValidatingAdmissionPolicy", "gpu-dra-own-slices"]["spec"]
+
+    condition = spec["matchConditions"][0]["expression"]
+    assert all(account in condition for account in accounts)
+    assert condition.count("system:serviceaccount:") == len(accounts) == 2
+    assert spec["failurePolicy"] == "Fail"
+    binding = policy["ValidatingAdmissionPolicyBinding", "gpu-dra-own-slices"]["spec"]
+    assert binding == {"policyName": "gpu-dra-own-slices", "validationActions": ["Deny"]}
+
+
+def test_rights_hold_no_wildcards_and_no_secrets() -> None:
+    for (kind, _), entry in manifest("deploy/rbac.yaml").items():
+        if kind == "ClusterRole":
+            text = yaml.safe_dump(entry["rules"])
+            assert "*" not in text
+            assert "secrets" not in text
+
+
+def test_every_role_is_bound_to_the_account_of_its_name() -> None:
+    rights = manifest("deploy/rbac.yaml")
+    roles = [name for kind, name in rights if kind == "ClusterRole"]
+    for role in roles:
+        binding = rights["ClusterRoleBinding", role]
+
+        assert binding["roleRef"]["name"] == role
+        assert [subject["name"] for subject in binding["subjects"]] == [role]
+
+
+def test_stop_without_a_cluster_says_so(short_folder: Path) -> None:
+    result = CliRunner().invoke(main, ["stop", str(short_folder)])
+
+    assert result.exit_code == 1
+    assert f"there is no cluster in {short_folder}" in result.output
+
+
+def test_stop_of_a_cluster_that_is_gone_removes_all_but_its_logs(short_folder: Path) -> None:
+    layout = ClusterLayout(short_folder)
+    assets = Assets(Path("/binaries"), "1.37")
+    description.save(Description(layout, Slot(0), assets, make_users(1), node_count=1, audit=False))
+    layout.logs.mkdir()
+    layout.log("etcd").touch()
+
+    result = CliRunner().invoke(main, ["stop", str(short_folder)])
+
+    assert result.exit_code == 0
+    assert sorted(path.name for path in short_folder.rglob("*")) == ["etcd.log", "logs"]
+
+
+def test_start_takes_one_to_four_nodes(short_folder: Path) -> None:
+    result = CliRunner().invoke(main, ["start", str(short_folder), "--nodes", "5"])
+
+    assert result.exit_code == 2
+    assert "1<=x<=4" in result.output
+
+
+def test_start_with_too_few_programs_leaves_the_folder_alone(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(short_folder))
+
+    result = CliRunner().invoke(main, ["start", str(short_folder / "state")])
+
+    assert result.exit_code == 1
+    assert "a real cluster needs" in result.output
+    assert not (short_folder / "state").exists()
