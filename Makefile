@@ -60,7 +60,7 @@ bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way t
 	$(BIN)/python -m bench.scheduler --kubernetes $(KUBERNETES)
 
 fuzz: $(STAMP) ## Compare random cases with Kubernetes' own answers: ORACLE=path [CASES=n] [SEED=n]
-	$(BIN)/python -m fuzz run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
+	$(BIN)/python -m conformance run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
 
 proto: $(STAMP) ## Generate the stubs of proto/ anew
 	$(BIN)/python -m proto.generate

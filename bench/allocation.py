@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
+from conformance.area import Case
+from conformance.vectors import read_vectors
 from envtest.real.assets import find_assets
-from fuzz.area import Case
-from fuzz.vectors import read_vectors
 from gpuctl.node.planned import plan_node
 from gpuctl.simulate.device_classes import load_classes
 from gpuctl.simulate.simulation import Simulation

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from conformance.nodes.mig_area import AREA, written_cases
+from conformance.oracle import Oracle
 from envtest.real.assets import find_assets
-from fuzz.mig_area import AREA, written_cases
-from fuzz.oracle import Oracle
 
 
 @pytest.fixture(scope="module")

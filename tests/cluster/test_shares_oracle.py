@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from conformance.allocation.objects import Json, claim, exactly
+from conformance.nodes.mig_area import ask
+from conformance.nodes.mig_nodes import offers, one_rule, slices
+from conformance.nodes.shares_area import AREA, written_cases
+from conformance.oracle import Oracle
 from driver.devices.names import DRIVER_NAME, unshared_name
 from envtest.real.assets import find_assets
-from fuzz.allocation_objects import Json, claim, exactly
-from fuzz.mig_area import ask
-from fuzz.mig_nodes import offers, one_rule, slices
-from fuzz.oracle import Oracle
-from fuzz.shares_area import AREA, written_cases
 
 GIB = 2**30
 OWN = f"device.attributes['{DRIVER_NAME}']"

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from conformance.nodes.mig_nodes import inventory, look
 from driver.hardware.gpu import Inventory
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
 from driver.policy.config import parse_config
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
-from fuzz.mig_nodes import inventory, look
 from gpuctl.node.planned import PlannedNode, plan_inventory
 from kubernetes_rules.cel.selector import SelectorDevice
 

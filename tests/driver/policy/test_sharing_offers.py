@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from conformance.nodes.mig_nodes import inventory as mig_inventory
 from driver.devices.device import Device, RequestPolicy, Version
 from driver.hardware.gpu import Gpu, Inventory, Problem
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers, node_offers
 from fakegpu.machine import FakeMachine
-from fuzz.mig_nodes import inventory as mig_inventory
 from tests.driver.mig_machines import look, rules, with_mode_on
 
 GIB = 2**30

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.nodes.mig_nodes import inventory
 from driver.devices.device import Device, RequestPolicy
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
 from driver.slices.specs import Layout, lay_out, read_devices, same_spec
-from fuzz.mig_nodes import inventory
 from kubernetes_rules.validation import errors_of
 from tests.driver.mig_machines import rules
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from conformance.nodes.mig_nodes import inventory
 from driver.policy.offers import node_offers
-from fuzz.mig_nodes import inventory
 from gpuctl.__main__ import commands
 from gpuctl.node.picture import GpuFacts, published_gpus
 from gpuctl.node.planned import plan_node

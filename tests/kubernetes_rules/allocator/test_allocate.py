@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz.allocation_chance import random_case
-from fuzz.allocation_objects import (
+from conformance.allocation.chance import random_case
+from conformance.allocation.objects import (
     claim,
     consumes,
     counters,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.allocation_objects import (
+from conformance.allocation.objects import (
     NODE,
     attributes,
     claim,

@@ -1,6 +1,6 @@
 """An update is checked for what may not change, and a status for what it says, as Kubernetes does.
 
-New objects are compared with Kubernetes by tests/fuzz/test_validation_vectors.py.
+New objects are compared with Kubernetes by tests/conformance/validation/test_vectors.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.validation_cases import changed, valid_objects
-from fuzz.validation_changes import REMOVED, Change
+from conformance.validation.cases import changed, valid_objects
+from conformance.validation.changes import REMOVED, Change
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
 
 PLAIN, SHARED, _, _, _, CLAIM, TEMPLATE, CLASS = valid_objects()

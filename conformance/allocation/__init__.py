@@ -1,0 +1,1 @@
+"""Cases of allocation, written and random."""

@@ -1,0 +1,1 @@
+"""Cases of device selectors, written and random."""

@@ -1,0 +1,1 @@
+"""What nodes publish, judged by Kubernetes."""

@@ -1,0 +1,240 @@
+"""What breaks one rule of the validation each: changes to the valid objects of its cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Object = dict[str, Any]
+Change = tuple[str, Any]
+"""A path such as ``spec.devices.0.name`` and the value to put there; REMOVED takes it away."""
+
+REMOVED = object()
+
+
+def _numbered(count: int, **fields: Any) -> list[Object]:
+    return [{"name": f"n{index}", **fields} for index in range(count)]
+
+
+_DEVICE = "spec.devices.0"
+SLICE_CHANGES: tuple[tuple[Change, ...], ...] = (
+    (("metadata.name", "Upper"),),
+    (("metadata.name", REMOVED),),
+    (("metadata.name", "a" * 254),),
+    (("metadata.generateName", "bad_"),),
+    (("metadata.generateName", "good-"),),
+    (("metadata.namespace", "default"),),
+    (("metadata.generation", -1),),
+    (("metadata.labels", {"a/b/c": "x", "ok": "b c", "": "x", "/x": "y"}),),
+    (("metadata.annotations", {"A_/b": "x", "UPPER.case/x": "y"}),),
+    (("metadata.annotations", {"a": "x" * 300_000}),),
+    (("metadata.finalizers", ["orphan", "foregroundDeletion"]),),
+    (("metadata.finalizers", ["mine", "bad name"]),),
+    (("metadata.ownerReferences", [{}]),),
+    (("metadata.ownerReferences", [{"apiVersion": "a/b/c", "kind": "x", "name": "y", "uid": "z"}]),),
+    (("metadata.ownerReferences", [{"apiVersion": "v1", "kind": "Event", "name": "y", "uid": "z"}]),),
+    (("spec.driver", ""),),
+    (("spec.driver", "GPU.Example.com"),),
+    (("spec.driver", "a_b"),),
+    (("spec.driver", "a" * 64),),
+    (("spec.pool", {}),),
+    (("spec.pool.name", "a//b"),),
+    (("spec.pool.name", "A/b"),),
+    (("spec.pool.name", "/".join(["a" * 60] * 5)),),
+    (("spec.pool.generation", -1),),
+    (("spec.pool.resourceSliceCount", 0),),
+    (("spec.nodeName", REMOVED),),
+    (("spec.nodeName", ""),),
+    (("spec.nodeName", "Bad_Node"),),
+    (("spec.allNodes", True),),
+    (("spec.allNodes", False),),
+    (("spec.perDeviceNodeSelection", False),),
+    (("spec.perDeviceNodeSelection", True),),
+    (("spec.nodeName", REMOVED), ("spec.nodeSelector", {})),
+    (("spec.nodeName", REMOVED), ("spec.nodeSelector", {"nodeSelectorTerms": [{}, {}]})),
+    (("spec.sharedCounters", []),),
+    (("spec.devices", _numbered(129)),),
+    (("spec.devices", _numbered(128)),),
+    (("spec.devices", _numbered(65, taints=[{"key": "a", "effect": "None"}])),),
+    (("spec.devices", _numbered(129, taints=[{"key": "a", "effect": "x"}])),),
+    (
+        (
+            "spec.devices",
+            _numbered(65, consumesCounters=[{"counterSet": "a", "counters": {"b": {"value": "1"}}}]),
+        ),
+    ),
+    (("spec.devices.1.name", "gpu-0"),),
+    ((f"{_DEVICE}.name", "gpu.0"),),
+    ((f"{_DEVICE}.name", ""),),
+    ((f"{_DEVICE}.name", "a" * 64),),
+    ((f"{_DEVICE}.attributes", {f"a{index}": {"int": index} for index in range(31)}),),
+    ((f"{_DEVICE}.attributes", {"a" * 33: {"int": 1}, "1a": {"int": 1}, "a-b": {"int": 1}}),),
+    ((f"{_DEVICE}.attributes", {"/a": {"int": 1}, "a/": {"int": 1}, "a/b/c": {"int": 1}}),),
+    ((f"{_DEVICE}.attributes", {"a" * 200: {}, "a" * 64 + "/b": {"bool": False}, "A.b/c": {"int": 1}}),),
+    (
+        (
+            f"{_DEVICE}.attributes",
+            {"a": {}, "b": {"int": 1, "bool": True}, "c": {"string": "x", "version": "1"}},
+        ),
+    ),
+    ((f"{_DEVICE}.attributes", {"a": {"string": "x" * 65}, "b": {"string": "é" * 33}, "c": {"string": ""}}),),
+    ((f"{_DEVICE}.attributes", {"a": {"version": "1.2"}, "b": {"version": "1.0.0+" + "a" * 64}}),),
+    ((f"{_DEVICE}.attributes", {"a": {"version": "v1.2.3"}, "b": {"version": "01.2.3"}}),),
+    ((f"{_DEVICE}.capacity", {"a b": {"value": "1"}, "b": {}}),),
+    ((f"{_DEVICE}.capacity.memory.requestPolicy", {"default": "1"}),),
+    ((f"{_DEVICE}.taints", [{"key": "a", "effect": "None"}] * 17),),
+    ((f"{_DEVICE}.taints", [{"effect": "None"}, {"key": "a b"}, {"key": "a", "effect": "Never"}]),),
+    ((f"{_DEVICE}.taints", [{"key": "a", "value": "b c", "effect": "NoExecute"}]),),
+    ((f"{_DEVICE}.bindingConditions", REMOVED),),
+    ((f"{_DEVICE}.bindingFailureConditions", REMOVED),),
+    ((f"{_DEVICE}.bindingConditions", ["a", "a", "b c", ""]),),
+    ((f"{_DEVICE}.bindingConditions", ["a", "b", "c", "d", "e e"]),),
+    ((f"{_DEVICE}.bindingFailureConditions", ["example.com/attached"]),),
+    ((f"{_DEVICE}.bindingFailureConditions", ["a", "b", "c", "d", "e"]),),
+    ((f"{_DEVICE}.consumesCounters", [{}]),),
+    ((f"{_DEVICE}.consumesCounters", [{"counterSet": "A", "counters": {"B": {"value": "1"}}}]),),
+    ((f"{_DEVICE}.consumesCounters", [{"counterSet": "a", "counters": {"b": {}}}] * 2),),
+    ((f"{_DEVICE}.consumesCounters", [{"counterSet": "a", "counters": {"b": {}}}] * 3),),
+    ((f"{_DEVICE}.consumesCounters.0.counters", {f"c{index}": {} for index in range(33)}),),
+    ((f"{_DEVICE}.nodeName", "node-1"),),
+)
+
+_MEMORY = f"{_DEVICE}.capacity.memory"
+_SLOTS = f"{_DEVICE}.capacity.slots"
+SHARED_CHANGES: tuple[tuple[Change, ...], ...] = (
+    ((f"{_DEVICE}.allowMultipleAllocations", REMOVED),),
+    ((f"{_MEMORY}.requestPolicy.default", REMOVED),),
+    ((f"{_MEMORY}.requestPolicy.default", "5Gi"),),
+    ((f"{_MEMORY}.requestPolicy.default", "15Gi"),),
+    ((f"{_MEMORY}.requestPolicy.default", "90Gi"),),
+    ((f"{_MEMORY}.requestPolicy.validValues", ["10Gi"]),),
+    ((f"{_MEMORY}.requestPolicy.validRange", {}),),
+    ((f"{_MEMORY}.requestPolicy.validRange.min", "90Gi"),),
+    ((f"{_MEMORY}.requestPolicy.validRange.max", "90Gi"),),
+    ((f"{_MEMORY}.requestPolicy.validRange.max", "45Gi"),),
+    ((f"{_MEMORY}.requestPolicy.validRange.max", "5Gi"),),
+    ((f"{_MEMORY}.requestPolicy.validRange.step", "0"),),
+    ((f"{_MEMORY}.requestPolicy.validRange.step", "80Gi"),),
+    ((f"{_MEMORY}.requestPolicy.validRange.step", "-1"),),
+    ((f"{_MEMORY}.requestPolicy.validRange.step", "18446744073709551616"),),
+    ((f"{_MEMORY}.requestPolicy.validRange.min", "-1"),),
+    ((f"{_SLOTS}.requestPolicy.default", REMOVED),),
+    ((f"{_SLOTS}.requestPolicy.default", "3"),),
+    ((f"{_SLOTS}.requestPolicy.validValues", ["4", "2", "1"]),),
+    ((f"{_SLOTS}.requestPolicy.validValues", ["1", "1", "9"]),),
+    ((f"{_SLOTS}.requestPolicy.validValues", ["1", "1500m", "2"]),),
+    ((f"{_SLOTS}.requestPolicy.validValues", [str(number) for number in range(1, 12)]),),
+    ((f"{_SLOTS}.requestPolicy.validValues", []),),
+)
+
+_SELECTOR = "spec.devices.2.nodeSelector.nodeSelectorTerms.0"
+OWN_NODE_CHANGES: tuple[tuple[Change, ...], ...] = (
+    (("spec.devices.0.nodeName", REMOVED),),
+    (("spec.devices.0.nodeName", ""),),
+    (("spec.devices.0.nodeName", "A_"),),
+    (("spec.devices.0.allNodes", True),),
+    (("spec.devices.1.allNodes", False),),
+    (("spec.devices.2.nodeSelector", {}),),
+    ((f"{_SELECTOR}.matchExpressions.0.operator", "Never"),),
+    ((f"{_SELECTOR}.matchExpressions.0.operator", "Exists"),),
+    ((f"{_SELECTOR}.matchExpressions.0.operator", "Gt"),),
+    ((f"{_SELECTOR}.matchExpressions.0.values", []),),
+    ((f"{_SELECTOR}.matchExpressions.0.values", ["a b"]),),
+    ((f"{_SELECTOR}.matchExpressions.0.key", "a b"),),
+    ((f"{_SELECTOR}.matchFields.0.key", "metadata.uid"),),
+    ((f"{_SELECTOR}.matchFields.0.operator", "Exists"),),
+    ((f"{_SELECTOR}.matchFields.0.values", ["a", "b"]),),
+    ((f"{_SELECTOR}.matchFields.0.values", ["A_"]),),
+)
+
+COUNTER_CHANGES: tuple[tuple[Change, ...], ...] = (
+    (("spec.sharedCounters.0.name", ""),),
+    (("spec.sharedCounters.0.name", "a.b"),),
+    (("spec.sharedCounters.0.counters", {}),),
+    (("spec.sharedCounters.0.counters", {"a_b": {}}),),
+    (("spec.sharedCounters.0.counters", {f"c{index}": {} for index in range(33)}),),
+    (("spec.sharedCounters", _numbered(9, counters={"a": {}})),),
+    (("spec.sharedCounters", [{"name": "a", "counters": {"a": {}}}] * 2),),
+)
+
+_REQUESTS = "spec.devices.requests"
+_CONFIG = "spec.devices.config.0"
+CLAIM_CHANGES: tuple[tuple[Change, ...], ...] = (
+    (("metadata.namespace", REMOVED),),
+    (("metadata.namespace", "a.b"),),
+    (("metadata.ownerReferences.1.controller", True),),
+    (("spec", {}),),
+    (("spec.devices.requests", _numbered(33, exactly={"deviceClassName": "a"})),),
+    (("spec.devices.requests", _numbered(32, exactly={"deviceClassName": "a"})),),
+    ((f"{_REQUESTS}.0.name", "any"),),
+    ((f"{_REQUESTS}.0.name", "a.b"),),
+    ((f"{_REQUESTS}.0.name", ""),),
+    ((f"{_REQUESTS}.0.exactly", REMOVED),),
+    ((f"{_REQUESTS}.0.firstAvailable", [{"name": "a", "deviceClassName": ""}]),),
+    ((f"{_REQUESTS}.0.firstAvailable", []),),
+    ((f"{_REQUESTS}.1.firstAvailable", []),),
+    ((f"{_REQUESTS}.1.firstAvailable", _numbered(9, deviceClassName="a")),),
+    ((f"{_REQUESTS}.1.firstAvailable.1.name", "big"),),
+    ((f"{_REQUESTS}.1.firstAvailable.0.deviceClassName", ""),),
+    ((f"{_REQUESTS}.1.firstAvailable.0.deviceClassName", "A_"),),
+    ((f"{_REQUESTS}.1.firstAvailable.0.count", 3),),
+    ((f"{_REQUESTS}.0.exactly.deviceClassName", ""),),
+    ((f"{_REQUESTS}.0.exactly.deviceClassName", "A_"),),
+    ((f"{_REQUESTS}.0.exactly.allocationMode", "Some"),),
+    ((f"{_REQUESTS}.0.exactly.allocationMode", "All"),),
+    ((f"{_REQUESTS}.0.exactly.count", -1),),
+    ((f"{_REQUESTS}.0.exactly.count", 0),),
+    ((f"{_REQUESTS}.0.exactly.selectors", [{}]),),
+    ((f"{_REQUESTS}.0.exactly.selectors", [{"cel": {"expression": "true"}}] * 33),),
+    ((f"{_REQUESTS}.0.exactly.selectors.0.cel.expression", ""),),
+    ((f"{_REQUESTS}.0.exactly.selectors.0.cel.expression", "device."),),
+    ((f"{_REQUESTS}.0.exactly.selectors.0.cel.expression", "1 + 1"),),
+    ((f"{_REQUESTS}.0.exactly.selectors.0.cel.expression", "true" + " " * 10_240),),
+    ((f"{_REQUESTS}.0.exactly.tolerations", [{"operator": "Exists", "value": "a"}]),),
+    ((f"{_REQUESTS}.0.exactly.tolerations", [{"operator": "Equal", "value": "a b"}]),),
+    ((f"{_REQUESTS}.0.exactly.tolerations", [{"operator": "Like"}]),),
+    ((f"{_REQUESTS}.0.exactly.tolerations", [{"operator": "Equal", "key": "a b", "effect": "x"}]),),
+    (("spec.devices.constraints", [{"matchAttribute": "a.b/c"}] * 33),),
+    (("spec.devices.constraints.0.matchAttribute", "numa"),),
+    (("spec.devices.constraints.0.matchAttribute", ""),),
+    (("spec.devices.constraints.0.matchAttribute", "A.b/c"),),
+    (("spec.devices.constraints.0.matchAttribute", "/"),),
+    (("spec.devices.constraints.0.matchAttribute", "a/b/c"),),
+    (("spec.devices.constraints.0.matchAttribute", REMOVED),),
+    (("spec.devices.constraints.0.distinctAttribute", "uuid"),),
+    (("spec.devices.constraints.0.requests", ["gpu", "gpu", "none", "any/none", "a/b/c", "A_"]),),
+    (("spec.devices.constraints.0.requests", [f"r{index}" for index in range(33)]),),
+    (("spec.devices.config", [{}]),),
+    (("spec.devices.config", [{}] * 33),),
+    ((f"{_CONFIG}.requests", ["gpu", "gpu", "gpu/x"]),),
+    ((f"{_CONFIG}.opaque.driver", ""),),
+    ((f"{_CONFIG}.opaque.driver", "A_"),),
+    ((f"{_CONFIG}.opaque.driver", "a" * 64),),
+    ((f"{_CONFIG}.opaque.parameters", REMOVED),),
+    ((f"{_CONFIG}.opaque.parameters", None),),
+    ((f"{_CONFIG}.opaque.parameters", [1]),),
+    ((f"{_CONFIG}.opaque.parameters", "text"),),
+    ((f"{_CONFIG}.opaque.parameters", {"a": "x" * 10_240}),),
+)
+
+TEMPLATE_CHANGES: tuple[tuple[Change, ...], ...] = (
+    (("spec.metadata", {"name": "a", "uid": "b", "finalizers": ["c"], "generation": 1}),),
+    (("spec.metadata.labels", {"a b": "c d"}),),
+    (("spec.metadata.annotations", {"a b": "c d"}),),
+    (("spec.spec", {}),),
+    (("spec.spec.devices.requests.0.exactly.deviceClassName", ""),),
+)
+
+CLASS_CHANGES: tuple[tuple[Change, ...], ...] = (
+    (("metadata.name", "A_"),),
+    (("metadata.namespace", "default"),),
+    (("spec", {}),),
+    (("spec.selectors", [{}]),),
+    (("spec.selectors", [{"cel": {"expression": "true"}}] * 33),),
+    (("spec.config", [{}, {"opaque": {}}]),),
+    (("spec.config", [{}] * 33),),
+    (("spec.extendedResourceName", "gpu"),),
+    (("spec.extendedResourceName", ""),),
+    (("spec.extendedResourceName", "kubernetes.io/gpu"),),
+    (("spec.extendedResourceName", "requests.example.com/gpu"),),
+    (("spec.extendedResourceName", "example.com/" + "a" * 64),),
+)
