@@ -17,6 +17,7 @@ from gpuctl.node.topology_command import topology
 from gpuctl.repartition.command import repartition
 from gpuctl.simulate.command import simulate
 from gpuctl.status.command import status
+from kubernetes_rules.errors import RuleError
 
 
 @click.group()
@@ -32,7 +33,7 @@ def main() -> None:
     """Run the command line; exit code 0, 1 for a failure, 2 for a wrong command line."""
     try:
         commands(prog_name="gpuctl")
-    except (DriverError, ClusterError, OSError) as error:
+    except (DriverError, RuleError, ClusterError, OSError) as error:
         click.echo(f"gpuctl: {error}", err=True)
         sys.exit(1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from driver.errors import DriverError
 from gpuctl.explain.findings import FITS, Fall
 from gpuctl.explain.taken_counters import taken_counters
 from kubernetes_rules.allocator.allocate import Allocator
@@ -16,6 +15,7 @@ from kubernetes_rules.allocator.published import Device
 from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
 from kubernetes_rules.allocator.requests import Request
 from kubernetes_rules.cel.selector import compile_selector
+from kubernetes_rules.errors import RuleError
 
 Object = dict[str, Any]
 
@@ -64,7 +64,7 @@ def _reason(refused: Refusal, device: Device) -> str:
 def _false_parts(expression: str, device: Device) -> Sequence[str]:
     try:
         return compile_selector(expression).false_parts(selector_device(device)) or (expression,)
-    except DriverError:
+    except RuleError:
         return (expression,)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from driver.errors import DriverError
+from kubernetes_rules.errors import RuleError
 
 
-class AllocationFailed(DriverError):
+class AllocationFailed(RuleError):
     """Claims cannot be allocated because an object is wrong or cannot be judged; the scheduler reports it.
 
     A retry helps where the object changes: a pool that is being updated, a class that is created.

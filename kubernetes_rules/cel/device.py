@@ -6,15 +6,12 @@ As k8s.io/dynamic-resource-allocation/cel/compile.go does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubernetes_rules.cel import library_quantity, library_semver
 from kubernetes_rules.cel.attributes import DomainMap
 from kubernetes_rules.cel.operators import DeviceMap
 from kubernetes_rules.cel.types import CelError
-
-if TYPE_CHECKING:
-    from kubernetes_rules.cel.selector import SelectorDevice
 
 
 def _plain(value: Any) -> Any:
@@ -38,21 +35,23 @@ _KINDS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 """The fields of an attribute, the first that is set being taken."""
 
 
-def device_value(device: SelectorDevice) -> dict[str, Any]:
-    """The value. Raises SelectorFailed when an attribute or a capacity is none that Kubernetes knows."""
-    from kubernetes_rules.cel.selector import SelectorFailed
+def device_value(
+    driver: str,
+    attributes: Mapping[str, Mapping[str, Any]],
+    capacity: Mapping[str, Mapping[str, Any]],
+    *,
+    allow_multiple_allocations: bool,
+) -> dict[str, Any]:
+    """The value of a device whose attributes and capacity are those of a slice's JSON.
 
-    try:
-        return {
-            "driver": device.driver,
-            "allowMultipleAllocations": device.allow_multiple_allocations,
-            "attributes": _by_domain(device.attributes, device.driver, _attribute),
-            "capacity": _by_domain(device.capacity, device.driver, _quantity),
-        }
-    except (CelError, KeyError) as error:
-        raise SelectorFailed(
-            f"a device of driver {device.driver} cannot be evaluated: {error}", "correct its ResourceSlice"
-        ) from error
+    Raises CelError or KeyError when one of them is none that Kubernetes knows.
+    """
+    return {
+        "driver": driver,
+        "allowMultipleAllocations": allow_multiple_allocations,
+        "attributes": _by_domain(attributes, driver, _attribute),
+        "capacity": _by_domain(capacity, driver, _quantity),
+    }
 
 
 def _by_domain(

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from driver.errors import DriverError
+from kubernetes_rules.errors import RuleError
 
 if TYPE_CHECKING:
     from kubernetes_rules.cel.program import Evaluation, Program
 
 
-class SelectorInvalid(DriverError):
+class SelectorInvalid(RuleError):
     """An expression is no selector: Kubernetes refuses it when it is written."""
 
     retryable = False
 
 
-class SelectorFailed(DriverError):
+class SelectorFailed(RuleError):
     """A selector has no answer for a device, and so the scheduler gives up on the pod."""
 
     retryable = False
@@ -46,8 +46,21 @@ class SelectorDevice:
         """The value of ``device``. Raises SelectorFailed when an attribute is none that Kubernetes knows."""
         if not self._values:
             from kubernetes_rules.cel.device import device_value
+            from kubernetes_rules.cel.types import CelError
 
-            self._values.append(device_value(self))
+            try:
+                value = device_value(
+                    self.driver,
+                    self.attributes,
+                    self.capacity,
+                    allow_multiple_allocations=self.allow_multiple_allocations,
+                )
+            except (CelError, KeyError) as error:
+                raise SelectorFailed(
+                    f"a device of driver {self.driver} cannot be evaluated: {error}",
+                    "correct its ResourceSlice",
+                ) from error
+            self._values.append(value)
         return self._values[0]
 
 
