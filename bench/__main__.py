@@ -19,8 +19,8 @@ from bench.latency import Latency, measure
 from bench.lifecycle import median_of, resident_mib, slices_back, start_to_published
 from driver.devices.names import gpu_device_name
 from envtest.client.driver_node import DriverNode
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.build import DEFAULT_KUBERNETES
-from envtest.real.processes import PACKAGE_ROOT
 from envtest.real.startup import start_cluster
 
 MACHINE = "dgx2"

@@ -13,6 +13,12 @@ from envtest.client.layout import NodeLayout
 
 DRIVER_NAMESPACE = "gpu-dra"
 
+STOP_SECONDS = 20.0
+"""How long a process may take to end, unless more is said."""
+
+LOG_TAIL_LINES, LOG_TAIL_COLUMNS = 15, 240
+"""How much of a log an error shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mounted:

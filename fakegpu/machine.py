@@ -14,7 +14,8 @@ from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_state import MigState, mig_uuid
 from fakegpu.mps_faults import ANY_COMMAND, MpsFault, without_use
 from fakegpu.nvml import FakeNvml
-from fakegpu.sharing_calls import FAKE_GPU_CALLS, SHARING_CHANGES
+from fakegpu.session import FAKE_GPU_CALLS
+from fakegpu.sharing_calls import SHARING_CHANGES
 from fakegpu.spec import known_machines, load_machine
 from fakegpu.state import ANY_CALL, Fault, FileStore, MachineState, MemoryStore, with_gpu
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from driver.nvml.mig_calls import MigActivation
     from fakegpu.mig_profiles import MigCatalogue
     from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState
-    from fakegpu.nvml import FakeNvml
+    from fakegpu.session import FakeSession
     from fakegpu.spec import MachineSpec, Slot
     from fakegpu.state import GpuState, MachineState
 
@@ -39,10 +39,10 @@ CHANGES = frozenset(
 class FakeMigCalls:
     """What FakeDevice answers about MIG."""
 
-    _nvml: FakeNvml
+    _session: FakeSession
     _spec: MachineSpec
     _slot: Slot
-    _session: int
+    _number: int
 
     def set_mig_mode(self, enabled: bool) -> MigActivation:
         activation: MigActivation = "done"
@@ -69,7 +69,7 @@ class FakeMigCalls:
         return catalogue.placements[profile_id]
 
     def mig_devices(self) -> tuple[MigDevice, ...]:
-        _, gpu = self._nvml.gpu_call("mig_devices", self._slot.pci, self._session)
+        _, gpu = self._session.gpu_call("mig_devices", self._slot.pci, self._number)
         catalogue = self._spec.product.mig
         if catalogue is None:
             return ()
@@ -147,11 +147,11 @@ class FakeMigCalls:
         self._change(call, edit)
 
     def mig_processes(self) -> tuple[MigProcess, ...]:
-        _, gpu = self._nvml.gpu_call("mig_processes", self._slot.pci, self._session)
+        _, gpu = self._session.gpu_call("mig_processes", self._slot.pci, self._number)
         return gpu.mig.processes()
 
     def _look(self, call: str, *, needs_mode: bool = True) -> tuple[MigCatalogue, GpuState]:
-        _, gpu = self._nvml.gpu_call(call, self._slot.pci, self._session)
+        _, gpu = self._session.gpu_call(call, self._slot.pci, self._number)
         return self._offered(call, gpu, needs_mode=needs_mode), gpu
 
     def _change(
@@ -166,7 +166,7 @@ class FakeMigCalls:
             gpu = state.gpus[self._slot.pci]
             return with_gpu(state, self._slot.pci, edit(self._offered(call, gpu, needs_mode=needs_mode), gpu))
 
-        self._nvml.change(call, self._slot.pci, edit_state)
+        self._session.change(call, self._slot.pci, edit_state)
 
     def _offered(self, call: str, gpu: GpuState, *, needs_mode: bool) -> MigCatalogue:
         catalogue = self._spec.product.mig

@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-from threading import Event
 from typing import TYPE_CHECKING
 
-from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, MigMode, failure
-from fakegpu.capabilities import change_with_capabilities
+from driver.nvml.api import GPU_CALLS, Code, MigMode, failure
 from fakegpu.mig_calls import FakeMigCalls
-from fakegpu.sharing_calls import FAKE_GPU_CALLS, FakeSharingCalls
+from fakegpu.session import FakeSession
+from fakegpu.sharing_calls import FakeSharingCalls
 from fakegpu.spec import topology_level
-from fakegpu.state import without_fault_use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from driver.nvml.api import (
         AddressingMode,
         FabricInfo,
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
     )
     from driver.nvml.pci_address import PciAddress
     from fakegpu.spec import MachineSpec, Slot
-    from fakegpu.state import Fault, GpuState, MachineState, StateStore
+    from fakegpu.state import GpuState, MachineState, StateStore
 
 
 class FakeNvml:
@@ -35,111 +31,49 @@ class FakeNvml:
 
     def __init__(self, spec: MachineSpec, store: StateStore) -> None:
         self._spec = spec
-        self._store = store
-        self._session: int | None = None
+        self.session = FakeSession(store)
 
     def init(self) -> None:
-        state = self._store.read()
-        if not state.driver_loaded:
-            raise failure(NODE_CALLS["init"], Code.DRIVER_NOT_LOADED)
-        self._suffer(state, "init", None)
-        self._session = self._store.read().session
+        self.session.begin()
 
     def shutdown(self) -> None:
-        self._enter("shutdown")
-        self._session = None
+        self.session.end()
 
     def driver_version(self) -> str:
-        return self._enter("driver_version").driver_version
+        return self.session.enter("driver_version").driver_version
 
     def cuda_driver_version(self) -> str:
-        return self._enter("cuda_driver_version").cuda_driver_version
+        return self.session.enter("cuda_driver_version").cuda_driver_version
 
     def device_count(self) -> int:
-        return len(self._enter("device_count").listed())
+        return len(self.session.enter("device_count").listed())
 
     def device_by_index(self, index: int) -> FakeDevice:
-        listed = self._store.read().listed()
+        listed = self.session.listed()
         if index not in range(len(listed)):
-            self._enter("device_by_index")
+            self.session.enter("device_by_index")
             raise failure(GPU_CALLS["device_by_index"], Code.INVALID_ARGUMENT, f"GPU {index}")
         return self._device("device_by_index", listed[index])
 
     def device_by_pci(self, pci: PciAddress) -> FakeDevice:
         return self._device("device_by_pci", pci)
 
-    def gpu_call(self, call: str, pci: PciAddress, session: int) -> tuple[MachineState, GpuState]:
-        """Enter a call on a GPU through a handle of ``session``: the state to answer from, or its error."""
-        state = self._enter(call, pci)
-        gpu = state.gpus.get(pci)
-        if gpu is None or not gpu.present:
-            raise failure(FAKE_GPU_CALLS[call], Code.NOT_FOUND, str(pci))
-        if gpu.lost:
-            raise failure(FAKE_GPU_CALLS[call], Code.GPU_IS_LOST, str(pci))
-        if session != state.session:
-            raise failure(FAKE_GPU_CALLS[call], Code.UNINITIALIZED, str(pci))
-        return state, gpu
-
-    def change(self, call: str, pci: PciAddress, edit: Callable[[MachineState], MachineState]) -> None:
-        """Change the state for a call that was entered; what ``edit`` raises leaves it as it is."""
-        state = change_with_capabilities(self._store, edit)
-        self._suffer(state, call, pci, after=True)
-
     def _device(self, call: str, pci: PciAddress) -> FakeDevice:
-        state, _ = self.gpu_call(call, pci, self._session or 0)
-        return FakeDevice(self, self._spec, self._spec.slot(pci), state.session)
-
-    def _enter(self, call: str, pci: PciAddress | None = None) -> MachineState:
-        """Begin a call: the driver must be there and the session its own; then the faults have their turn."""
-        state = self._store.read()
-        if state.faults:
-            self._suffer(state, call, pci)
-            state = self._store.read()
-        if self._session is None or (state.driver_loaded and self._session != state.session):
-            raise failure(_c_function(call), Code.UNINITIALIZED, _subject(pci))
-        if not state.driver_loaded:
-            raise failure(_c_function(call), Code.DRIVER_NOT_LOADED, _subject(pci))
-        return state
-
-    def _suffer(self, state: MachineState, call: str, pci: PciAddress | None, *, after: bool = False) -> None:
-        """Apply the rules that hit this call, oldest first: wait, hang until the rule is gone, or fail."""
-        for fault in state.faults:
-            if fault.after != after or not fault.hits(call, pci):
-                continue
-            if fault.times is not None and not self._spend(fault):
-                continue
-            if fault.code is not None:
-                raise failure(_c_function(call), fault.code, _subject(pci))
-            if fault.seconds is not None:
-                Event().wait(fault.seconds)
-                continue
-            while any(fault.number == other.number for other in self._store.read().faults):
-                self._store.wait()
-
-    def _spend(self, fault: Fault) -> bool:
-        """Use up one of a counted rule's times; False when others have used them all."""
-        spent = False
-
-        def edit(state: MachineState) -> MachineState:
-            nonlocal spent
-            spent = any(fault.number == other.number for other in state.faults)
-            return without_fault_use(state, fault.number)
-
-        self._store.change(edit)
-        return spent
+        state, _ = self.session.gpu_call(call, pci, self.session.number or 0)
+        return FakeDevice(self.session, self._spec, self._spec.slot(pci), state.session)
 
 
 class FakeDevice(FakeMigCalls, FakeSharingCalls):
     """One GPU of a fake machine, through a handle of one session."""
 
-    def __init__(self, nvml: FakeNvml, spec: MachineSpec, slot: Slot, session: int) -> None:
-        self._nvml = nvml
+    def __init__(self, session: FakeSession, spec: MachineSpec, slot: Slot, number: int) -> None:
+        self._session = session
         self._spec = spec
         self._slot = slot
-        self._session = session
+        self._number = number
 
     def _call(self, call: str) -> tuple[MachineState, GpuState]:
-        return self._nvml.gpu_call(call, self._slot.pci, self._session)
+        return self._session.gpu_call(call, self._slot.pci, self._number)
 
     def _not_supported(self, call: str) -> Exception:
         return failure(GPU_CALLS[call], Code.NOT_SUPPORTED, str(self._slot.pci))
@@ -228,13 +162,5 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
 
     def _other(self, call: str, other: PciAddress) -> Slot:
         self._call(call)
-        self._nvml.gpu_call("device_by_pci", other, self._session)
+        self._session.gpu_call("device_by_pci", other, self._number)
         return self._spec.slot(other)
-
-
-def _c_function(call: str) -> str:
-    return NODE_CALLS.get(call) or FAKE_GPU_CALLS[call]
-
-
-def _subject(pci: PciAddress | None) -> str:
-    return str(pci) if pci else ""

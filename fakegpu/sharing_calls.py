@@ -7,24 +7,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from driver.nvml.api import GPU_CALLS, Code, failure
+from driver.nvml.api import Code, failure
+from fakegpu.session import FAKE_GPU_CALLS
 from fakegpu.state import with_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.api import ComputeMode
-    from fakegpu.nvml import FakeNvml
+    from fakegpu.session import FakeSession
     from fakegpu.spec import MachineSpec, Slot
     from fakegpu.state import GpuState, MachineState
 
-SMI_CALLS: dict[str, str] = {
-    "time_slice": "nvidia-smi compute-policy --list",
-    "set_time_slice": "nvidia-smi compute-policy --set-timeslice",
-}
-"""What nvidia-smi asks of the kernel driver without NVML; faults name it like a call of NVML."""
-
-FAKE_GPU_CALLS: dict[str, str] = GPU_CALLS | SMI_CALLS
 SHARING_CHANGES = frozenset({"set_compute_mode", "set_time_slice"})
 """The calls of this module that change a GPU."""
 
@@ -35,29 +29,29 @@ _LONGEST_TIME_SLICE = 3
 class FakeSharingCalls:
     """What FakeDevice answers about sharing."""
 
-    _nvml: FakeNvml
+    _session: FakeSession
     _spec: MachineSpec
     _slot: Slot
-    _session: int
+    _number: int
 
     def compute_mode(self) -> ComputeMode | None:
-        return self._nvml.gpu_call("compute_mode", self._slot.pci, self._session)[1].compute_mode
+        return self._session.gpu_call("compute_mode", self._slot.pci, self._number)[1].compute_mode
 
     def set_compute_mode(self, mode: ComputeMode) -> None:
-        _, gpu = self._nvml.gpu_call("set_compute_mode", self._slot.pci, self._session)
+        _, gpu = self._session.gpu_call("set_compute_mode", self._slot.pci, self._number)
         if self._spec.product.virtualization == "vgpu" or gpu.mig.enabled:
             raise self._cannot("set_compute_mode", Code.NOT_SUPPORTED)
         self._set("set_compute_mode", lambda now: replace(now, compute_mode=mode))
 
     def time_slice(self) -> int:
         """0 default, 1 short, 2 medium, 3 long; NotSupported before Volta and in a vGPU guest."""
-        _, gpu = self._nvml.gpu_call("time_slice", self._slot.pci, self._session)
+        _, gpu = self._session.gpu_call("time_slice", self._slot.pci, self._number)
         self._check_time_slices("time_slice")
         return gpu.time_slice
 
     def set_time_slice(self, number: int) -> None:
         """Set it until the driver is loaded anew; INVALID_ARGUMENT for a number that there is not."""
-        self._nvml.gpu_call("set_time_slice", self._slot.pci, self._session)
+        self._session.gpu_call("set_time_slice", self._slot.pci, self._number)
         self._check_time_slices("set_time_slice")
         if number not in range(_LONGEST_TIME_SLICE + 1):
             raise self._cannot("set_time_slice", Code.INVALID_ARGUMENT)
@@ -72,7 +66,7 @@ class FakeSharingCalls:
         def edit_state(state: MachineState) -> MachineState:
             return with_gpu(state, self._slot.pci, edit(state.gpus[self._slot.pci]))
 
-        self._nvml.change(call, self._slot.pci, edit_state)
+        self._session.change(call, self._slot.pci, edit_state)
 
     def _cannot(self, call: str, code: Code) -> Exception:
         return failure(FAKE_GPU_CALLS[call], code, str(self._slot.pci))

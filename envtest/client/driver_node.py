@@ -18,8 +18,8 @@ from driver.devices.names import DRIVER_NAME
 from driver.process.sockets import service_socket_name
 from envtest.client.layout import NodeLayout
 from envtest.client.readiness import wait_until
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster, Process
-from envtest.real.processes import PACKAGE_ROOT
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
 from fakegpu.mps.client import DaemonGone, Line

@@ -15,14 +15,12 @@ from typing import Any
 
 from envtest.client.errors import ClusterError, NotReady, SupervisorGone
 from envtest.client.layout import ClusterLayout
+from envtest.client.shipped import PACKAGE_ROOT
+from envtest.cluster import LOG_TAIL_COLUMNS, LOG_TAIL_LINES, STOP_SECONDS
 from envtest.real.slots import Slot
 from envtest.real.supervisor import READY_LINE
 
-PACKAGE_ROOT = Path(__file__).resolve().parents[2]
-STOP_SECONDS = 20.0
 SHUTDOWN_SECONDS = 60.0
-LOG_TAIL_LINES = 15
-LOG_TAIL_COLUMNS = 240
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from driver.devices.node_state import BlockedPlacement
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.entry import Entry
-from kubeletplugin.sharing.mps_client import MpsState
+from kubeletplugin.wire.mps_daemon import MpsState
 
 _SILENT = "the MPS supervisor of the node does not answer"
 

@@ -19,7 +19,7 @@ from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.reports.daemons_down import daemons_down
-from kubeletplugin.sharing.mps_client import MpsState
+from kubeletplugin.wire.mps_daemon import MpsState
 
 _log = get_logger("node state")
 

@@ -19,9 +19,10 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.sharing.conflicts import interval_of
-from kubeletplugin.sharing.mps_client import MpsClient, MpsDaemon
+from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
+from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 _log = get_logger("sharing")
 

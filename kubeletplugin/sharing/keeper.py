@@ -16,8 +16,9 @@ from driver.process.log import get_logger
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.sharing.gpus import Sharing
-from kubeletplugin.sharing.mps_client import MpsClient, MpsState
+from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.of_claims import ClaimShares, groups_of
+from kubeletplugin.wire.mps_daemon import MpsState
 
 _LOCK_SECONDS = 5.0
 

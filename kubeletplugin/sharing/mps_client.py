@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from driver.errors import ClaimError
 
-__all__ = ["MpsClient", "MpsDaemon", "MpsState"]
-
 METHODS = "/gpu.nvidia.com.mps.v1.Mps"
 CALL_SECONDS = 20.0
 """Longer than a daemon has to start, and than one has to end."""

@@ -20,12 +20,12 @@ import pytest
 from envtest.client import paths
 from envtest.client.api import ApiClient
 from envtest.client.errors import ApiRefused, ApiUnreachable, ClusterError, CommandFailed, NotReady
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_gone
 from envtest.real import cgroups, description
 from envtest.real.assets import ASSETS_VARIABLE, find_assets
 from envtest.real.cluster import RealCluster
 from envtest.real.nodes import is_ready
-from envtest.real.processes import PACKAGE_ROOT
 from envtest.real.startup import start_cluster as start_cluster_in
 from tests.cluster.objects import run_pod, sleeper, slice_of
 

@@ -18,8 +18,9 @@ from envtest.client import paths
 from envtest.client.api import objects_in
 from envtest.client.errors import ApiRefused
 from envtest.client.readiness import wait_until
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.cluster import RealCluster
-from envtest.real.processes import PACKAGE_ROOT, Process
+from envtest.real.processes import Process
 from tests.controller.webhook.peer import make_pair
 from tests.controller.webhook.reviewed import (
     Object,

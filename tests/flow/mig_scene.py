@@ -13,9 +13,9 @@ from driver.nvml.mig import Placement
 from envtest.client import paths
 from envtest.client.driver_node import DriverNode
 from envtest.client.readiness import wait_until
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_gone
 from envtest.cluster import Cluster
-from envtest.real.processes import PACKAGE_ROOT
 from tests.flow.claims import gpu_pod, request, wait_published
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"

@@ -10,9 +10,9 @@ from driver.nvml.api import Code, NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host.driver_files import DriverRoot
-from kubeletplugin.sharing.mps_client import MpsClient, MpsDaemon, MpsState
+from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
-from kubeletplugin.wire.mps_daemon import read_spec, write_spec
+from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState, read_spec, write_spec
 
 INTERVALS: tuple[Interval, ...] = ("Default", "Short", "Medium", "Long")
 

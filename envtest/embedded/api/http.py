@@ -32,7 +32,7 @@ from envtest.embedded.shown.tables import TABLE, table_of
 if TYPE_CHECKING:
     from envtest.embedded.api.faults import Fault
     from envtest.embedded.api.requests import Request
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.api.served import ServedApi
 
 _MOST_HANG_SECONDS = 600.0
 _CREATED = 201
@@ -50,8 +50,8 @@ class Handler(StreamRequestHandler):
     server: Any
 
     @property
-    def _api(self) -> EmbeddedApiServer:
-        api: EmbeddedApiServer = self.server.api
+    def _api(self) -> ServedApi:
+        api: ServedApi = self.server.api
         return api
 
     def handle(self) -> None:

@@ -1,98 +1,39 @@
-"""The API server on loopback: starts, stops and restarts on its port, and knows what it was asked."""
+"""The API server on loopback: starts, stops and restarts on its port, and takes objects from within."""
 
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
-from collections import deque
-from socketserver import ThreadingTCPServer
 from typing import TYPE_CHECKING, Any, Self
 
-from envtest.embedded.api.faults import Fault, Faults
+from envtest.embedded.api.faults import Fault
 from envtest.embedded.api.http import Handler
+from envtest.embedded.api.listener import Listener
 from envtest.embedded.api.requests import parse_request
-from envtest.embedded.api.store import Store
-from envtest.embedded.api.verbs import Verbs
+from envtest.embedded.api.served import ServedApi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from envtest.embedded.api.requests import Request
 
 Object = dict[str, Any]
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """The namespaces that every cluster has."""
 
-_KEPT_REQUESTS = 10_000
 _LOOK_SECONDS = 0.05
 
 
-class _Listener(ThreadingTCPServer):
-    """One bound port; remembers its connections so that they end when it does."""
-
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = 128
-
-    def __init__(self, port: int, api: EmbeddedApiServer) -> None:
-        self.api = api
-        self._lock = threading.Lock()
-        self._connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", port), Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock:
-            self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or a connection cut on purpose, is no error here."""
-
-    def end(self) -> None:
-        """Stop accepting, and cut every connection."""
-        self.shutdown()
-        self.server_close()
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # the client has closed it already
-
-
-class EmbeddedApiServer:
+class EmbeddedApiServer(ServedApi):
     """A stateful API server; use it as a context manager, or call ``start`` and ``stop``.
 
-    ``faults`` makes requests fail. ``verbs`` has the switches of an older server. The objects stay
-    when it is stopped, as etcd would keep them. Each watch sends a bookmark when ``bookmarks_due``
-    rises, and ends when ``watch_generation`` does; ``watches`` counts them. Where ``accepted_bearer`` is
-    set, requests that bear another token are answered 401.
+    The objects stay when it is stopped, as etcd would keep them.
     """
 
     def __init__(self) -> None:
-        self.store = Store()
-        self.verbs = Verbs(self.store)
-        self.faults = Faults()
-        self.bookmark_seconds = 60.0
-        self.accepted_bearer: str | None = None
-        self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
-        self.bookmarks_due = 0
-        self.watch_generation = 0
-        self.watches = 0
-        self._looking = 0
-        self._listener: _Listener | None = None
-        self._port = 0
+        """Begin with the namespaces that every cluster has."""
+        super().__init__()
         for name in NAMESPACES:
             item = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             self.create("/api/v1/namespaces", item)
@@ -104,28 +45,9 @@ class EmbeddedApiServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    @property
-    def url(self) -> str:
-        """Where it listens; stays the same when it is stopped and started again."""
-        return f"http://127.0.0.1:{self._port}"
-
-    @property
-    def address(self) -> str:
-        """``host:port`` of ``url``."""
-        return self.url.removeprefix("http://")
-
-    @property
-    def running(self) -> bool:
-        """Whether it accepts connections."""
-        return self._listener is not None
-
-    def serves(self, listener: object) -> bool:
-        """Whether ``listener`` is the one that runs: those of an earlier start have to end."""
-        return self._listener is listener
-
     def start(self) -> None:
         """Listen, at first on a free port, later on the same."""
-        listener = _Listener(self._port, self)
+        listener = Listener(self._port, Handler, self)
         self._port = listener.server_address[1]
         self._listener = listener
         threading.Thread(
@@ -213,18 +135,6 @@ class EmbeddedApiServer:
             finally:
                 self._looking -= 1
         return True
-
-    def watch_began(self) -> None:
-        """Count a watch from whose beginning no change is missed any more."""
-        with self.store.changed:
-            self.watches += 1
-            self.store.changed.notify_all()
-
-    def heard(self, request: Request) -> None:
-        """Remember a request."""
-        self.requests.append(request)
-        if self._looking:
-            self.store.notify()
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server; the answer is ``path``."""

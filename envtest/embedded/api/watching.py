@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from envtest.embedded.api.requests import Request
     from envtest.embedded.api.resources import Resource
-    from envtest.embedded.api.server import EmbeddedApiServer
+    from envtest.embedded.api.served import ServedApi
 
 Object = dict[str, Any]
 
@@ -71,7 +71,7 @@ class _Stream:
 
 
 def serve_watch(
-    api: EmbeddedApiServer, listener: object, sink: BufferedIOBase, request: Request, *, as_table: bool
+    api: ServedApi, listener: object, sink: BufferedIOBase, request: Request, *, as_table: bool
 ) -> bool:
     """Serve a watch to its end; always True, for the connection goes on. Raises Refused (400)."""
     resource = resource_of(request)
@@ -102,9 +102,7 @@ def serve_watch(
     return True
 
 
-def _follow(
-    api: EmbeddedApiServer, listener: object, request: Request, watch: Watch, stream: _Stream
-) -> None:
+def _follow(api: ServedApi, listener: object, request: Request, watch: Watch, stream: _Stream) -> None:
     """Send events and bookmarks until the time is up, the server stops or watches have to end."""
     generation, sent_bookmarks = api.watch_generation, api.bookmarks_due
     end = time.monotonic() + float(request.query.get("timeoutSeconds") or _DEFAULT_SECONDS)

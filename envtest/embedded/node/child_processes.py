@@ -12,7 +12,7 @@ from pathlib import Path
 
 from envtest.client.errors import ClusterError, NotReady
 from envtest.client.layout import ClusterLayout
-from envtest.real.processes import LOG_TAIL_COLUMNS, LOG_TAIL_LINES, STOP_SECONDS
+from envtest.cluster import LOG_TAIL_COLUMNS, LOG_TAIL_LINES, STOP_SECONDS
 
 END_SECONDS = 10.0
 

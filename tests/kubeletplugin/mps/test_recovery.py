@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.sharing.mps_client import MpsClient, MpsState
-from kubeletplugin.wire.mps_daemon import SOCKET, write_spec
+from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.wire.mps_daemon import SOCKET, MpsState, write_spec
 from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, NAME, LiveCall, MpsScene, following, running, told
 from tests.kubeletplugin.mps.supervisor_process import SupervisorProcess
 

@@ -12,7 +12,7 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord, ShareRecord
 from kubeletplugin.reports.daemons_down import daemons_down
-from kubeletplugin.sharing.mps_client import MpsState
+from kubeletplugin.wire.mps_daemon import MpsState
 
 GROUP, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 DEVICE = f"{GROUP}-mps-4"

@@ -10,9 +10,9 @@ from driver.nvml.mig import Placement
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.reports.node_watch import foreign_instances
-from kubeletplugin.sharing.mps_client import MpsState
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.health_board import DeviceHealth
+from kubeletplugin.wire.mps_daemon import MpsState
 from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.heard_states import watching

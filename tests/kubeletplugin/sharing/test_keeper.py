@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import ClaimBlocked, ClaimRefused
-from kubeletplugin.sharing.mps_client import MpsDaemon, MpsState
+from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps

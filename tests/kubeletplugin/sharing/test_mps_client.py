@@ -11,8 +11,8 @@ import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from kubeletplugin.mps.service import handlers
-from kubeletplugin.sharing.mps_client import MpsClient, MpsDaemon, MpsState
-from kubeletplugin.wire.mps_daemon import SOCKET
+from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.wire.mps_daemon import SOCKET, MpsDaemon, MpsState
 from kubeletplugin.wire.server import SocketServer
 from kubeletplugin.wire.streams import MAX_STREAMS
 from tests.kubeletplugin.fake_kubelet import short_folder

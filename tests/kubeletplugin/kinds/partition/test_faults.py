@@ -260,7 +260,7 @@ def test_a_driver_that_is_wrong_about_the_reset_leaves_no_mode_pending(
     before, pci, machine = scene.mode(), scene.pci(), scene.machine
     nvml = machine.nvml()
     nvml.init()
-    device = Hopeful(nvml, machine.spec, machine.spec.slot(pci), machine.state.session)
+    device = Hopeful(nvml.session, machine.spec, machine.spec.slot(pci), machine.state.session)
 
     def job(watch: Watch) -> None:
         switch = MigSwitch(pci, device, watch)

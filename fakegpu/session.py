@@ -1,0 +1,116 @@
+"""One process's session with the NVML of a fake machine: what a call meets before it is answered.
+
+The driver may be gone, the session an old one, the GPU lost; a fault may be waiting for the call.
+"""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, failure
+from fakegpu.capabilities import change_with_capabilities
+from fakegpu.state import without_fault_use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from driver.nvml.pci_address import PciAddress
+    from fakegpu.state import Fault, GpuState, MachineState, StateStore
+
+SMI_CALLS: dict[str, str] = {
+    "time_slice": "nvidia-smi compute-policy --list",
+    "set_time_slice": "nvidia-smi compute-policy --set-timeslice",
+}
+"""What nvidia-smi asks of the kernel driver without NVML; faults name it like a call of NVML."""
+
+FAKE_GPU_CALLS: dict[str, str] = GPU_CALLS | SMI_CALLS
+
+
+class FakeSession:
+    """The session of one process, whose ``number`` its handles carry; None before ``begin``."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self.number: int | None = None
+
+    def begin(self) -> None:
+        """Do what ``nvmlInit`` does."""
+        state = self._store.read()
+        if not state.driver_loaded:
+            raise failure(NODE_CALLS["init"], Code.DRIVER_NOT_LOADED)
+        self._suffer(state, "init", None)
+        self.number = self._store.read().session
+
+    def end(self) -> None:
+        """Do what ``nvmlShutdown`` does."""
+        self.enter("shutdown")
+        self.number = None
+
+    def listed(self) -> list[PciAddress]:
+        """The GPUs that the machine lists now, whoever asks."""
+        return self._store.read().listed()
+
+    def gpu_call(self, call: str, pci: PciAddress, session: int) -> tuple[MachineState, GpuState]:
+        """Enter a call on a GPU through a handle of ``session``: the state to answer from, or its error."""
+        state = self.enter(call, pci)
+        gpu = state.gpus.get(pci)
+        if gpu is None or not gpu.present:
+            raise failure(FAKE_GPU_CALLS[call], Code.NOT_FOUND, str(pci))
+        if gpu.lost:
+            raise failure(FAKE_GPU_CALLS[call], Code.GPU_IS_LOST, str(pci))
+        if session != state.session:
+            raise failure(FAKE_GPU_CALLS[call], Code.UNINITIALIZED, str(pci))
+        return state, gpu
+
+    def change(self, call: str, pci: PciAddress, edit: Callable[[MachineState], MachineState]) -> None:
+        """Change the state for a call that was entered; what ``edit`` raises leaves it as it is."""
+        state = change_with_capabilities(self._store, edit)
+        self._suffer(state, call, pci, after=True)
+
+    def enter(self, call: str, pci: PciAddress | None = None) -> MachineState:
+        """Begin a call: the driver must be there and the session its own; then the faults have their turn."""
+        state = self._store.read()
+        if state.faults:
+            self._suffer(state, call, pci)
+            state = self._store.read()
+        if self.number is None or (state.driver_loaded and self.number != state.session):
+            raise failure(_c_function(call), Code.UNINITIALIZED, _subject(pci))
+        if not state.driver_loaded:
+            raise failure(_c_function(call), Code.DRIVER_NOT_LOADED, _subject(pci))
+        return state
+
+    def _suffer(self, state: MachineState, call: str, pci: PciAddress | None, *, after: bool = False) -> None:
+        """Apply the rules that hit this call, oldest first: wait, hang until the rule is gone, or fail."""
+        for fault in state.faults:
+            if fault.after != after or not fault.hits(call, pci):
+                continue
+            if fault.times is not None and not self._spend(fault):
+                continue
+            if fault.code is not None:
+                raise failure(_c_function(call), fault.code, _subject(pci))
+            if fault.seconds is not None:
+                Event().wait(fault.seconds)
+                continue
+            while any(fault.number == other.number for other in self._store.read().faults):
+                self._store.wait()
+
+    def _spend(self, fault: Fault) -> bool:
+        """Use up one of a counted rule's times; False when others have used them all."""
+        spent = False
+
+        def edit(state: MachineState) -> MachineState:
+            nonlocal spent
+            spent = any(fault.number == other.number for other in state.faults)
+            return without_fault_use(state, fault.number)
+
+        self._store.change(edit)
+        return spent
+
+
+def _c_function(call: str) -> str:
+    return NODE_CALLS.get(call) or FAKE_GPU_CALLS[call]
+
+
+def _subject(pci: PciAddress | None) -> str:
+    return str(pci) if pci else ""
