@@ -3,60 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice, Claim, ClaimConfig
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, decode_gpu_config, decode_mig_config
-from driver.devices.names import DeviceName, parse_device_name, unshared_name
+from driver.devices.names import parse_device_name, unshared_name
 from driver.errors import ClaimRefused, DeviceHeld
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord, ShareRecord
-from kubeletplugin.sharing.plan import Wish, wish_of
+from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord
+from kubeletplugin.sharing.plan import wish_of
 from kubeletplugin.wire.claim_call import PreparedDevice
 from kubeletplugin.wire.names import cdi_device_name
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedDevice:
-    """One device to prepare: what was allocated, and what its name says it is."""
-
-    allocated: AllocatedDevice
-    name: DeviceName
-    cdi_device: str
-    wish: Wish | None = None
-
-    @property
-    def pci(self) -> PciAddress:
-        """The physical GPU."""
-        return self.name.pci
-
-    @property
-    def takes_whole(self) -> bool:
-        """Whether the claim gets the whole GPU for itself."""
-        return self.name.profile is None and not self.allocated.admin_access
-
-    @property
-    def made_on_request(self) -> bool:
-        """Whether it is a partition that is made for this claim."""
-        return self.name.profile is not None and not self.name.static and not self.allocated.admin_access
-
-    def held(
-        self, uuid: str, partition: PartitionRecord | None = None, share: ShareRecord | None = None
-    ) -> HeldDevice:
-        """The journal's record of the device, once the UUID of its GPU is known."""
-        allocated = self.allocated
-        return HeldDevice(
-            allocated.request,
-            allocated.pool,
-            allocated.device,
-            str(self.pci),
-            uuid,
-            self.cdi_device,
-            allocated.share_id,
-            allocated.admin_access,
-            partition,
-            share,
-        )
+from kubeletplugin.wire.planned import PlannedDevice
 
 
 def plan(claim: Claim, pool: str) -> tuple[PlannedDevice, ...]:

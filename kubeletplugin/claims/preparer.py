@@ -27,7 +27,7 @@ from driver.nvml.api import GpuLost, NotFound
 from driver.process.log import get_logger
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.gpu_spec import GpuSpecs, changed_board
-from kubeletplugin.claims.plan import PlannedDevice, answer, gpus_held, gpus_of, plan, refuse_if_held
+from kubeletplugin.claims.plan import answer, gpus_held, gpus_of, plan, refuse_if_held
 from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord
 from kubeletplugin.journal.identity import Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
@@ -38,6 +38,7 @@ from kubeletplugin.sharing.gpus import NotReady
 from kubeletplugin.sharing.of_claims import ClaimShares
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.names import cdi_qualified_name, is_safe_uid
+from kubeletplugin.wire.planned import PlannedDevice
 
 T = TypeVar("T")
 

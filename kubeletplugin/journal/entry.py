@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from driver.devices.sharing import Strategy
 from driver.nvml.mig import Placement
+from kubeletplugin.wire.planned import PlannedDevice
 
 SCHEMA = 1
 
@@ -94,6 +95,29 @@ class HeldDevice:
     admin_access: bool = False
     partition: PartitionRecord | None = None
     share: ShareRecord | None = None
+
+    @classmethod
+    def of(
+        cls,
+        planned: PlannedDevice,
+        uuid: str,
+        partition: PartitionRecord | None = None,
+        share: ShareRecord | None = None,
+    ) -> HeldDevice:
+        """The record of a planned device, once the UUID of its GPU is known."""
+        allocated = planned.allocated
+        return cls(
+            allocated.request,
+            allocated.pool,
+            allocated.device,
+            str(planned.pci),
+            uuid,
+            planned.cdi_device,
+            allocated.share_id,
+            allocated.admin_access,
+            partition,
+            share,
+        )
 
     @property
     def cuda_uuid(self) -> str:

@@ -8,12 +8,12 @@ from driver.errors import ClaimBlocked, DriverError
 from driver.hardware.inventory import Discovery, GpuIdentity
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.plan import PlannedDevice
 from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.sharing.conflicts import refuse_conflicts
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of
 from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records
+from kubeletplugin.wire.planned import PlannedDevice
 
 _log = get_logger("sharing")
 
@@ -72,7 +72,7 @@ class ClaimShares:
                 "wait for the controller to publish it",
             )
         held = tuple(
-            device.held(identities[str(device.pci)].uuid, place, share)
+            HeldDevice.of(device, identities[str(device.pci)].uuid, place, share)
             for (device, place), share in zip(both, share_records(shareables), strict=True)
         )
         if any(device.name.shared is not None for device in planned):

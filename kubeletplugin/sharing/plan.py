@@ -12,32 +12,15 @@ from dataclasses import dataclass
 from driver.claims.allocation import AllocatedDevice
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
 from driver.devices.names import DRIVER_NAME, DeviceName, unshared_name
-from driver.devices.sharing import Share, SharedForm, Strategy, read_share
+from driver.devices.sharing import Share, SharedForm, read_share
 from driver.errors import ClaimRefused
 from kubeletplugin.journal.entry import ShareRecord
+from kubeletplugin.wire.planned import Wish
 
 MIB = 1 << 20
 
 _ANEW = "delete the pod, so that it is scheduled anew"
-_NOTHING, _NO_LIMITS = Share(), MpsSettings()
 _LOWER = "ask for no more than the share, or leave the limit out"
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """How one device is to be shared.
-
-    ``form`` is how it is offered and ``share`` what the claim took of it, both None where the claim has
-    the device for itself. ``interval`` is the time-slice that was asked for, empty where nothing was.
-    ``asked`` is whether a configuration asks for the strategy of a device that is offered so.
-    """
-
-    strategy: Strategy
-    form: SharedForm | None = None
-    share: Share = _NOTHING
-    interval: str = ""
-    mps: MpsSettings = _NO_LIMITS
-    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

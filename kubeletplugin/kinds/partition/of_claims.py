@@ -14,10 +14,10 @@ from driver.errors import ClaimBlocked, DriverError
 from driver.nvml.api import DriverNotLoaded, GpuLost, InstanceNotFound, NotFound
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.claims.plan import PlannedDevice
 from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.partition.making import Partitions
+from kubeletplugin.wire.planned import PlannedDevice
 
 _log = get_logger("partitions")
 

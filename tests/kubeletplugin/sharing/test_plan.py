@@ -14,7 +14,8 @@ from driver.devices.names import parse_device_name
 from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimRefused
 from kubeletplugin.journal.entry import ShareRecord
-from kubeletplugin.sharing.plan import Shareable, Wish, all_is_unknown, share_records, wish_of
+from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records, wish_of
+from kubeletplugin.wire.planned import Wish
 
 GPU, OTHER = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 MIB, GIB = 1 << 20, 1 << 30

@@ -1,0 +1,55 @@
+"""What a claim's device is to become on this node, decided before anything is touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from driver.claims.allocation import AllocatedDevice
+from driver.claims.opaque import MpsSettings
+from driver.devices.names import DeviceName
+from driver.devices.sharing import Share, SharedForm, Strategy
+from driver.nvml.pci_address import PciAddress
+
+_NOTHING, _NO_LIMITS = Share(), MpsSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How one device is to be shared.
+
+    ``form`` is how it is offered and ``share`` what the claim took of it, both None where the claim has
+    the device for itself. ``interval`` is the time-slice that was asked for, empty where nothing was.
+    ``asked`` is whether a configuration asks for the strategy of a device that is offered so.
+    """
+
+    strategy: Strategy
+    form: SharedForm | None = None
+    share: Share = _NOTHING
+    interval: str = ""
+    mps: MpsSettings = _NO_LIMITS
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDevice:
+    """One device to prepare: what was allocated, and what its name says it is."""
+
+    allocated: AllocatedDevice
+    name: DeviceName
+    cdi_device: str
+    wish: Wish | None = None
+
+    @property
+    def pci(self) -> PciAddress:
+        """The physical GPU."""
+        return self.name.pci
+
+    @property
+    def takes_whole(self) -> bool:
+        """Whether the claim gets the whole GPU for itself."""
+        return self.name.profile is None and not self.allocated.admin_access
+
+    @property
+    def made_on_request(self) -> bool:
+        """Whether it is a partition that is made for this claim."""
+        return self.name.profile is not None and not self.name.static and not self.allocated.admin_access
