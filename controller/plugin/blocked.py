@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from driver.devices.device import Taint
 from driver.devices.names import parse_device_name, profile_slug
+from driver.devices.taints import TAINT_BLOCKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu
     from driver.nvml.mig import Placement
     from driver.nvml.pci_address import PciAddress
-
-TAINT_BLOCKED = "gpu.nvidia.com/blocked"
-"""Its value is the reason: those of BlockedPlacement, and HELD_BY_CLAIM."""
 
 HELD_BY_CLAIM = "held-by-claim"
 """A claim still holds a device that is no longer offered, and that lies there."""

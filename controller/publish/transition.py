@@ -13,10 +13,10 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controller.plugin.blocked import TAINT_BLOCKED
 from driver.devices.device import Taint
 from driver.devices.health import taints
 from driver.devices.names import gpu_device_name, parse_device_name, unshared_name
+from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING
 from driver.policy.offers import Offers
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from driver.devices.device import CounterSet, Device
     from driver.nvml.pci_address import PciAddress
-
-TAINT_CHANGING = "gpu.nvidia.com/changing"
-"""Other devices are to be published of this GPU, as soon as no claim has those that go away."""
 
 _CHANGING = Taint(TAINT_CHANGING, "", "NoSchedule")
 

@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
-    from driver.nvml.mig import Placement
-
-
-if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from driver.nvml.mig import Placement
@@ -26,6 +22,9 @@ class Version:
 
 AttributeValue = bool | int | str | Version
 """The scalar attribute types of resource.k8s.io/v1; bool before int, since it is one in Python."""
+
+MEMORY_SLICE = "memory-slice-"
+"""Before the number of a memory slice; all names of counters are those of NVIDIA's own driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,3 @@ class Device:
     counter_set: str = ""
     consumes: Mapping[str, int] = field(default_factory=dict)
     policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
-
-
-MEMORY_SLICE = "memory-slice-"
-"""Before the number of a memory slice; all names of counters are those of NVIDIA's own driver."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from driver.devices.device import Taint
+from driver.devices.taints import TAINT_DRIVER, TAINT_LOST, TAINT_UNMONITORED, TAINT_UNRESPONSIVE
 from driver.errors import NvmlError
 from driver.nvml.api import DriverNotLoaded, NvmlCallFailed, NvmlTimeout
 
@@ -14,17 +15,6 @@ if TYPE_CHECKING:
 
     from driver.hardware.gpu import Problem
 
-TAINT_LOST = "gpu.nvidia.com/gpu-lost"
-"""The GPU fell off the bus; NVIDIA's own driver uses the same key."""
-
-TAINT_UNRESPONSIVE = "gpu.nvidia.com/unresponsive"
-"""A call into the GPU's driver hangs."""
-
-TAINT_UNMONITORED = "gpu.nvidia.com/unmonitored"
-"""Something about the GPU cannot be read, so nobody watches it; NVIDIA's own driver uses the same key."""
-
-TAINT_DRIVER = "gpu.nvidia.com/driver-not-loaded"
-"""The node has no NVIDIA driver any more, or not yet again: it is being upgraded, perhaps."""
 
 _MESSAGE_BYTES = 1024
 """The kubelet cuts what is longer (DRAResourceHealth, message)."""

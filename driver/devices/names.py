@@ -1,4 +1,4 @@
-"""Makes and reads the names that the driver gives: devices, pools, CDI devices, sockets."""
+"""Makes and reads the names under which devices and pools are published."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from driver.nvml.pci_address import PciAddress
 
 DRIVER_NAME = "gpu.nvidia.com"
 """The name of NVIDIA's own DRA driver, so that claims and classes written for it work unchanged."""
-
 
 _GPU = re.compile(r"^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])$")
 _PARTITION = re.compile(

@@ -1,4 +1,4 @@
-"""What a GPU, a node and an offered device are: frozen values without any I/O."""
+"""What a GPU and a node of GPUs are: frozen values without any I/O."""
 
 from __future__ import annotations
 

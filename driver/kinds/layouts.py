@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 from driver.errors import ConfigError
 
 if TYPE_CHECKING:
-    pass
-
-
-if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from driver.hardware.gpu import GpuMig
@@ -21,6 +17,7 @@ if TYPE_CHECKING:
 
 Placed = tuple["GpuInstanceProfile", "Placement"]
 
+_LAYOUT = re.compile(r"all-([1-8]g(?:\.[0-9]{1,4}gb)?)(?:([.+])(me\.all|me|gfx)|(-me))?", re.ASCII)
 _SHORT = re.compile(r"([1-8])g((?:[+-].*)?)", re.ASCII)
 _BALANCED: dict[int, tuple[str, ...]] = {7: ("1g", "1g", "2g", "3g"), 4: ("1g", "1g", "2g")}
 """Compute slices of a GPU -> what mig-parted calls all-balanced on it."""
@@ -145,9 +142,6 @@ def packing_order(offered: Sequence[Placed]) -> tuple[Placed, ...]:
 
 def _size(one: Placed) -> tuple[int, int]:
     return one[0].slices, one[1].size
-
-
-_LAYOUT = re.compile(r"all-([1-8]g(?:\.[0-9]{1,4}gb)?)(?:([.+])(me\.all|me|gfx)|(-me))?", re.ASCII)
 
 
 def profile_of_layout(name: str) -> str | None:

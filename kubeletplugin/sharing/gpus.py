@@ -19,6 +19,7 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.sharing.conflicts import interval_of
+from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
@@ -287,13 +288,6 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
         active_thread_percentage=max(percentage for _, (percentage, _) in limits),
         pinned_memory_mib=tuple(0 if 0 in pinned[uuid] else max(pinned[uuid]) for uuid in uuids),
     )
-
-
-def limits_together(shares: Sequence[ShareRecord]) -> tuple[int, int]:
-    """Percent of the threads and MiB of memory, 0 for no limit, of a client that has all these shares."""
-    percentage = min(100, sum(share.active_thread_percentage for share in shares))
-    pinned = [share.pinned_memory_mib for share in shares]
-    return percentage, 0 if 0 in pinned else sum(pinned)
 
 
 def members_of(group: str, entries: Iterable[Entry], boot_id: str, without: str = "") -> tuple[Member, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kubeletplugin.cdi.spec import CdiMount
 from kubeletplugin.journal.entry import HeldDevice
-from kubeletplugin.sharing.gpus import limits_together
+from kubeletplugin.sharing.limits import limits_together
 
 PIPES_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks by itself, too
 SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - the kernel's place for it

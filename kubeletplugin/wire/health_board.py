@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from kubeletplugin.wire.streams import StreamCall
 
-
 RESEND_SECONDS = 10.0
 """A device becomes Unknown when it is not heard of within its timeout, so all are sent again."""
 

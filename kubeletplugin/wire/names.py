@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 
 CDI_VENDOR = "k8s.gpu.nvidia.com"
-
-
 CDI_CLASS = "claim"
-
 
 _UID = re.compile(r"^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.observe.node_offers import NodeOffers
-from controller.plugin.blocked import TAINT_BLOCKED
 from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.devices.taints import TAINT_BLOCKED
 from driver.errors import NvmlError
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard

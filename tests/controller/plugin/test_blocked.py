@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from controller.plugin.blocked import TAINT_BLOCKED, with_blocked
+from controller.plugin.blocked import with_blocked
 from driver.devices.device import Taint
 from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.devices.taints import TAINT_BLOCKED
 from driver.nvml.mig import Placement
 from driver.policy.offers import Offers
 from fakegpu.machine import FakeMachine

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.publish.changeover import Changeover, published
-from controller.publish.transition import TAINT_CHANGING
+from driver.devices.taints import TAINT_CHANGING
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
 from driver.policy.offers import Offers

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.publish.transition import TAINT_CHANGING
+from driver.devices.taints import TAINT_CHANGING
 from tests.controller.allocated import allocate, end_claim
 from tests.controller.mig_node import BALANCED, DYNAMIC, SHARED, SMALL, WHOLE, names, offers
 from tests.controller.published import SLICES, Published

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.plugin.blocked import TAINT_BLOCKED
-from controller.publish.transition import TAINT_CHANGING, Step, next_step
+from controller.publish.transition import Step, next_step
 from driver.devices.device import Device, Taint
-from driver.devices.health import TAINT_LOST
+from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
 from driver.hardware.gpu import Problem
 from driver.policy.config import GpuOffer
 from driver.policy.offers import Offers

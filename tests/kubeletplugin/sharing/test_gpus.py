@@ -15,7 +15,8 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.entry import HeldDevice, ShareRecord
-from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of, limits_together
+from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
+from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.sharing.records import SharingRecords
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import mode, recorded, uuid, whole

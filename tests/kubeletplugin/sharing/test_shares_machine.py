@@ -21,7 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from driver.devices.names import parse_device_name
 from driver.errors import ClaimBlocked, DriverError
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
-from kubeletplugin.sharing.gpus import limits_together
+from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.examples import examples
 from tests.kubeletplugin.cut_node import starts

@@ -1,0 +1,21 @@
+"""The keys of all taints that the driver puts on its devices."""
+
+from __future__ import annotations
+
+TAINT_LOST = "gpu.nvidia.com/gpu-lost"
+"""The GPU fell off the bus; NVIDIA's own driver uses the same key."""
+
+TAINT_UNRESPONSIVE = "gpu.nvidia.com/unresponsive"
+"""A call into the GPU's driver hangs."""
+
+TAINT_UNMONITORED = "gpu.nvidia.com/unmonitored"
+"""Something about the GPU cannot be read, so nobody watches it; NVIDIA's own driver uses the same key."""
+
+TAINT_DRIVER = "gpu.nvidia.com/driver-not-loaded"
+"""The node has no NVIDIA driver any more, or not yet again: it is being upgraded, perhaps."""
+
+TAINT_CHANGING = "gpu.nvidia.com/changing"
+"""Other devices are to be published of this GPU, as soon as no claim has those that go away."""
+
+TAINT_BLOCKED = "gpu.nvidia.com/blocked"
+"""Its value is the reason: those of BlockedPlacement, and HELD_BY_CLAIM."""
