@@ -18,8 +18,8 @@ from bench.kubelet_calls import Plugin
 from bench.latency import Latency, measure
 from bench.lifecycle import median_of, resident_mib, slices_back, start_to_published
 from driver.devices.names import gpu_device_name
-from envtest.client.driver_node import DriverNode
 from envtest.client.shipped import PACKAGE_ROOT
+from envtest.driver_node import DriverNode
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
 from envtest.client.watching import wait_for_list, wait_gone
+from envtest.driver_node import DriverNode
 
 STARTS = 15
 FORGOTTEN_SECONDS = 1.5

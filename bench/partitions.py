@@ -18,7 +18,7 @@ from bench.kubelet_calls import Plugin
 from driver.devices.names import gpu_device_name, partition_device_name
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
-from envtest.client.driver_node import DriverNode
+from envtest.driver_node import DriverNode
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
 from fakegpu.machine import FakeMachine

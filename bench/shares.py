@@ -20,7 +20,7 @@ from bench.claims import make_claim, make_namespace
 from bench.kubelet_calls import Plugin
 from driver.devices.names import gpu_device_name, shared_device_name
 from driver.devices.sharing import SharedForm
-from envtest.client.driver_node import DriverNode
+from envtest.driver_node import DriverNode
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
 from proto import dra_v1_pb2 as pb

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from envtest.client.driver_node import DriverNode
 from envtest.client.fresh_namespace import fresh_namespace
+from envtest.driver_node import DriverNode
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster as start

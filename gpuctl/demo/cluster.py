@@ -13,10 +13,10 @@ from driver.nvml.api import ComputeMode
 from driver.nvml.mig import Placement
 from envtest import cluster as envtest_cluster
 from envtest.client import paths
-from envtest.client.driver_node import MPS, DriverNode
 from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_for, wait_gone
+from envtest.driver_node import MPS, DriverNode
 from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo.journal_files import holding
 from gpuctl.demo.objects import NAMESPACE, DemoPod

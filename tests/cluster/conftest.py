@@ -10,9 +10,9 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.api import ApiClient
-from envtest.client.driver_node import DriverNode
 from envtest.client.errors import ApiRefused
 from envtest.client.readiness import wait_until
+from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
 from tests.cluster.objects import slice_of
 from tests.flow.claims import restored

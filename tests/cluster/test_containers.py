@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envtest.client.driver_node import DriverNode
+from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 

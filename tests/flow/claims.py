@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.driver_node import MPS, DriverNode
 from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_for_list
 from envtest.cluster import Cluster
+from envtest.driver_node import MPS, DriverNode
 
 CLASS = "gpu.nvidia.com"
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from envtest.client.driver_node import DriverNode
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.cluster import Cluster
+from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from tests.brisk import BRISK

@@ -11,11 +11,11 @@ import yaml
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
 from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_gone
 from envtest.cluster import Cluster
+from envtest.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, request, wait_published
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"

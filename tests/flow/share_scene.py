@@ -17,10 +17,10 @@ import yaml
 from driver.devices.names import unshared_name
 from driver.nvml.api import ComputeMode
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
 from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
+from envtest.driver_node import DriverNode
 from fakegpu.mps.client import ClientLimits, CudaProcess
 from tests.flow.claims import wait_running
 from tests.flow.mig_scene import configured, end, kind, wait_offered

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
 from envtest.client.watching import wait_for
+from envtest.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,

@@ -6,7 +6,7 @@ from typing import Any
 
 from driver.nvml.mig import Placement
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
+from envtest.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from driver.nvml.pci_address import PciAddress
-from envtest.client.driver_node import MPS, DriverNode
 from envtest.client.readiness import wait_until
+from envtest.driver_node import MPS, DriverNode
 from fakegpu.mps.client import CudaProcess
 from fakegpu.mps_faults import START
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running

@@ -10,10 +10,10 @@ import pytest
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for
+from envtest.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
 from tests.flow.mig_scene import end, pod_of, template, wait_cut
 from tests.flow.share_scene import (

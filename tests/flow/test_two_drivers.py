@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
 from envtest.client.shipped import PACKAGE_ROOT
+from envtest.driver_node import DriverNode
 from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, request, start, wait_released
 from tests.flow.other_driver import DEVICE, DRIVER, POOL
 

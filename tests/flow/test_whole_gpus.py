@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
 from envtest.client.watching import wait_for, wait_for_list, wait_gone
+from envtest.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,

@@ -14,7 +14,7 @@ import pytest
 from driver.kube.errors import NotFound, Unreachable
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.driver_node import DriverNode
+from envtest.driver_node import DriverNode
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
