@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from conformance.cel import cases_core, cases_device, cases_library
+from conformance.cel import cases_device, cases_language, cases_library
 
 if TYPE_CHECKING:
     from conformance.area import Case
@@ -32,7 +32,7 @@ SHARED: dict[str, Any] = {"driver": "net.example.com", "allowMultipleAllocations
 
 def written() -> Iterator[Case]:
     """All written cases."""
-    for cases in (cases_core.CASES, cases_device.CASES, cases_library.CASES):
+    for cases in (cases_language.CASES, cases_device.CASES, cases_library.CASES):
         for expression in cases:
             yield {"op": "cel", "expression": expression, "device": DEVICE}
     for expression in cases_device.CASES:
