@@ -21,6 +21,7 @@ from kubernetes_rules.errors import RuleError
 
 
 @click.group()
+@click.version_option(package_name="gpu-dra", message="%(prog)s %(version)s")
 def commands() -> None:
     """See how GPUs are offered and handed out in Kubernetes."""
 

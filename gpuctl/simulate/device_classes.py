@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from driver.errors import ConfigError
+from envtest.client.shipped import PACKAGE_ROOT
 
-SHIPPED = Path(__file__).resolve().parents[2] / "deviceclasses"
+SHIPPED = PACKAGE_ROOT / "deviceclasses"
 
 
 def load_classes(files: Sequence[Path]) -> list[dict[str, Any]]:
