@@ -9,7 +9,6 @@ import pytest
 
 from driver.errors import DeviceHeld
 from kubeletplugin.journal.locks import gpu_key
-from kubeletplugin.sharing.mps_client import MpsDaemon
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.mps_daemon import MpsDaemon
 from tests.kubeletplugin.fake_node import FakeNode
