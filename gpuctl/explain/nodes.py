@@ -8,10 +8,9 @@ from typing import Any
 from kubernetes_rules.allocator.allocate import AllocationFailed
 from kubernetes_rules.allocator.node_selection import read_node, selects
 from kubernetes_rules.allocator.published import Selection
+from kubernetes_rules.tolerations import CORDONED, untolerated_taint
 
 Object = Mapping[str, Any]
-
-_BLOCKING = ("NoSchedule", "NoExecute")
 
 
 def closed(pod: Object | None, node: Object, claims: Sequence[Object]) -> str | None:
@@ -50,27 +49,16 @@ def _affinity(spec: Object, node: Object) -> str | None:
 
 
 def _node_taint(spec: Object, node: Object) -> str | None:
-    mine = spec.get("tolerations") or ()
-    taints = list((node.get("spec") or {}).get("taints") or ())
-    if (node.get("spec") or {}).get("unschedulable"):
-        taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
-    for taint in taints:
-        if taint["effect"] in _BLOCKING and not any(_tolerates(one, taint) for one in mine):
-            if taint["key"] == "node.kubernetes.io/unschedulable":
-                return "it is cordoned"
-            return f"the pod does not tolerate its taint {taint_text(taint)}"
-    return None
-
-
-def _tolerates(toleration: Object, taint: Object) -> bool:
-    """core/v1 Toleration.ToleratesTaint."""
-    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
-        return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    if (toleration.get("operator") or "Equal") == "Exists":
-        return True
-    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+    own = node.get("spec") or {}
+    taints = list(own.get("taints") or ())
+    if own.get("unschedulable"):
+        taints.append(CORDONED)
+    taint = untolerated_taint(taints, spec.get("tolerations") or ())
+    if taint is None:
+        return None
+    if taint["key"] == CORDONED["key"]:
+        return "it is cordoned"
+    return f"the pod does not tolerate its taint {taint_text(taint)}"
 
 
 def taint_text(taint: Object) -> str:

@@ -10,10 +10,9 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME
 from gpuctl.status.pool_counters import PoolCounters, counters_of
 from kubernetes_rules.allocator.held import Held
+from kubernetes_rules.tolerations import untolerated_taint
 
 Object = Mapping[str, Any]
-BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
-"""The effects of a taint that keep new claims away."""
 
 
 @dataclass(slots=True)
@@ -142,7 +141,7 @@ def _count(state: NodeState, tier_name: str, device: Object, holders: int, count
     if taints:
         told = tuple(f"{taint['key']}={taint.get('value', '')}:{taint['effect']}" for taint in taints)
         state.unwell.append(Unwell(str(device["name"]), told))
-    blocked = bool(counters.problem) or any(taint["effect"] in BLOCKING_EFFECTS for taint in taints)
+    blocked = bool(counters.problem) or untolerated_taint(taints, ()) is not None
     excluded = not holders and not blocked and not counters.fits(str(device["name"]))
     free = not holders and not blocked and not excluded
     left = counters.claims_left(str(device["name"]))

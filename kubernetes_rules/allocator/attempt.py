@@ -11,11 +11,11 @@ from kubernetes_rules.allocator.capacity import consumption, shortage
 from kubernetes_rules.allocator.constraints import Constraint
 from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
 from kubernetes_rules.allocator.failure import AllocationFailed
-from kubernetes_rules.allocator.gates import untolerated_taint
 from kubernetes_rules.allocator.held import Held, sum_of
 from kubernetes_rules.allocator.node_view import NodeView
 from kubernetes_rules.allocator.published import Device, DeviceId, PoolId
 from kubernetes_rules.allocator.requests import Request
+from kubernetes_rules.tolerations import untolerated_taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Attempt:
         charged = bool(device.consumes) and not shared
         if charged and exhausted(self._counters_of(device), device):
             return False
-        if device.taints and untolerated_taint(device, request.tolerations) is not None:
+        if device.taints and untolerated_taint(device.taints, request.tolerations) is not None:
             return False
         constraints = [one for one in self._constraints[claim] if one.applies_to(request.names)]
         if not all(one.allows(device) for one in constraints):

@@ -1,33 +1,12 @@
-"""Gates that judge one device for one request by themselves, each with its reason as data."""
+"""Asks the selectors of a request about devices, each expression once per distinct content."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from kubernetes_rules.allocator.failure import AllocationFailed
-from kubernetes_rules.allocator.published import Device, Json
+from kubernetes_rules.allocator.published import Device
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
-
-_BLOCKING = ("NoSchedule", "NoExecute")
-
-
-def untolerated_taint(device: Device, tolerations: Iterable[Json]) -> Json | None:
-    """The first taint that keeps the device from being allocated; effects other than two are ignored."""
-    for taint in device.taints:
-        if taint.get("effect") in _BLOCKING and not any(tolerates(one, taint) for one in tolerations):
-            return taint
-    return None
-
-
-def tolerates(toleration: Json, taint: Json) -> bool:
-    """Whether a DeviceToleration covers a DeviceTaint; no key or no effect means any."""
-    for field in ("effect", "key"):
-        if toleration.get(field) and toleration[field] != (taint.get(field) or ""):
-            return False
-    operator = toleration.get("operator") or "Equal"
-    if operator == "Equal":
-        return (toleration.get("value") or "") == (taint.get("value") or "")
-    return operator == "Exists"
 
 
 def selector_device(device: Device) -> SelectorDevice:

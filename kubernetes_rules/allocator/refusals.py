@@ -10,7 +10,7 @@ from kubernetes_rules.allocator.capacity import shortage
 from kubernetes_rules.allocator.constraints import Constraint, attribute_of
 from kubernetes_rules.allocator.counters import exhausted
 from kubernetes_rules.allocator.failure import AllocationFailed
-from kubernetes_rules.allocator.gates import untolerated_taint
+from kubernetes_rules.tolerations import untolerated_taint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,7 +128,7 @@ def _by_counters(allocator: Allocator, view: NodeView, device: Device) -> Refusa
 
 
 def _by_taint(request: Request, device: Device) -> Refusal | None:
-    taint = untolerated_taint(device, request.tolerations)
+    taint = untolerated_taint(device.taints, request.tolerations)
     if taint is None:
         return None
     value = f"={taint['value']}" if taint.get("value") else ""

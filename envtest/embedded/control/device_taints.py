@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from kubernetes_rules.tolerations import tolerated_seconds
+
 Object = dict[str, Any]
 
 
@@ -35,7 +37,7 @@ def eviction_time(
     moments = []
     for result in results:
         for taint in _executing(result, slices, rules):
-            seconds = _tolerated_seconds(taint, result.get("tolerations", ()))
+            seconds = tolerated_seconds(taint, result.get("tolerations") or ())
             if seconds is not None:
                 moments.append(parsed_time(taint["timeAdded"]) + timedelta(seconds=seconds))
     return min(moments, default=None)
@@ -74,22 +76,3 @@ def _executing(
         taint = rule["spec"]["taint"]
         if taint["effect"] == "NoExecute" and rule_selects(rule, driver, pool, name):
             yield taint
-
-
-def _tolerated_seconds(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> int | None:
-    """For how long the taint is tolerated, 0 without a toleration, None for ever."""
-    seconds: list[int] = []
-    for one in tolerations:
-        if one.get("effect") == "NoExecute" and _tolerates(one, taint):
-            if one.get("tolerationSeconds") is None:
-                return None
-            seconds.append(max(0, int(one["tolerationSeconds"])))
-    return min(seconds, default=0)
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(toleration.get("value", "") == taint.get("value", ""))

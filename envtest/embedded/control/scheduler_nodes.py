@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
+from kubernetes_rules.tolerations import CORDONED, untolerated_taint
+
 NO_NODES = "no nodes available to schedule pods"
 
 
@@ -16,13 +17,11 @@ def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
     Looked at are, in the order of the real scheduler: spec.unschedulable, taints, the node selector.
     """
     spec = node.get("spec", {})
-    tolerations = pod["spec"].get("tolerations", ())
-    cordoned = {"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}
-    if spec.get("unschedulable") and not _tolerated(cordoned, tolerations):
+    tolerations = pod["spec"].get("tolerations") or ()
+    if spec.get("unschedulable") and untolerated_taint([CORDONED], tolerations):
         return "node(s) were unschedulable"
-    for taint in spec.get("taints", ()):
-        if taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerated(taint, tolerations):
-            return "node(s) had untolerated taint(s)"
+    if untolerated_taint(spec.get("taints") or (), tolerations):
+        return "node(s) had untolerated taint(s)"
     labels = node["metadata"].get("labels", {})
     if any(labels.get(name) != value for name, value in pod["spec"].get("nodeSelector", {}).items()):
         return "node(s) didn't match Pod's node affinity/selector"
@@ -50,17 +49,6 @@ def fit_error(node_count: int, before_nodes: str, reasons: Sequence[str], *, may
     helpless = f"0/{node_count} nodes are available: {node_count} Preemption is not helpful for scheduling."
     ending = helpless if may_preempt else "not eligible due to preemptionPolicy=Never."
     return f"0/{node_count} nodes are available: {told}. preemption: {ending}"
-
-
-def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a toleration fits the taint (core/v1 Toleration.ToleratesTaint)."""
-    for one in tolerations:
-        same_effect = not one.get("effect") or one["effect"] == taint["effect"]
-        same_key = not one.get("key") or one["key"] == taint["key"]
-        exists = one.get("operator") == "Exists"
-        if same_effect and same_key and (exists or one.get("value", "") == taint.get("value", "")):
-            return True
-    return False
 
 
 def _term_matches(term: Mapping[str, Any], node: Mapping[str, Any]) -> bool:

@@ -1,0 +1,76 @@
+"""Which tolerations cover which taints, and for how long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubernetes_rules.tolerations import tolerated_seconds, tolerates, untolerated_taint
+
+Json = dict[str, Any]
+
+SICK: Json = {"key": "sick", "value": "5", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "covered"),
+    [
+        ({"key": "sick", "operator": "Equal", "value": "5"}, True),
+        ({"key": "sick", "value": "5"}, True),
+        ({"key": "sick", "operator": "", "value": "5", "effect": ""}, True),
+        ({"key": "sick", "value": "6"}, False),
+        ({"key": "sick"}, False),
+        ({"key": "sick", "operator": "Exists"}, True),
+        ({"key": "tired", "operator": "Exists"}, False),
+        ({"operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoExecute"}, False),
+        ({"operator": "Exists", "effect": "NoSchedule"}, True),
+    ],
+)
+def test_a_toleration_covers_what_it_names(toleration: Json, covered: bool) -> None:
+    assert tolerates(toleration, SICK) is covered
+
+
+def test_without_a_key_the_value_alone_decides() -> None:
+    assert tolerates({"operator": "Equal", "value": "5"}, SICK)
+    assert not tolerates({"operator": "Equal", "value": "6"}, SICK)
+    assert tolerates({}, {"key": "sick", "effect": "NoSchedule"})
+
+
+@pytest.mark.parametrize("operator", ["Gt", "Lt", "Like"])
+def test_an_operator_that_is_off_or_not_known_covers_nothing(operator: str) -> None:
+    assert not tolerates({"key": "sick", "operator": operator, "value": "5"}, SICK)
+
+
+def test_the_first_taint_that_blocks_and_is_not_tolerated_is_told() -> None:
+    told = {"key": "told", "effect": "None"}
+    slow = {"key": "slow", "effect": "PreferNoSchedule"}
+    gone = {"key": "gone", "effect": "NoExecute"}
+    assert untolerated_taint([told, slow, SICK, gone], []) is SICK
+    assert untolerated_taint([told, slow, SICK, gone], [{"key": "sick", "operator": "Exists"}]) is gone
+    assert untolerated_taint([told, slow], []) is None
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "seconds"),
+    [
+        ([], 0),
+        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}], 60),
+        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": -5}], 0),
+        ([{"operator": "Exists", "effect": "NoExecute"}], None),
+        ([{"operator": "Exists"}], 0),
+        ([{"operator": "Like", "key": "gone", "effect": "NoExecute"}], 0),
+        (
+            [
+                {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9},
+                {"key": "gone", "effect": "NoExecute", "tolerationSeconds": 5},
+            ],
+            5,
+        ),
+    ],
+)
+def test_a_taint_is_tolerated_as_long_as_the_shortest_toleration_says(
+    tolerations: list[Json], seconds: int | None
+) -> None:
+    assert tolerated_seconds({"key": "gone", "effect": "NoExecute"}, tolerations) == seconds
