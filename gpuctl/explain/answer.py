@@ -13,6 +13,7 @@ from gpuctl.explain.pod_claims import claims_of_pod
 from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim, read_claim
+from kubernetes_rules.errors import RuleError
 
 Object = dict[str, Any]
 
@@ -215,7 +216,7 @@ def _node_report(
             if not pool.usable
         )
         return NodeReport(name, falls(allocator, view, request, claim.constraints), pools, why)
-    except AllocationFailed as error:
+    except RuleError as error:
         return NodeReport(name, (), (), error.what)
 
 

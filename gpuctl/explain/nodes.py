@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kubernetes_rules.allocator.allocate import AllocationFailed
-from kubernetes_rules.allocator.node_selection import read_node, selects
-from kubernetes_rules.allocator.published import Selection
+from kubernetes_rules.node_selectors import (
+    NodeSelectorInvalid,
+    affinity_matches,
+    missing_label,
+    read_node,
+    selector_matches,
+)
 from kubernetes_rules.tolerations import CORDONED, untolerated_taint
 
 Object = Mapping[str, Any]
@@ -16,22 +20,20 @@ Object = Mapping[str, Any]
 def closed(pod: Object | None, node: Object, claims: Sequence[Object]) -> str | None:
     """The first reason that is found; None when nothing but devices decides.
 
-    CPU, memory and pod affinity are not looked at. Raises AllocationFailed for an unreadable selector.
+    CPU, memory and pod affinity are not looked at. Raises NodeSelectorInvalid for an allocation with an
+    unreadable selector.
     """
     for claim in claims:
         allocation = (claim.get("status") or {}).get("allocation") or {}
         selector = allocation.get("nodeSelector")
-        if selector is not None and not selects(
-            Selection(node_name=None, all_nodes=False, terms=selector), read_node(node)
-        ):
+        if selector is not None and not selector_matches(selector, read_node(node)):
             return f"the claim {claim['metadata']['name']} has its devices elsewhere"
     if pod is None:
         return None
     spec = pod["spec"]
-    labels = node["metadata"].get("labels") or {}
-    for key, value in sorted((spec.get("nodeSelector") or {}).items()):
-        if labels.get(key) != value:
-            return f"the pod's node selector {key}={value} is not a label of it"
+    missing = missing_label(spec.get("nodeSelector") or {}, read_node(node))
+    if missing is not None:
+        return f"the pod's node selector {missing[0]}={missing[1]} is not a label of it"
     return _affinity(spec, node) or _node_taint(spec, node)
 
 
@@ -39,11 +41,9 @@ def _affinity(spec: Object, node: Object) -> str | None:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     try:
-        if required is not None and not selects(
-            Selection(node_name=None, all_nodes=False, terms=required), read_node(node)
-        ):
+        if required is not None and not affinity_matches(required, read_node(node)):
             return "the pod's required node affinity is not for it"
-    except AllocationFailed as error:
+    except NodeSelectorInvalid as error:
         return f"the pod's node affinity cannot be read: {error.what}"
     return None
 

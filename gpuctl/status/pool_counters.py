@@ -9,9 +9,9 @@ from typing import Any
 from kubernetes_rules.allocator.capacity import consumption
 from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
 from kubernetes_rules.allocator.held import Held
-from kubernetes_rules.allocator.node_selection import read_node
 from kubernetes_rules.allocator.pools import gather_pools
 from kubernetes_rules.allocator.published import Device, read_slice
+from kubernetes_rules.node_selectors import read_node
 
 Object = Mapping[str, Any]
 

@@ -15,12 +15,12 @@ from kubernetes_rules.allocator.capacity import shortage
 from kubernetes_rules.allocator.failure import AllocationFailed, PoolInvalid
 from kubernetes_rules.allocator.gates import SelectorResults
 from kubernetes_rules.allocator.held import Held
-from kubernetes_rules.allocator.node_selection import read_node
 from kubernetes_rules.allocator.node_view import NodeView, NodeViews
 from kubernetes_rules.allocator.published import Device, Json, read_slice
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, check_limit, read_claim
 from kubernetes_rules.allocator.results import allocation_result
 from kubernetes_rules.allocator.search import Search
+from kubernetes_rules.node_selectors import read_node
 
 __all__ = ["AllocationFailed", "Allocator", "PoolInvalid"]
 

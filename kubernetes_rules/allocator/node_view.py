@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubernetes_rules.allocator.failure import AllocationFailed
-from kubernetes_rules.allocator.node_selection import Node, selects
+from kubernetes_rules.allocator.node_selection import selects
 from kubernetes_rules.allocator.pools import Pool, gather_pools
 from kubernetes_rules.allocator.published import Device, PoolId, Slice
+from kubernetes_rules.node_selectors import Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)

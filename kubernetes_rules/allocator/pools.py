@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubernetes_rules.allocator.node_selection import Node, selects
+from kubernetes_rules.allocator.node_selection import selects
 from kubernetes_rules.allocator.published import Counters, Device, PoolId, Slice
+from kubernetes_rules.node_selectors import Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.statuses import Refused
+from kubernetes_rules.node_selectors import requirement_holds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ _FIELDS_OF = {
 
 _FALSE_WHEN_ABSENT = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 _SET_REQUIREMENT = re.compile(r"^(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^)]*)\)$")
+_SET_OPERATORS = {"in": "In", "notin": "NotIn"}
 
 
 def field_value(item: Object, path: str) -> str:
@@ -77,7 +79,7 @@ def label_selector(text: str) -> Callable[[Object], bool]:
 
     def selects(item: Object) -> bool:
         labels = item.get("metadata", {}).get("labels") or {}
-        return all(requirement(labels) for requirement in requirements)
+        return all(requirement_holds(one, labels) for one in requirements)
 
     return selects
 
@@ -87,19 +89,14 @@ def _split_terms(text: str) -> list[str]:
     return re.split(r",(?![^(]*\))", text)
 
 
-def _requirement(term: str) -> Callable[[dict[str, str]], bool]:
+def _requirement(term: str) -> Object:
+    """The requirement of a term, as NodeSelectorRequirement has them."""
     match = _SET_REQUIREMENT.match(term)
     if match is not None:
-        key = match["key"]
-        values = {value.strip() for value in match["values"].split(",")}
-        if match["operator"] == "in":
-            return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
+        values = [value.strip() for value in match["values"].split(",")]
+        return {"key": match["key"], "operator": _SET_OPERATORS[match["operator"]], "values": values}
     if "=" not in term:
-        if term.startswith("!"):
-            return lambda labels: term[1:] not in labels
-        return lambda labels: term in labels
+        key = term.removeprefix("!")
+        return {"key": key, "operator": "Exists" if key == term else "DoesNotExist"}
     key, operator, value = re.split(r"(!=|==|=)", term, maxsplit=1)
-    if operator == "!=":
-        return lambda labels: labels.get(key) != value
-    return lambda labels: labels.get(key) == value
+    return {"key": key, "operator": "NotIn" if operator == "!=" else "In", "values": [value]}

@@ -39,9 +39,10 @@ from envtest.embedded.control.pod_claims import (
     owner_reference,
 )
 from envtest.embedded.control.reservation import NotReserved, reserve
-from envtest.embedded.control.scheduler_nodes import NO_NODES, fit_error, reason_against, selector_matches
+from envtest.embedded.control.scheduler_nodes import NO_NODES, fit_error, reason_against
 from envtest.embedded.control.scheduler_view import SCHEDULER_NAME, ClusterView
 from kubernetes_rules.allocator.allocate import AllocationFailed, PoolInvalid
+from kubernetes_rules.node_selectors import NodeSelectorInvalid, read_node, selector_matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -211,10 +212,8 @@ def _on_node(
     over_dra = _over_dra(node, by_class)
     if isinstance(over_dra, str):
         return over_dra
-    for claim in claims:
-        allocation = claim.get("status", {}).get("allocation")
-        if allocation and not selector_matches(allocation.get("nodeSelector"), node):
-            return "resourceclaim not available on the node"
+    if any(_is_elsewhere(claim, node) for claim in claims):
+        return "resourceclaim not available on the node"
     asked = [claim for claim in claims if not claim.get("status", {}).get("allocation")]
     extended = extended_requests(pod, over_dra) if over_dra else None
     if extended is not None:
@@ -230,6 +229,15 @@ def _on_node(
     if allocations is None:
         return "cannot allocate all claims"
     return Placement(node, allocations, extended)
+
+
+def _is_elsewhere(claim: Object, node: Object) -> bool:
+    """Whether the devices of a claim cannot be used from the node. Raises SchedulingFailed."""
+    selector = (claim.get("status", {}).get("allocation") or {}).get("nodeSelector")
+    try:
+        return selector is not None and not selector_matches(selector, read_node(node))
+    except NodeSelectorInvalid as error:
+        raise SchedulingFailed(f'running PreFilter plugin "DynamicResources": {error.what}') from error
 
 
 def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str] | str:

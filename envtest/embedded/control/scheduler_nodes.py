@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kubernetes_rules.node_selectors import missing_label, read_node
 from kubernetes_rules.tolerations import CORDONED, untolerated_taint
 
 NO_NODES = "no nodes available to schedule pods"
@@ -22,18 +23,9 @@ def reason_against(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
         return "node(s) were unschedulable"
     if untolerated_taint(spec.get("taints") or (), tolerations):
         return "node(s) had untolerated taint(s)"
-    labels = node["metadata"].get("labels", {})
-    if any(labels.get(name) != value for name, value in pod["spec"].get("nodeSelector", {}).items()):
+    if missing_label(pod["spec"].get("nodeSelector") or {}, read_node(node)):
         return "node(s) didn't match Pod's node affinity/selector"
     return ""
-
-
-def selector_matches(selector: Mapping[str, Any] | None, node: Mapping[str, Any]) -> bool:
-    """Whether a node selector (of an allocation) takes in the node; None takes in all."""
-    if selector is None:
-        return True
-    terms = selector.get("nodeSelectorTerms", ())
-    return any(_term_matches(term, node) for term in terms)
 
 
 def fit_error(node_count: int, before_nodes: str, reasons: Sequence[str], *, may_preempt: bool = True) -> str:
@@ -49,33 +41,3 @@ def fit_error(node_count: int, before_nodes: str, reasons: Sequence[str], *, may
     helpless = f"0/{node_count} nodes are available: {node_count} Preemption is not helpful for scheduling."
     ending = helpless if may_preempt else "not eligible due to preemptionPolicy=Never."
     return f"0/{node_count} nodes are available: {told}. preemption: {ending}"
-
-
-def _term_matches(term: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
-    """Whether all requirements of a term hold; an empty one holds for no node."""
-    fields = term.get("matchFields", ())
-    labels = term.get("matchExpressions", ())
-    if not fields and not labels:
-        return False
-    metadata = node["metadata"]
-    named = {"metadata.name": metadata["name"]}
-    return all(_holds(one, named) for one in fields) and all(
-        _holds(one, metadata.get("labels", {})) for one in labels
-    )
-
-
-def _holds(requirement: Mapping[str, Any], values: Mapping[str, str]) -> bool:
-    value, wanted = values.get(requirement["key"]), requirement.get("values", ())
-    match requirement["operator"]:
-        case "In":
-            return value in wanted
-        case "NotIn":
-            return value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return value is not None and int(value) > int(wanted[0])
-        case _:
-            return value is not None and int(value) < int(wanted[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control.scheduler_nodes import fit_error, reason_against, selector_matches
+from envtest.embedded.control.scheduler_nodes import fit_error, reason_against
 
 NODE = {"metadata": {"name": "a", "labels": {"zone": "x", "gpus": "8"}}, "spec": {}}
 
@@ -23,33 +23,6 @@ def test_a_pod_that_never_preempts_is_told_so() -> None:
     assert message == (
         "0/1 nodes are available: 1 a. preemption: not eligible due to preemptionPolicy=Never."
     )
-
-
-@pytest.mark.parametrize(
-    ("key", "operator", "values", "expected"),
-    [
-        ("zone", "In", ["x", "y"], True),
-        ("zone", "In", ["y"], False),
-        ("zone", "NotIn", ["y"], True),
-        ("zone", "NotIn", ["x"], False),
-        ("zone", "Exists", [], True),
-        ("rack", "Exists", [], False),
-        ("rack", "DoesNotExist", [], True),
-        ("gpus", "Gt", ["7"], True),
-        ("gpus", "Gt", ["8"], False),
-        ("gpus", "Lt", ["9"], True),
-        ("rack", "Lt", ["9"], False),
-    ],
-)
-def test_requirements_of_a_node_selector(key: str, operator: str, values: list[str], expected: bool) -> None:
-    requirement = {"key": key, "operator": operator, "values": values}
-    selector = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
-    assert selector_matches(selector, NODE) is expected
-
-
-def test_a_term_without_requirements_takes_in_no_node_and_no_selector_all() -> None:
-    assert not selector_matches({"nodeSelectorTerms": [{}]}, NODE)
-    assert selector_matches(None, NODE)
 
 
 @pytest.mark.parametrize(

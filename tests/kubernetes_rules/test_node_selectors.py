@@ -1,0 +1,116 @@
+"""Which nodes selectors take in, and what makes a selector unreadable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubernetes_rules.node_selectors import (
+    NodeSelectorInvalid,
+    affinity_matches,
+    missing_label,
+    read_node,
+    selector_matches,
+)
+
+Json = dict[str, Any]
+
+NODE = read_node({"metadata": {"name": "a", "labels": {"zone": "x", "gpus": "8", "kind": "eight"}}})
+BOTH = pytest.mark.parametrize("matches", [selector_matches, affinity_matches])
+
+
+def demand(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def selector(*terms: Json) -> Json:
+    return {"nodeSelectorTerms": list(terms)}
+
+
+def labels(*demands: Json) -> Json:
+    return {"matchExpressions": list(demands)}
+
+
+def fields(*demands: Json) -> Json:
+    return {"matchFields": list(demands)}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (demand("zone", "In", "x", "y"), True),
+        (demand("zone", "In", "y"), False),
+        (demand("rack", "In", "y"), False),
+        (demand("zone", "NotIn", "y"), True),
+        (demand("zone", "NotIn", "x"), False),
+        (demand("rack", "NotIn", "x"), True),
+        (demand("zone", "Exists"), True),
+        (demand("rack", "Exists"), False),
+        (demand("zone", "DoesNotExist"), False),
+        (demand("rack", "DoesNotExist"), True),
+        (demand("gpus", "Gt", "7"), True),
+        (demand("gpus", "Gt", "8"), False),
+        (demand("gpus", "Lt", "9"), True),
+        (demand("rack", "Lt", "9"), False),
+        (demand("kind", "Gt", "7"), False),
+    ],
+)
+def test_requirements_on_labels(matches: Any, asked: Json, expected: bool) -> None:
+    assert matches(selector(labels(asked)), NODE) is expected
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (demand("metadata.name", "In", "a"), True),
+        (demand("metadata.name", "In", "b"), False),
+        (demand("metadata.name", "NotIn", "b"), True),
+        (demand("spec.other", "In", "a"), False),
+        (demand("spec.other", "NotIn", "a"), True),
+    ],
+)
+def test_requirements_on_fields(matches: Any, asked: Json, expected: bool) -> None:
+    assert matches(selector(fields(asked)), NODE) is expected
+
+
+@BOTH
+def test_a_term_without_requirements_takes_in_no_node(matches: Any) -> None:
+    assert not matches(selector({}), NODE)
+    assert not matches({}, NODE)
+    assert matches(selector({}, labels(demand("zone", "Exists"))), NODE)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "term",
+    [
+        labels(demand("zone", "In")),
+        labels(demand("zone", "Exists", "x")),
+        labels(demand("gpus", "Gt", "many")),
+        labels(demand("gpus", "Lt", "9", "10")),
+        labels(demand("zone", "Like", "x")),
+        labels(demand("zo ne", "Exists")),
+        labels(demand("zone", "In", "x y")),
+        fields(demand("metadata.name", "Exists")),
+        fields(demand("metadata.name", "In", "a", "b")),
+    ],
+)
+def test_a_malformed_term_is_told(matches: Any, term: Json) -> None:
+    with pytest.raises(NodeSelectorInvalid, match="a node selector"):
+        matches(selector(term), NODE)
+
+
+def test_beside_a_malformed_term_an_affinity_may_still_match_and_another_selector_may_not() -> None:
+    mixed = selector(labels(demand("gpus", "Gt", "many")), labels(demand("zone", "In", "x")))
+    assert affinity_matches(mixed, NODE)
+    with pytest.raises(NodeSelectorInvalid):
+        selector_matches(mixed, NODE)
+
+
+def test_the_first_missing_label_is_told() -> None:
+    assert missing_label({"zone": "x"}, NODE) is None
+    assert missing_label({}, NODE) is None
+    assert missing_label({"zone": "y", "rack": "r"}, NODE) == ("rack", "r")
