@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from gpuctl.explain.devices import falls, with_rule_taints
+from gpuctl.explain.devices import falls
 from gpuctl.explain.findings import Explanation, Fall, Finding, NodeReport, RequestReport, Verdict
 from gpuctl.explain.nodes import closed
 from gpuctl.explain.pod_claims import claims_of_pod
 from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim, read_claim
+from kubernetes_rules.device_taint_rules import tainted_slices
 from kubernetes_rules.errors import RuleError
 
 Object = dict[str, Any]
@@ -115,7 +116,7 @@ def _judge(snapshot: Snapshot, claims: Sequence[Object], pod: Object | None) -> 
         return _Judged((), tuple(missing), ())
     allocated = [claim for claim in snapshot.claims if (claim.get("status") or {}).get("allocation")]
     try:
-        slices = with_rule_taints(snapshot.slices, snapshot.taint_rules)
+        slices = tainted_slices(snapshot.slices, snapshot.taint_rules)
         allocator = Allocator(slices, snapshot.classes, allocated)
         by_name = {one["metadata"]["name"]: one for one in snapshot.classes}
         read = [read_claim(claim, by_name) for claim in wanted]

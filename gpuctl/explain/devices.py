@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gpuctl.explain.findings import FITS, Fall
 from gpuctl.explain.taken_counters import taken_counters
@@ -16,8 +15,6 @@ from kubernetes_rules.allocator.refusals import Gate, Refusal, refusal
 from kubernetes_rules.allocator.requests import Request
 from kubernetes_rules.cel.selector import compile_selector
 from kubernetes_rules.errors import RuleError
-
-Object = dict[str, Any]
 
 _ORDER = (*(gate.value for gate in Gate), FITS)
 
@@ -66,23 +63,3 @@ def _false_parts(expression: str, device: Device) -> Sequence[str]:
         return compile_selector(expression).false_parts(selector_device(device)) or (expression,)
     except RuleError:
         return (expression,)
-
-
-def with_rule_taints(slices: Iterable[Object], rules: Sequence[Mapping[str, Any]]) -> list[Object]:
-    """The slices with the taints of DeviceTaintRules on the devices that they select."""
-    applied = [(rule["spec"].get("deviceSelector"), rule["spec"]["taint"]) for rule in rules]
-    return [_tainted(one, applied) for one in slices] if applied else list(slices)
-
-
-def _tainted(one: Object, rules: Sequence[tuple[Mapping[str, str] | None, Object]]) -> Object:
-    spec = one["spec"]
-    devices = []
-    for device in spec.get("devices") or ():
-        names = {"driver": spec["driver"], "pool": spec["pool"]["name"], "device": device["name"]}
-        extra = [
-            taint
-            for selector, taint in rules
-            if selector is not None and all(names.get(key) == value for key, value in selector.items())
-        ]
-        devices.append({**device, "taints": [*(device.get("taints") or ()), *extra]} if extra else device)
-    return {**one, "spec": {**spec, "devices": devices}} if devices else one

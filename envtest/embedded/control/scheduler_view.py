@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.control.device_taints import tainted_slices
 from envtest.embedded.control.objects import (
     CLAIMS,
     CLASSES,
@@ -17,6 +16,7 @@ from envtest.embedded.control.objects import (
     uid_of,
 )
 from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.device_taint_rules import tainted_slices
 
 if TYPE_CHECKING:
     from envtest.embedded.control.objects import Objects

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from driver.process.service import Service
 from envtest.embedded.control.change_loop import ChangeLoop
-from envtest.embedded.control.device_taints import eviction_time
 from envtest.embedded.control.objects import (
     CLAIMS,
     PODS,
@@ -20,6 +19,7 @@ from envtest.embedded.control.objects import (
     uid_of,
 )
 from envtest.embedded.control.pod_claims import results_of, users_of
+from kubernetes_rules.device_eviction import eviction_time
 
 if TYPE_CHECKING:
     from envtest.embedded.api.server import EmbeddedApiServer

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from envtest.embedded.control.device_taints import eviction_time, tainted_slices
 from tests.envtest.embedded.control.control_plane import (
     CLASS,
     RESOURCE,
@@ -19,8 +17,6 @@ from tests.envtest.embedded.control.control_plane import (
 )
 
 ADDED = "2026-01-01T00:00:00Z"
-MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-TAINT = {"key": "example.com/broken", "value": "yes", "effect": "NoExecute", "timeAdded": ADDED}
 
 
 @pytest.fixture
@@ -61,42 +57,3 @@ def test_a_request_that_tolerates_the_taint_for_ever_stays(cluster: ControlPlane
 
     cluster.wait_bound("brave")
     assert cluster.devices("brave") == ["gpu-0"]
-
-
-@pytest.mark.parametrize(
-    ("tolerations", "seconds"),
-    [
-        ([], 0),
-        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}], 60),
-        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": -5}], 0),
-        ([{"operator": "Exists", "effect": "NoExecute"}], None),
-        ([{"operator": "Exists", "effect": "NoSchedule"}], 0),
-        ([{"key": "other", "operator": "Exists", "effect": "NoExecute"}], 0),
-        ([{"key": TAINT["key"], "value": "yes", "effect": "NoExecute", "tolerationSeconds": 5}], 5),
-        ([{"key": TAINT["key"], "value": "no", "effect": "NoExecute", "tolerationSeconds": 5}], 0),
-    ],
-)
-def test_the_time_of_the_eviction(tolerations: list[dict[str, Any]], seconds: int | None) -> None:
-    spec = {"driver": CLASS, "pool": {"name": "p"}, "devices": [{"name": "gpu-0", "taints": [TAINT]}]}
-    result = {"driver": CLASS, "pool": "p", "device": "gpu-0", "tolerations": tolerations}
-
-    moment = eviction_time([result], [{"spec": spec}], [])
-
-    assert moment == (None if seconds is None else MOMENT + timedelta(seconds=seconds))
-
-
-def test_a_rule_taints_only_what_it_selects() -> None:
-    devices = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [TAINT]}]
-    one = {"spec": {"driver": CLASS, "pool": {"name": "p"}, "devices": devices}}
-
-    def taints(*rules: dict[str, Any]) -> list[int]:
-        (found,) = tainted_slices([one], rules)
-        return [len(device.get("taints", ())) for device in found["spec"]["devices"]]
-
-    nothing = rule()
-    del nothing["spec"]["deviceSelector"]
-    assert taints() == [0, 1]
-    assert taints(rule(device="gpu-0")) == [1, 1]
-    assert taints(rule(pool="other")) == [0, 1]
-    assert taints(nothing) == [0, 1]
-    assert taints(rule(), rule(driver=CLASS)) == [2, 3]

@@ -1,0 +1,57 @@
+"""NoExecute taints drive pods from their devices, as soon as tolerations allow."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kubernetes_rules.device_eviction import eviction_time
+
+Json = dict[str, Any]
+
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+TAINT = {"key": "broken", "value": "yes", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+
+
+def result(*tolerations: Json) -> Json:
+    return {"driver": "d", "pool": "p", "device": "gpu-0", "tolerations": list(tolerations)}
+
+
+def published(*taints: Json, device: str = "gpu-0") -> Json:
+    return {
+        "spec": {"driver": "d", "pool": {"name": "p"}, "devices": [{"name": device, "taints": list(taints)}]}
+    }
+
+
+def rule(taint: Json, **selector: str) -> Json:
+    return {"spec": {"deviceSelector": selector, "taint": taint}}
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "seconds"),
+    [
+        ([], 0),
+        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}], 60),
+        ([{"operator": "Exists", "effect": "NoExecute"}], None),
+        ([{"operator": "Exists", "effect": "NoSchedule"}], 0),
+        ([{"key": "broken", "value": "yes", "effect": "NoExecute", "tolerationSeconds": 5}], 5),
+        ([{"key": "broken", "value": "no", "effect": "NoExecute", "tolerationSeconds": 5}], 0),
+    ],
+)
+def test_the_time_of_the_eviction(tolerations: list[Json], seconds: int | None) -> None:
+    moment = eviction_time([result(*tolerations)], [published(TAINT)], [])
+    assert moment == (None if seconds is None else MOMENT + timedelta(seconds=seconds))
+
+
+def test_the_earliest_taint_decides_whether_of_a_slice_or_of_a_rule() -> None:
+    later = TAINT | {"timeAdded": "2026-01-01T00:01:00Z"}
+    assert eviction_time([result()], [published(later)], [rule(TAINT, device="gpu-0")]) == MOMENT
+    assert eviction_time([result()], [published(TAINT)], [rule(later)]) == MOMENT
+    assert eviction_time([result()], [], [rule(later)]) == MOMENT + timedelta(minutes=1)
+
+
+def test_other_effects_and_other_devices_evict_nobody() -> None:
+    assert eviction_time([result()], [published(TAINT | {"effect": "NoSchedule"})], []) is None
+    assert eviction_time([result()], [published(TAINT, device="gpu-1")], [rule(TAINT, pool="other")]) is None
