@@ -21,6 +21,7 @@ from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo.journal_files import holding
 from gpuctl.demo.objects import NAMESPACE, DemoPod
 from kubeletplugin.wire.names import cdi_spec_file_name
+from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 Object = dict[str, Any]
 Kind = Literal["embedded", "real"]
@@ -82,10 +83,10 @@ class DemoCluster:
         return {name: processes.log_tail(name) for name in processes.names() if name.startswith(ours)}
 
     def slices(self) -> list[Object]:
-        """The ResourceSlices of the node's newest pool, in their order; none while it is not complete."""
+        """The ResourceSlices of the node that count, in their order; none while a pool is not complete."""
         found = self._running.cluster.api.list_objects(paths.resource_slice())
-        counts = {int(one["spec"]["pool"]["resourceSliceCount"]) for one in found}
-        return found if counts == {len(found)} else []
+        pools = newest_slices(found).values()
+        return [one for pool in pools for one in pool] if all(map(is_complete, pools)) else []
 
     def claims(self) -> list[Object]:
         """All claims of the story."""

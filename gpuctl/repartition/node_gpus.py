@@ -10,6 +10,7 @@ from typing import Any, Literal
 from driver.devices.names import DRIVER_NAME, parse_device_name
 from driver.nvml.pci_address import PciAddress
 from gpuctl.status.fleet import attribute
+from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 Object = Mapping[str, Any]
 Mode = Literal["whole", "static", "dynamic", "layout", "unpublished"]
@@ -33,15 +34,14 @@ class NodeGpu:
 
 
 def newest(slices: Iterable[Object], node: str) -> tuple[Object, ...] | None:
-    """The slices of a node's newest pool generation; None while they are not all there, or there is none."""
+    """The slices of a node that count; None while a pool of it is not complete, or there is none."""
     mine = [
         one for one in slices if one["spec"]["driver"] == DRIVER_NAME and one["spec"].get("nodeName") == node
     ]
-    generation = max((int(one["spec"]["pool"]["generation"]) for one in mine), default=0)
-    current = tuple(one for one in mine if int(one["spec"]["pool"]["generation"]) == generation)
-    if not current or len(current) != int(current[0]["spec"]["pool"]["resourceSliceCount"]):
+    pools = newest_slices(mine).values()
+    if not pools or not all(is_complete(pool) for pool in pools):
         return None
-    return current
+    return tuple(one for pool in pools for one in pool)
 
 
 def node_gpus(slices: Sequence[Object]) -> dict[PciAddress, NodeGpu]:

@@ -10,6 +10,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME
 from gpuctl.status.pool_counters import PoolCounters, counters_of
 from kubernetes_rules.allocator.held import Held
+from kubernetes_rules.pool_generations import newest_slices
 from kubernetes_rules.tolerations import untolerated_taint
 
 Object = Mapping[str, Any]
@@ -72,8 +73,7 @@ def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]
         held.add(claim)
     nodes: list[NodeState] = []
     for name, members in sorted(_by_node(slices).items()):
-        newest = max(int(one["spec"]["pool"]["generation"]) for one in members)
-        current = [one for one in members if int(one["spec"]["pool"]["generation"]) == newest]
+        current = [one for pool in newest_slices(members).values() for one in pool]
         counters = counters_of(name, current, held)
         state = NodeState(name, pool_problem=counters.problem)
         free: dict[str, list[str]] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kubernetes_rules.allocator.node_selection import selects
 from kubernetes_rules.allocator.published import Counters, Device, PoolId, Slice
 from kubernetes_rules.node_selectors import Node
+from kubernetes_rules.pool_generations import newest_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,15 +46,8 @@ def gather_pools(
     ``slices`` are those that name the node, then those that name none. Obsolete slices are left out.
     Raises AllocationFailed for a malformed node selector.
     """
-    newest: dict[PoolId, list[Slice]] = {}
-    for one in slices:
-        if one.hidden or not _reaches(one, node):
-            continue
-        known = newest.get(one.pool_id)
-        if known is None or one.generation > known[0].generation:
-            newest[one.pool_id] = [one]
-        elif one.generation == known[0].generation:
-            known.append(one)
+    reaching = (one for one in slices if not one.hidden and _reaches(one, node))
+    newest = newest_of(reaching, lambda one: (one.pool_id, one.generation))
     pools = [
         pool
         for pool_id, seen in newest.items()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.device_eviction import eviction_time
+from kubernetes_rules.pool_generations import newest_slices
 
 Json = dict[str, Any]
 
@@ -23,6 +24,10 @@ def published(*taints: Json, device: str = "gpu-0") -> Json:
     return {
         "spec": {"driver": "d", "pool": {"name": "p"}, "devices": [{"name": device, "taints": list(taints)}]}
     }
+
+
+def evicted(results: list[Json], slices: list[Json], rules: list[Json]) -> datetime | None:
+    return eviction_time(results, newest_slices(slices), rules)
 
 
 def rule(taint: Json, **selector: str) -> Json:
@@ -41,17 +46,24 @@ def rule(taint: Json, **selector: str) -> Json:
     ],
 )
 def test_the_time_of_the_eviction(tolerations: list[Json], seconds: int | None) -> None:
-    moment = eviction_time([result(*tolerations)], [published(TAINT)], [])
+    moment = evicted([result(*tolerations)], [published(TAINT)], [])
     assert moment == (None if seconds is None else MOMENT + timedelta(seconds=seconds))
 
 
 def test_the_earliest_taint_decides_whether_of_a_slice_or_of_a_rule() -> None:
     later = TAINT | {"timeAdded": "2026-01-01T00:01:00Z"}
-    assert eviction_time([result()], [published(later)], [rule(TAINT, device="gpu-0")]) == MOMENT
-    assert eviction_time([result()], [published(TAINT)], [rule(later)]) == MOMENT
-    assert eviction_time([result()], [], [rule(later)]) == MOMENT + timedelta(minutes=1)
+    assert evicted([result()], [published(later)], [rule(TAINT, device="gpu-0")]) == MOMENT
+    assert evicted([result()], [published(TAINT)], [rule(later)]) == MOMENT
+    assert evicted([result()], [], [rule(later)]) == MOMENT + timedelta(minutes=1)
 
 
 def test_other_effects_and_other_devices_evict_nobody() -> None:
-    assert eviction_time([result()], [published(TAINT | {"effect": "NoSchedule"})], []) is None
-    assert eviction_time([result()], [published(TAINT, device="gpu-1")], [rule(TAINT, pool="other")]) is None
+    assert evicted([result()], [published(TAINT | {"effect": "NoSchedule"})], []) is None
+    assert evicted([result()], [published(TAINT, device="gpu-1")], [rule(TAINT, pool="other")]) is None
+
+
+def test_what_an_older_generation_of_the_pool_said_evicts_nobody() -> None:
+    old, new = published(TAINT), published()
+    new["spec"]["pool"] = {"name": "p", "generation": 1}
+    assert evicted([result()], [old, new], []) is None
+    assert evicted([result()], [old], []) == MOMENT

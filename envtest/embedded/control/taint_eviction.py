@@ -20,6 +20,7 @@ from envtest.embedded.control.objects import (
 )
 from envtest.embedded.control.pod_claims import results_of, users_of
 from kubernetes_rules.device_eviction import eviction_time
+from kubernetes_rules.pool_generations import newest_slices
 
 if TYPE_CHECKING:
     from envtest.embedded.api.server import EmbeddedApiServer
@@ -57,11 +58,11 @@ class EmbeddedTaintEviction:
 
     def sync(self) -> float | None:
         """Evict the pods whose time has come; in how many seconds that of the next one comes."""
-        slices, rules = self._objects.list(SLICES), self._objects.list(TAINT_RULES)
+        pools, rules = newest_slices(self._objects.list(SLICES)), self._objects.list(TAINT_RULES)
         pods = {uid_of(pod): pod for pod in self._objects.list(PODS)}
         moments: dict[str, datetime] = {}
         for claim in self._objects.list(CLAIMS):
-            moment = eviction_time(results_of(claim), slices, rules)
+            moment = eviction_time(results_of(claim), pools, rules)
             if moment is not None:
                 for user in users_of(claim):
                     moments[user["uid"]] = min(moment, moments.get(user["uid"], moment))

@@ -66,6 +66,18 @@ def test_slices_of_an_old_generation_do_not_count_and_a_missing_one_is_told() ->
     assert node.tiers["whole"].devices == 1
 
 
+def test_each_pool_of_a_node_has_its_own_generations() -> None:
+    (one,) = slices()
+    other = json.loads(json.dumps(one))
+    other["metadata"]["name"] = "other"
+    other["spec"]["pool"] |= {"name": "other", "generation": 7}
+    other["spec"]["devices"] = [{**other["spec"]["devices"][0], "name": "gpu-0000-f0-00-0"}]
+
+    (node,) = fleet([one, other], ())
+
+    assert (node.tiers["whole"].devices, node.tiers["whole"].free) == (5, 5)
+
+
 def test_forms_of_devices_are_tiers() -> None:
     def device(form: str, **more: Any) -> dict[str, Any]:
         return {"attributes": {"type": {"string": form}, **more.pop("attributes", {})}, **more}

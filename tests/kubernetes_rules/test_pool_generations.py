@@ -1,0 +1,46 @@
+"""Of each pool the newest generation counts, and it has to have as many slices as it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes_rules.pool_generations import is_complete, newest_slices
+
+Json = dict[str, Any]
+
+
+def published(
+    name: str, generation: int | None, *, pool: str = "p", driver: str = "d", count: int = 1
+) -> Json:
+    told: Json = {"name": pool, "resourceSliceCount": count}
+    if generation is not None:
+        told["generation"] = generation
+    return {"metadata": {"name": name}, "spec": {"driver": driver, "pool": told}}
+
+
+def names(slices: list[Json]) -> dict[tuple[str, str], list[str]]:
+    found = newest_slices(slices)
+    return {pool: [str(one["metadata"]["name"]) for one in those] for pool, those in found.items()}
+
+
+def test_only_the_newest_generation_counts_whatever_the_order() -> None:
+    slices = [published("a", 1), published("b", 3), published("c", 2), published("d", 3)]
+    assert names(slices) == {("d", "p"): ["b", "d"]}
+    assert names(slices[::-1]) == {("d", "p"): ["d", "b"]}
+
+
+def test_each_pool_has_its_own_generations() -> None:
+    slices = [published("a", 1), published("b", 7, pool="q"), published("c", 4, driver="e")]
+    assert names(slices) == {("d", "p"): ["a"], ("d", "q"): ["b"], ("e", "p"): ["c"]}
+
+
+def test_no_generation_is_the_generation_0() -> None:
+    assert names([published("a", None), published("b", 0)]) == {("d", "p"): ["a", "b"]}
+    assert names([]) == {}
+
+
+def test_a_pool_is_complete_with_as_many_slices_as_it_says_and_not_with_more() -> None:
+    two = [published(name, 1, count=2) for name in ("a", "b")]
+    assert is_complete(two)
+    assert not is_complete(two[:1])
+    assert not is_complete([*two, published("c", 1, count=2)])
