@@ -9,13 +9,13 @@ from typing import Any
 from gpuctl.explain.findings import Finding
 from gpuctl.explain.quotas import exceeded
 from gpuctl.explain.snapshot import Snapshot
+from kubernetes_rules.extended_resources import asked_resources, class_of, extended_requests, provides
 
 Object = dict[str, Any]
 
 MAX_USERS = 256
 """So many pods may share a claim (resource.k8s.io/v1, reservedFor)."""
 
-IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 _MAKES_CLAIMS = "FailedResourceClaimCreation"
 
 
@@ -123,50 +123,23 @@ def _extended(pod: Object, snapshot: Snapshot) -> PodClaims:
     if status:
         made = snapshot.claim(pod["metadata"]["namespace"], status["resourceClaimName"])
         return PodClaims((made,) if made else (), ())
-    requests, findings = [], []
-    containers = [*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ())]
-    for index, container in enumerate(containers):
-        limits = (container.get("resources") or {}).get("limits") or {}
-        for number, (resource, count) in enumerate(sorted(limits.items())):
-            if "/" not in resource:
-                continue
-            device_class = _class_for(resource, snapshot)
-            if device_class is not None:
-                exactly = {
-                    "deviceClassName": device_class,
-                    "allocationMode": "ExactCount",
-                    "count": int(count),
-                }
-                requests.append({"name": f"container-{index}-request-{number}", "exactly": exactly})
-            elif not any(_allocatable(node, resource) for node in snapshot.nodes):
-                findings.append(
-                    Finding(
-                        "extended-resource",
-                        f"no node has {resource} and no DeviceClass has it as extendedResourceName",
-                        "create such a DeviceClass, or ask for the devices with a claim",
-                    )
-                )
+    by_class = {resource: class_of(resource, snapshot.classes) for resource in asked_resources(pod)}
+    findings = [
+        Finding(
+            "extended-resource",
+            f"no node has {resource} and no DeviceClass has it as extendedResourceName",
+            "create such a DeviceClass, or ask for the devices with a claim",
+        )
+        for resource, device_class in by_class.items()
+        if device_class is None and not any(provides(node, resource) for node in snapshot.nodes)
+    ]
+    backed = {resource: name for resource, name in by_class.items() if name is not None}
+    requests = extended_requests(pod, backed).requests
     if not requests:
         return PodClaims((), tuple(findings))
     spec = {"devices": {"requests": requests}}
     name = f"{pod['metadata']['name']}-extended-resources"
     return PodClaims((_as_claim(name, pod["metadata"]["namespace"], spec),), tuple(findings))
-
-
-def _class_for(resource: str, snapshot: Snapshot) -> str | None:
-    """The class that stands for an extended resource: the newest, then the first by name."""
-    if resource.startswith(IMPLICIT_PREFIX):
-        name = resource.removeprefix(IMPLICIT_PREFIX)
-        return name if snapshot.device_class(name) else None
-    named = [one for one in snapshot.classes if one["spec"].get("extendedResourceName") == resource]
-    named.sort(key=lambda one: str(one["metadata"]["name"]))
-    named.sort(key=lambda one: str(one["metadata"].get("creationTimestamp", "")), reverse=True)
-    return str(named[0]["metadata"]["name"]) if named else None
-
-
-def _allocatable(node: Object, resource: str) -> bool:
-    amount = ((node.get("status") or {}).get("allocatable") or {}).get(resource, "0")
-    return str(amount) != "0"
 
 
 def _as_claim(name: str, namespace: str, spec: Object) -> Object:

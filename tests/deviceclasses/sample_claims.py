@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from envtest.embedded.control.extended_resources import asked_resources, class_of, extended_requests
 from gpuctl.node.planned import PlannedNode
 from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.extended_resources import asked_resources, class_of, extended_requests
 from tests.deviceclasses.published_nodes import NODE
 from tests.deviceclasses.shipped_classes import ALL, objects
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.embedded.control.extended_resources import asked_resources, class_of
 from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.cel.selector import compile_selector
+from kubernetes_rules.extended_resources import asked_resources, class_of
 from tests.deviceclasses.published_nodes import (
     BALANCED,
     DYNAMIC,

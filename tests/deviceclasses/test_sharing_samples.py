@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.embedded.control.extended_resources import asked_resources
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import PlannedNode
 from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.requests import MOST_DEVICES
+from kubernetes_rules.extended_resources import asked_resources
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.resources import RESOURCES, Resource
 from envtest.embedded.api.statuses import Refused, details_of
+from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, IMPLICIT_PREFIX, pod_amounts
 from kubernetes_rules.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -26,11 +27,10 @@ _DRA = "resource.k8s.io"
 _CLASSES = (_DRA, "deviceclasses")
 _DEVICES_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 _REQUESTS = "requests."
-_IMPLICIT = f"{_REQUESTS}deviceclass.resource.kubernetes.io/"
+_IMPLICIT = f"{_REQUESTS}{IMPLICIT_PREFIX}"
 _DEVICES_OF_ALL = 32
 _SCOPES = {"scopes", "scopeSelector"}
 _PLAIN_COUNTS = frozenset({"pods", "configmaps", "resourcequotas"})
-_EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 
 class Quotas:
@@ -121,7 +121,7 @@ class Quotas:
     def _pod_charge(self, claim: Object) -> Usage:
         """What the pod is charged already for which the claim was made."""
         metadata = claim["metadata"]
-        if (metadata.get("annotations") or {}).get(_EXTENDED_CLAIM) != "true":
+        if (metadata.get("annotations") or {}).get(CLAIM_ANNOTATION) != "true":
             return {}
         owner = next((one for one in metadata.get("ownerReferences") or [] if one.get("controller")), None)
         if owner is None or owner.get("kind") != "Pod":
@@ -163,22 +163,7 @@ def _device_count(request: Object) -> int:
 
 
 def _pod_usage(pod: Object) -> Usage:
-    """The extended resources of a pod: of its containers together, or of its largest init container."""
-    spec = pod.get("spec") or {}
-    together: Usage = defaultdict(int)
-    for container in spec.get("containers") or []:
-        for name, amount in _extended(container).items():
-            together[name] += amount
-    for container in spec.get("initContainers") or []:
-        for name, amount in _extended(container).items():
-            together[name] = max(together[name], amount)
-    return dict(together)
-
-
-def _extended(container: Object) -> Usage:
-    resources = container.get("resources") or {}
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {f"{_REQUESTS}{name}": _number(amount) for name, amount in asked.items() if "/" in name}
+    return {f"{_REQUESTS}{name}": amount for name, amount in pod_amounts(pod).items()}
 
 
 def _number(text: Any) -> int:

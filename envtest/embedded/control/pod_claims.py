@@ -16,7 +16,6 @@ Object = dict[str, Any]
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
-EXTENDED_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 
 
 class ClaimNotUsable(DriverError):

@@ -14,12 +14,6 @@ from typing import TYPE_CHECKING, Any
 from driver.errors import DriverError
 from driver.process.service import Service
 from envtest.embedded.control.change_loop import ChangeLoop
-from envtest.embedded.control.extended_resources import (
-    ExtendedRequests,
-    asked_resources,
-    class_of,
-    extended_requests,
-)
 from envtest.embedded.control.objects import (
     CLAIMS,
     CLASSES,
@@ -32,7 +26,6 @@ from envtest.embedded.control.objects import (
     now,
 )
 from envtest.embedded.control.pod_claims import (
-    EXTENDED_ANNOTATION,
     ClaimNotUsable,
     claims_of_pod,
     owner_of,
@@ -42,6 +35,14 @@ from envtest.embedded.control.reservation import NotReserved, reserve
 from envtest.embedded.control.scheduler_nodes import NO_NODES, fit_error, reason_against
 from envtest.embedded.control.scheduler_view import SCHEDULER_NAME, ClusterView
 from kubernetes_rules.allocator.allocate import AllocationFailed, PoolInvalid
+from kubernetes_rules.extended_resources import (
+    CLAIM_ANNOTATION,
+    ExtendedRequests,
+    asked_resources,
+    class_of,
+    extended_requests,
+    provides,
+)
 from kubernetes_rules.node_selectors import NodeSelectorInvalid, read_node, selector_matches
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class EmbeddedScheduler:
             "kind": "ResourceClaim",
             "metadata": {
                 "generateName": f"{metadata['name']}-extended-resources-",
-                "annotations": {EXTENDED_ANNOTATION: "true"},
+                "annotations": {CLAIM_ANNOTATION: "true"},
                 "ownerReferences": [owner_reference(pod)],
             },
             "spec": {"devices": {"requests": extended.requests}},
@@ -180,7 +181,7 @@ class EmbeddedScheduler:
         """Delete a special claim of an attempt that did not get to its end: it may be for another node."""
         mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
         for claim in self._objects.list(CLAIMS):
-            special = claim["metadata"].get("annotations", {}).get(EXTENDED_ANNOTATION) == "true"
+            special = claim["metadata"].get("annotations", {}).get(CLAIM_ANNOTATION) == "true"
             if special and owner_of(claim) == mine and not is_deleted(claim):
                 bare = {**claim, "metadata": {**claim["metadata"], "finalizers": []}}
                 self._objects.delete(CLAIMS, self._objects.replace(CLAIMS, bare))
@@ -242,10 +243,9 @@ def _is_elsewhere(claim: Object, node: Object) -> bool:
 
 def _over_dra(node: Object, by_class: Mapping[str, str | None]) -> dict[str, str] | str:
     """The extended resources that the node gives through claims, by class; or one that it does not have."""
-    provided = node.get("status", {}).get("allocatable", {})
     found = {}
     for resource, device_class in by_class.items():
-        by_plugin = str(provided.get(resource, "0")) != "0"
+        by_plugin = provides(node, resource)
         if device_class is not None and not by_plugin:
             found[resource] = device_class
         elif not by_plugin:

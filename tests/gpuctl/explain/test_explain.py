@@ -19,7 +19,7 @@ from gpuctl.explain.snapshot import Snapshot
 from gpuctl.node.planned import plan_node
 
 NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
-CLASS = {
+CLASS: dict[str, Any] = {
     "metadata": {"name": "gpu"},
     "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]},
 }
@@ -213,6 +213,17 @@ def test_a_claim_that_could_not_be_made_is_told_in_the_words_of_the_event() -> N
     assert told.findings[0].kind == "claim-not-made"
     assert "admission webhook said no" in told.findings[0].message
     assert told.findings[0].remedy == "correct the template"
+
+
+def test_extended_resources_are_requests_as_the_scheduler_makes_them() -> None:
+    named = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "nvidia.com/gpu"}}
+    asking = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "4"}}}
+    first = {"name": "first", "resources": {"requests": {"nvidia.com/gpu": "4"}}}
+
+    told = explain_pod(pod(containers=[asking], initContainers=[first]), snapshot(classes=(named,)), {}, ())
+
+    assert told.verdict == "fits"
+    assert [one.request for one in told.requests] == ["container-1-request-0"]
 
 
 def test_a_taint_rule_reaches_only_the_devices_that_it_selects() -> None:

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from driver.errors import ConfigError
 from driver.policy.config import load_config, parse_config
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.embedded.control.extended_resources import extended_requests
 from gpuctl.__main__ import commands
 from gpuctl.importing.device_plugin import PluginConfig, Replicated
 from gpuctl.importing.device_plugin_classes import device_classes
@@ -22,6 +21,7 @@ from gpuctl.node.planned import plan_node
 from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.cel.selector import compile_selector
+from kubernetes_rules.extended_resources import extended_requests
 from tests.deviceclasses.published_nodes import MIG_MACHINES, all_plans, devices, plan, selectable
 
 Object = dict[str, Any]

@@ -119,6 +119,20 @@ def test_a_pod_and_the_claim_that_is_made_for_it_are_charged_once(server: Embedd
     refusal(server, PODS, pod("q", containers=[asking]))
 
 
+def test_a_sidecar_is_charged_beside_the_containers_and_native_resources_are_not(
+    server: EmbeddedApiServer,
+) -> None:
+    native = "requests.example.kubernetes.io/thing"
+    limit(server, **{EXTENDED: "9", native: "9"})
+    limits = {"example.com/gpu": "2", "example.kubernetes.io/thing": "1"}
+    asking = {"name": "c", "image": "i", "resources": {"limits": limits}}
+    sidecar = {**asking, "name": "s", "restartPolicy": "Always"}
+
+    server.create(PODS, pod("p", containers=[asking], initContainers=[sidecar]))
+
+    assert used(server) == {EXTENDED: "4", native: "0"}
+
+
 def test_admin_access_needs_the_label_of_the_namespace(server: EmbeddedApiServer) -> None:
     with pytest.raises(Refused) as caught:
         server.create(CLAIMS, claim("a", adminAccess=True))

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.control.extended_resources import (
+from kubernetes_rules.extended_resources import (
     asked_resources,
     class_of,
     extended_requests,
     is_extended,
+    pod_amounts,
+    provides,
 )
 
 GPU = "nvidia.com/gpu"
@@ -47,6 +49,8 @@ def mappings_of(one: dict[str, Any]) -> list[tuple[str, str]]:
         ("cpu", False),
         ("hugepages-2Mi", False),
         ("node.kubernetes.io/thing", False),
+        ("mykubernetes.io/gpu", False),
+        ("nvidia.com/no spaces", False),
         ("requests.nvidia.com/gpu", False),
     ],
 )
@@ -93,3 +97,28 @@ def test_a_sidecar_asks_as_a_container_does() -> None:
     one = pod([container("main", 1)], [container("side", 1, restartPolicy="Always")])
 
     assert requests_of(one) == [("container-0-request-1", 1), ("container-1-request-1", 1)]
+
+
+def test_a_pod_needs_what_runs_together_or_what_an_init_container_needs_beside_its_sidecars() -> None:
+    side = container("side", 1, restartPolicy="Always")
+    assert pod_amounts(pod([container("main", 2), container("other", 3)])) == {GPU: 5}
+    assert pod_amounts(pod([container("main", 2)], [container("init", 3)])) == {GPU: 3}
+    assert pod_amounts(pod([container("main", 2)], [side, container("init", 3)])) == {GPU: 4}
+    assert pod_amounts(pod([container("main", 2)], [container("init", 3), side])) == {GPU: 3}
+
+
+def test_requests_count_where_there_are_no_limits_and_whole_numbers_may_be_written_in_any_way() -> None:
+    one = {"name": "c", "resources": {"requests": {GPU: "2000m", "memory": "1Gi"}}}
+    assert requests_of(pod([one])) == [("container-0-request-1", 2)]
+    assert asked_resources(pod([{"name": "c", "resources": None}])) == []
+
+
+def test_what_is_no_whole_number_makes_no_request() -> None:
+    one = {"name": "c", "resources": {"limits": {GPU: "1500m"}}}
+    assert requests_of(pod([one])) == []
+    assert pod_amounts(pod([one])) == {GPU: 2}
+
+
+@pytest.mark.parametrize(("allocatable", "there"), [({GPU: "8"}, True), ({GPU: "0"}, False), ({}, False)])
+def test_whether_a_node_has_a_resource_itself(allocatable: dict[str, str], there: bool) -> None:
+    assert provides({"status": {"allocatable": allocatable}}, GPU) is there
