@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuctl.simulate.workload import PodGroup, defaulted
+from gpuctl.simulate.workload import PodGroup
 from gpuctl.status.fleet import tier_of
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.allocator.counters import exhausted
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 
 Object = dict[str, Any]
 Device = tuple[str, str, str]
@@ -267,5 +268,5 @@ def _claim(group: PodGroup, spec: Mapping[str, Any], number: int) -> Object:
             "namespace": "simulation",
             "uid": f"{group.name}-{number}",
         },
-        "spec": defaulted(spec),
+        "spec": defaulted_claim_spec(spec),
     }

@@ -74,23 +74,6 @@ class PodGroup:
     lasts_seconds: float | None = None
 
 
-def defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A claim's spec with the defaults that the API server fills in (resource.k8s.io/v1)."""
-
-    def filled(one: Mapping[str, Any]) -> dict[str, Any]:
-        mode = one.get("allocationMode") or "ExactCount"
-        count = {} if mode == "All" else {"count": one.get("count") or 1}
-        return {**one, "allocationMode": mode, **count}
-
-    requests = []
-    for request in spec["devices"].get("requests") or ():
-        if request.get("exactly"):
-            requests.append({**request, "exactly": filled(request["exactly"])})
-        else:
-            requests.append({**request, "firstAvailable": [filled(one) for one in request["firstAvailable"]]})
-    return {**spec, "devices": {**spec["devices"], "requests": requests}}
-
-
 def load_workload(path: Path) -> tuple[PodGroup, ...]:
     """Read a workload file. Raises ConfigError with every error in it, each with the path of its field."""
     try:

@@ -12,8 +12,8 @@ from bench.scheduler_cluster import Pace, pods_with_claims
 from bench.scheduler_nodes import MODES, Mode, slices
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.simulate.device_classes import load_classes
-from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 
 FORMS = {
     "whole": {"gpu": 8},
@@ -48,7 +48,10 @@ def test_the_claims_of_the_pods_get_a_device_of_their_mode(mode: Mode) -> None:
     for claim, pod in zip(claims, pods, strict=True):
         name = claim["metadata"]["name"]
         assert [one["resourceClaimName"] for one in pod["spec"]["resourceClaims"]] == [name]
-        stored = {"metadata": {"name": name, "namespace": "default"}, "spec": defaulted(claim["spec"])}
+        stored = {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": defaulted_claim_spec(claim["spec"]),
+        }
         assert allocator.allocate({"metadata": {"name": "a"}}, [stored])
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuctl.node.planned import PlannedNode
-from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import asked_resources, class_of, extended_requests
 from tests.deviceclasses.published_nodes import NODE
 from tests.deviceclasses.shipped_classes import ALL, objects
@@ -30,7 +30,7 @@ def claim_of(file: Path) -> Object:
         classes = {name: class_of(name, list(ALL.values())) for name in asked_resources(pod)}
         found = {name: device_class for name, device_class in classes.items() if device_class is not None}
         spec = {"devices": {"requests": extended_requests(pod, found).requests}}
-    return {"metadata": {"name": file.stem, "namespace": "default"}, "spec": defaulted(spec)}
+    return {"metadata": {"name": file.stem, "namespace": "default"}, "spec": defaulted_claim_spec(spec)}
 
 
 def results(file: Path, planned: PlannedNode, pods: int = 1) -> list[list[Object]]:

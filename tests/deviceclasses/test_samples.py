@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api.server import EmbeddedApiServer
-from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.cel.selector import compile_selector
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import asked_resources, class_of
 from tests.deviceclasses.published_nodes import (
     BALANCED,
@@ -105,7 +105,7 @@ def test_the_api_server_takes_a_sample_as_it_stands_in_its_file(file: Path) -> N
         for one in objects(file):
             stored = server.create(PATHS[one["kind"]], one)
             if one["kind"] == "ResourceClaimTemplate":
-                assert stored["spec"]["spec"] == defaulted(one["spec"]["spec"])
+                assert stored["spec"]["spec"] == defaulted_claim_spec(one["spec"]["spec"])
 
 
 @pytest.mark.parametrize("file", SAMPLE_FILES, ids=lambda file: file.stem)

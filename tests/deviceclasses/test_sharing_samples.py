@@ -10,8 +10,8 @@ import pytest
 from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import PlannedNode
-from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.requests import MOST_DEVICES
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import asked_resources
 from tests.controller.webhook.reviewed import errors, warnings
 from tests.deviceclasses.published_nodes import (
@@ -212,9 +212,9 @@ def test_the_api_server_takes_a_sample_as_it_stands_in_its_file(file: Path) -> N
             path = PATHS[one["kind"]].format(one["metadata"].get("namespace", "default"))
             stored = server.create(path, one)
             if one["kind"] == "ResourceClaim":
-                assert stored["spec"] == defaulted(one["spec"])
+                assert stored["spec"] == defaulted_claim_spec(one["spec"])
             if one["kind"] == "ResourceClaimTemplate":
-                assert stored["spec"]["spec"] == defaulted(one["spec"]["spec"])
+                assert stored["spec"]["spec"] == defaulted_claim_spec(one["spec"]["spec"])
 
 
 @pytest.mark.parametrize("file", SHARED_SAMPLE_FILES, ids=lambda file: file.stem)

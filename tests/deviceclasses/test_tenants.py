@@ -10,8 +10,8 @@ import pytest
 
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.api.statuses import Refused
-from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 from kubernetes_rules.quantity import parse_quantity
 from tests.deviceclasses.published_nodes import ALL_TIERS, devices, plan, profile_of
 from tests.deviceclasses.sample_claims import NODE_OBJECT
@@ -58,7 +58,7 @@ def claims_of(namespace: str) -> list[Object]:
         for index in range(deployment["spec"]["replicas"]):
             name = f"{deployment['metadata']['name']}-{index}"
             metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"}
-            found.append({"metadata": metadata, "spec": defaulted(spec)})
+            found.append({"metadata": metadata, "spec": defaulted_claim_spec(spec)})
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
+
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 
 Object = dict[str, Any]
 
@@ -49,9 +51,9 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
         case "resourceslices":
             _default_slice(item.get("spec") or {}, disabled_gates, (old or {}).get("spec") or {})
         case "resourceclaims":
-            _default_claim(item.get("spec") or {}, disabled_gates)
+            _default_claim(item, disabled_gates)
         case "resourceclaimtemplates":
-            _default_claim((item.get("spec") or {}).get("spec") or {}, disabled_gates)
+            _default_claim(item.get("spec") or {}, disabled_gates)
         case "devicetaintrules":
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
@@ -125,22 +127,16 @@ def _default_rule(taint: Object | None, old: Object | None) -> None:
     taint.setdefault("timeAdded", now())
 
 
-def _requests(spec: Object) -> Iterator[Object]:
+def _default_claim(holder: Object, disabled_gates: frozenset[str]) -> None:
+    """Fill in the ``spec`` of a claim, which a claim holds, or the spec of a template."""
+    if not holder.get("spec"):
+        return
+    spec = holder["spec"] = defaulted_claim_spec(holder["spec"])
+    if "DRADerivedAttributes" not in disabled_gates:
+        return
     for request in (spec.get("devices") or {}).get("requests") or []:
-        if request.get("exactly"):
-            yield request["exactly"]
-        yield from request.get("firstAvailable") or []
-
-
-def _default_claim(spec: Object, disabled_gates: frozenset[str]) -> None:
-    for request in _requests(spec):
-        request["allocationMode"] = request.get("allocationMode") or "ExactCount"
-        if request["allocationMode"] == "ExactCount" and not request.get("count"):
-            request["count"] = 1
-        for toleration in request.get("tolerations") or []:
-            toleration["operator"] = toleration.get("operator") or "Equal"
-        if "DRADerivedAttributes" in disabled_gates:
-            request.pop("derivedAttributes", None)
+        asked = [request.get("exactly") or {}, *(request.get("firstAvailable") or [])]
+        _drop_fields(asked, ("derivedAttributes",))
 
 
 def _default_pod(spec: Object) -> None:

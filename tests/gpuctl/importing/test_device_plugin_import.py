@@ -18,9 +18,9 @@ from gpuctl.importing.device_plugin import PluginConfig, Replicated
 from gpuctl.importing.device_plugin_classes import device_classes
 from gpuctl.importing.device_plugin_import import Imported, imported, profile_of
 from gpuctl.node.planned import plan_node
-from gpuctl.simulate.workload import defaulted
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.cel.selector import compile_selector
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
 from kubernetes_rules.extended_resources import extended_requests
 from tests.deviceclasses.published_nodes import MIG_MACHINES, all_plans, devices, plan, selectable
 
@@ -69,7 +69,7 @@ def placed(
     for index in range(pods):
         claim: Object = {
             "metadata": {"name": f"p{index}", "namespace": "n", "uid": f"u{index}"},
-            "spec": defaulted({"devices": {"requests": asked}}),
+            "spec": defaulted_claim_spec({"devices": {"requests": asked}}),
         }
         allocations = allocator.allocate({"metadata": {"name": "node-a"}}, [claim])
         if allocations is None:
