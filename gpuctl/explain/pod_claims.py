@@ -77,7 +77,7 @@ def _not_made(
     if template is None:
         return Finding("template-missing", f"the claim template {name} does not exist", "create it")
     told = [str(event.get("message", "")) for event in events if event.get("reason") == _MAKES_CLAIMS]
-    over = exceeded(template["spec"]["spec"], snapshot.quotas)
+    over = exceeded(template["spec"]["spec"], snapshot.quotas, snapshot.device_class)
     if over is not None and not told:  # the event may have been forgotten, or hidden from this user
         told = [over]
     if told:

@@ -1,27 +1,25 @@
-"""Whether a ResourceQuota keeps a claim from being made, as quota admission counts devices of a class."""
+"""Says which ResourceQuota keeps a claim from being made, as quota admission counts its devices."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kubernetes_rules.allocator.requests import MOST_DEVICES
+from kubernetes_rules.claim_quota import CLAIM_COUNT, device_charges, limits_claims
 from kubernetes_rules.quantity import parse_quantity
 
 Object = Mapping[str, Any]
 
-_CLAIMS = "count/resourceclaims.resource.k8s.io"
-_DEVICES = ".deviceclass.resource.k8s.io/devices"
 
-
-def exceeded(spec: Object, quotas: Sequence[Object]) -> str | None:
+def exceeded(
+    spec: Object, quotas: Sequence[Object], device_class: Callable[[str], Object | None]
+) -> str | None:
     """What is exceeded if a claim with this spec is made, None if nothing is.
 
-    ``quotas`` are those of its namespace, with their status.
+    ``quotas`` are those of its namespace, with their status; ``device_class`` finds a DeviceClass by name.
     """
-    asked = {f"{name}{_DEVICES}": count for name, count in _devices(spec).items()} | {_CLAIMS: 1}
-    for quota in quotas:
+    asked = device_charges(spec, device_class) | {CLAIM_COUNT: 1}
+    for quota in filter(limits_claims, quotas):
         status = quota.get("status") or {}
         for resource, limit in sorted((status.get("hard") or {}).items()):
             used = parse_quantity(str((status.get("used") or {}).get(resource, "0")))
@@ -32,15 +30,3 @@ def exceeded(spec: Object, quotas: Sequence[Object]) -> str | None:
                     f"used {used.normalize():f}, limited to {limit}"
                 )
     return None
-
-
-def _devices(spec: Object) -> Counter[str]:
-    """The most devices of each class that a claim can get; all devices count as many as a claim may have."""
-    total: Counter[str] = Counter()
-    for request in (spec.get("devices") or {}).get("requests") or ():
-        most: Counter[str] = Counter()
-        for one in [request["exactly"]] if request.get("exactly") else request.get("firstAvailable") or ():
-            count = MOST_DEVICES if one.get("allocationMode") == "All" else one.get("count") or 1
-            most[one["deviceClassName"]] = max(most[one["deviceClassName"]], count)
-        total.update(most)
-    return total

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.resources import RESOURCES, Resource
 from envtest.embedded.api.statuses import Refused, details_of
-from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, IMPLICIT_PREFIX, pod_amounts
+from kubernetes_rules.claim_quota import device_charges, limits_claims, requests_name
+from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, pod_amounts
 from kubernetes_rules.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -25,11 +26,6 @@ Usage = dict[str, int]
 _QUOTAS = ("", "resourcequotas")
 _DRA = "resource.k8s.io"
 _CLASSES = (_DRA, "deviceclasses")
-_DEVICES_SUFFIX = ".deviceclass.resource.k8s.io/devices"
-_REQUESTS = "requests."
-_IMPLICIT = f"{_REQUESTS}{IMPLICIT_PREFIX}"
-_DEVICES_OF_ALL = 32
-_SCOPES = {"scopes", "scopeSelector"}
 _PLAIN_COUNTS = frozenset({"pods", "configmaps", "resourcequotas"})
 
 
@@ -72,9 +68,7 @@ class Quotas:
 
     def _of(self, namespace: str) -> list[Object]:
         quotas = self._store.in_namespace(_QUOTAS, namespace) if namespace else []
-        return [
-            quota for quota in quotas if not {"scopes", "scopeSelector"} & (quota.get("spec") or {}).keys()
-        ]
+        return [quota for quota in quotas if limits_claims(quota)]
 
     def _used(self, namespace: str) -> Mapping[str, int]:
         total: dict[str, int] = defaultdict(int)
@@ -97,26 +91,10 @@ class Quotas:
         return usage
 
     def _claim_usage(self, claim: Object) -> Usage:
-        devices: dict[str, int] = defaultdict(int)
-        for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or []:
-            choices: dict[str, int] = {}
-            for choice in request.get("firstAvailable") or [request.get("exactly") or {}]:
-                name = choice.get("deviceClassName", "")
-                choices[name] = max(choices.get(name, 0), _device_count(choice))
-            for name, count in choices.items():
-                devices[name] += count
-        usage = {f"{name}{_DEVICES_SUFFIX}": count for name, count in devices.items()}
-        extended: Usage = {}
-        for name, count in devices.items():
-            extended[f"{_IMPLICIT}{name}"] = count
-            device_class = self._store.get(_CLASSES, ("", name))
-            if device_class and (device_class.get("spec") or {}).get("extendedResourceName"):
-                extended[f"{_REQUESTS}{device_class['spec']['extendedResourceName']}"] = count
-        charged = self._pod_charge(claim)
-        for name, count in extended.items():
-            if count > charged.get(name, 0):
-                usage[name] = count - charged.get(name, 0)
-        return usage
+        return device_charges(claim.get("spec") or {}, self._device_class, self._pod_charge(claim))
+
+    def _device_class(self, name: str) -> Object | None:
+        return self._store.get(_CLASSES, ("", name))
 
     def _pod_charge(self, claim: Object) -> Usage:
         """What the pod is charged already for which the claim was made."""
@@ -155,15 +133,8 @@ class Quotas:
         return Refused(403, text, details=details_of(resource.group, resource.plural, name))
 
 
-def _device_count(request: Object) -> int:
-    """How many devices a request may get at most."""
-    if request.get("allocationMode") == "All":
-        return _DEVICES_OF_ALL
-    return int(request.get("count") or 1) if request.get("allocationMode") in (None, "ExactCount") else 0
-
-
 def _pod_usage(pod: Object) -> Usage:
-    return {f"{_REQUESTS}{name}": amount for name, amount in pod_amounts(pod).items()}
+    return {requests_name(name): amount for name, amount in pod_amounts(pod).items()}
 
 
 def _number(text: Any) -> int:

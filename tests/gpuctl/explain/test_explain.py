@@ -203,6 +203,22 @@ def test_a_quota_that_leaves_no_room_is_named_though_no_event_tells_it(
     assert ("exceeded quota: tenant" in told.findings[0].message) is over
 
 
+def test_a_quota_of_an_extended_resource_counts_claims_and_one_with_scopes_does_not() -> None:
+    named = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "nvidia.com/gpu"}}
+    request_ = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": 2}}
+    template = {"spec": {"spec": {"devices": {"requests": [request_]}}}}
+    waiting = pod(resourceClaims=[{"name": "own", "resourceClaimTemplateName": "gpus"}])
+
+    def told(resource: str, **spec: Any) -> str:
+        quota = {"metadata": {"name": "tenant"}, "spec": spec, "status": {"hard": {resource: "1"}}}
+        state = snapshot(quotas=(quota,), classes=(named,))
+        return explain_pod(waiting, state, {"gpus": template}, ()).findings[0].kind
+
+    assert told("requests.nvidia.com/gpu") == "quota"
+    assert told("requests.deviceclass.resource.kubernetes.io/gpu") == "quota"
+    assert told("requests.nvidia.com/gpu", scopes=["BestEffort"]) == "claim-not-made"
+
+
 def test_a_claim_that_could_not_be_made_is_told_in_the_words_of_the_event() -> None:
     template: dict[str, Any] = {"spec": {"spec": {"devices": {}}}}
     event = {"reason": "FailedResourceClaimCreation", "message": "admission webhook said no"}

@@ -1,0 +1,78 @@
+"""Counts what a claim is charged by ResourceQuotas, under the names that quotas have for it.
+
+The rules are those of pkg/quota/v1/evaluator/core/resource_claims.go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubernetes_rules.allocator.requests import MOST_DEVICES
+from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.extended_resources import IMPLICIT_PREFIX
+
+Json = Mapping[str, Any]
+Charges = dict[str, int]
+
+CLAIM_COUNT = "count/resourceclaims.resource.k8s.io"
+"""The name for the number of claims."""
+
+_DEVICES = ".deviceclass.resource.k8s.io/devices"
+
+
+def requests_name(resource: str) -> str:
+    """The name for an extended resource: ``requests.example.com/gpu``."""
+    return f"requests.{resource}"
+
+
+def limits_claims(quota: Json) -> bool:
+    """Whether a ResourceQuota can be about claims; one with scopes never is."""
+    spec = quota.get("spec") or {}
+    selector = spec.get("scopeSelector") or {}
+    return not spec.get("scopes") and not selector.get("matchExpressions")
+
+
+def device_charges(
+    spec: Json, device_class: Callable[[str], Json | None], paid: Mapping[str, int] | None = None
+) -> Charges:
+    """What a claim is charged for its devices: by class, and by both extended resources of each class.
+
+    ``spec`` is a ResourceClaimSpec, ``device_class`` finds a DeviceClass by name. ``paid`` is what the pod is
+    charged already, for which the claim of extended resources was made; it lowers only those. A class that
+    does not exist stands for no extended resource.
+    """
+    devices = _devices(spec)
+    charges = {f"{name}{_DEVICES}": count for name, count in devices.items()}
+    extended: Charges = {}
+    for name, count in devices.items():
+        known = device_class(name)
+        if known is None:
+            continue
+        extended[requests_name(f"{IMPLICIT_PREFIX}{name}")] = count
+        explicit = (known.get("spec") or {}).get("extendedResourceName")
+        if explicit:
+            extended[requests_name(explicit)] = count
+    left = {name: count - (paid or {}).get(name, 0) for name, count in extended.items()}
+    return charges | {name: count for name, count in left.items() if count > 0}
+
+
+def _devices(spec: Json) -> Counter[str]:
+    """The most devices of each class that a claim can get; a request of an unknown kind gets none."""
+    total: Counter[str] = Counter()
+    for request in (defaulted_claim_spec(spec).get("devices") or {}).get("requests") or ():
+        exactly = request.get("exactly")
+        most: Counter[str] = Counter()
+        for one in request.get("firstAvailable") or ([] if exactly is None else [exactly]):
+            name = one.get("deviceClassName") or ""
+            most[name] = max(most[name], _most(one))
+        total.update(most)
+    return total
+
+
+def _most(asked: Json) -> int:
+    """How many devices a request with its defaults can get; of an unknown mode none are counted."""
+    if asked["allocationMode"] == "All":
+        return MOST_DEVICES
+    return int(asked.get("count") or 0) if asked["allocationMode"] == "ExactCount" else 0

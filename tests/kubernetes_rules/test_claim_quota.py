@@ -1,0 +1,82 @@
+"""What a claim is charged, under which names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubernetes_rules.claim_quota import device_charges, limits_claims
+
+Json = dict[str, Any]
+
+DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
+IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu"
+EXPLICIT = "requests.example.com/gpu"
+CLASSES: dict[str, Json] = {
+    "gpu": {"spec": {"extendedResourceName": "example.com/gpu"}},
+    "plain": {"spec": {}},
+}
+
+
+def charges(*requests: Json, **paid: int) -> dict[str, int]:
+    return device_charges({"devices": {"requests": list(requests)}}, CLASSES.get, paid)
+
+
+def exactly(name: str = "gpu", **asked: Any) -> Json:
+    return {"name": "r", "exactly": {"deviceClassName": name, **asked}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ({}, 1),
+        ({"count": 3}, 3),
+        ({"allocationMode": "All"}, 32),
+        ({"allocationMode": "Later", "count": 3}, 0),
+    ],
+)
+def test_the_most_that_a_request_can_get_counts(asked: Json, count: int) -> None:
+    assert charges(exactly(**asked))[DEVICES] == count
+
+
+def test_devices_count_by_class_and_by_both_extended_resources() -> None:
+    assert charges(exactly(count=2), exactly(count=1)) == {DEVICES: 3, IMPLICIT: 3, EXPLICIT: 3}
+    assert charges(exactly("plain")) == {
+        "plain.deviceclass.resource.k8s.io/devices": 1,
+        "requests.deviceclass.resource.kubernetes.io/plain": 1,
+    }
+
+
+def test_a_class_that_does_not_exist_stands_for_no_extended_resource() -> None:
+    assert charges(exactly("gone")) == {"gone.deviceclass.resource.k8s.io/devices": 1}
+
+
+def test_of_alternatives_the_largest_of_each_class_counts() -> None:
+    alternatives = [
+        {"deviceClassName": name, "count": count} for name, count in (("gpu", 2), ("gpu", 5), ("gone", 1))
+    ]
+    found = charges({"name": "r", "firstAvailable": alternatives})
+    assert found[DEVICES] == 5
+    assert found["gone.deviceclass.resource.k8s.io/devices"] == 1
+
+
+def test_what_the_pod_paid_lowers_the_extended_resources_only() -> None:
+    assert charges(exactly(count=3), **{EXPLICIT: 2, IMPLICIT: 4}) == {DEVICES: 3, EXPLICIT: 1}
+
+
+def test_a_request_of_an_unknown_kind_is_free() -> None:
+    assert charges({"name": "r"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits"),
+    [
+        ({}, True),
+        ({"scopes": []}, True),
+        ({"scopes": ["BestEffort"]}, False),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass"}]}}, False),
+    ],
+)
+def test_a_quota_with_scopes_limits_no_claims(spec: Json, limits: bool) -> None:
+    assert limits_claims({"spec": spec}) is limits
