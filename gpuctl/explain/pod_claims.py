@@ -10,6 +10,7 @@ from gpuctl.explain.findings import Finding
 from gpuctl.explain.quotas import exceeded
 from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.extended_resources import asked_resources, class_of, extended_requests, provides
+from kubernetes_rules.pod_claims import ClaimEntry, claim_entries, extended_claim, is_made_for
 
 Object = dict[str, Any]
 
@@ -32,48 +33,38 @@ def claims_of_pod(
 ) -> PodClaims:
     """Resolve ``spec.resourceClaims`` and extended resources; ``templates`` are those that the pod names."""
     namespace = pod["metadata"]["namespace"]
-    made = {
-        status["name"]: status.get("resourceClaimName")
-        for status in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    }
     claims: list[Object] = []
     findings: list[Finding] = []
-    for entry in pod["spec"].get("resourceClaims") or ():
-        name = entry.get("resourceClaimName") or made.get(entry["name"])
-        if name is None and entry["name"] in made:
-            continue  # the controller decided that this one needs no claim
-        claim = snapshot.claim(namespace, name) if name else None
+    for entry in claim_entries(pod):
+        claim = snapshot.claim(namespace, entry.claim) if entry.claim else None
         if claim is not None:
             claims.append(claim)
-            findings += _state_findings(pod, claim, "resourceClaimName" not in entry)
-        elif name:
-            findings.append(_missing(name, entry))
+            findings += _state_findings(pod, claim, entry.template is not None)
+        elif entry.claim:
+            findings.append(_missing(entry.claim, entry))
         else:
-            template = templates.get(entry["resourceClaimTemplateName"])
+            template = templates.get(entry.template or "")
             findings.append(_not_made(entry, template, events, snapshot))
             if template is not None:
-                claims.append(
-                    _as_claim(
-                        f"{pod['metadata']['name']}-{entry['name']}", namespace, template["spec"]["spec"]
-                    )
-                )
+                name = f"{pod['metadata']['name']}-{entry.name}"
+                claims.append(_as_claim(name, namespace, template["spec"]["spec"]))
     extended = _extended(pod, snapshot)
     return PodClaims((*claims, *extended.claims), (*findings, *extended.findings))
 
 
-def _missing(name: str, entry: Object) -> Finding:
+def _missing(name: str, entry: ClaimEntry) -> Finding:
     return Finding(
         "claim-missing",
-        f"the claim {name} that the pod names as {entry['name']} does not exist",
+        f"the claim {name} that the pod names as {entry.name} does not exist",
         "create it, or end the pod",
     )
 
 
 def _not_made(
-    entry: Object, template: Object | None, events: Sequence[Object], snapshot: Snapshot
+    entry: ClaimEntry, template: Object | None, events: Sequence[Object], snapshot: Snapshot
 ) -> Finding:
     """Why there is no claim of a template yet."""
-    name = entry["resourceClaimTemplateName"]
+    name = entry.template
     if template is None:
         return Finding("template-missing", f"the claim template {name} does not exist", "create it")
     told = [str(event.get("message", "")) for event in events if event.get("reason") == _MAKES_CLAIMS]
@@ -111,17 +102,16 @@ def _state_findings(pod: Object, claim: Object, generated: bool) -> list[Finding
         found.append(
             Finding("claim-full", f"the claim {name} has {MAX_USERS} pods already", "use another claim")
         )
-    owners = [owner.get("uid") for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
-    if generated and owners and pod["metadata"]["uid"] not in owners:
+    if generated and not is_made_for(claim, pod):
         found.append(Finding("claim-foreign", f"the claim {name} belongs to another pod", "delete the claim"))
     return found
 
 
 def _extended(pod: Object, snapshot: Snapshot) -> PodClaims:
     """The special claim for extended resources that DeviceClasses stand for (KEP-5004)."""
-    status = (pod.get("status") or {}).get("extendedResourceClaimStatus")
-    if status:
-        made = snapshot.claim(pod["metadata"]["namespace"], status["resourceClaimName"])
+    name = extended_claim(pod)
+    if name is not None:
+        made = snapshot.claim(pod["metadata"]["namespace"], name)
         return PodClaims((made,) if made else (), ())
     by_class = {resource: class_of(resource, snapshot.classes) for resource in asked_resources(pod)}
     findings = [

@@ -15,6 +15,7 @@ from envtest.embedded.api.resources import RESOURCES, Resource
 from envtest.embedded.api.statuses import Refused, details_of
 from kubernetes_rules.claim_quota import device_charges, limits_claims, requests_name
 from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, pod_amounts
+from kubernetes_rules.pod_claims import controlling_pod, extended_claim
 from kubernetes_rules.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -101,14 +102,13 @@ class Quotas:
         metadata = claim["metadata"]
         if (metadata.get("annotations") or {}).get(CLAIM_ANNOTATION) != "true":
             return {}
-        owner = next((one for one in metadata.get("ownerReferences") or [] if one.get("controller")), None)
-        if owner is None or owner.get("kind") != "Pod":
+        owner = controlling_pod(claim)
+        if owner is None:
             return {}
-        pod = self._store.get(("", "pods"), (metadata.get("namespace", ""), owner.get("name", "")))
-        if pod is None or pod["metadata"]["uid"] != owner.get("uid"):
+        pod = self._store.get(("", "pods"), (metadata.get("namespace", ""), owner[0]))
+        if pod is None or pod["metadata"]["uid"] != owner[1]:
             return {}
-        named = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
-        return {} if named not in (None, metadata.get("name")) else _pod_usage(pod)
+        return {} if extended_claim(pod) not in (None, metadata.get("name")) else _pod_usage(pod)
 
     def _refusal(
         self,

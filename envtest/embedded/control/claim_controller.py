@@ -15,11 +15,11 @@ from envtest.embedded.control.pod_claims import (
     ClaimNotUsable,
     claims_of_pod,
     is_reserved,
-    owner_of,
     owner_reference,
     user_of,
     users_of,
 )
+from kubernetes_rules.pod_claims import controlling_pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ class EmbeddedClaimController:
         made = {
             (owner, claim["metadata"].get("annotations", {}).get(POD_CLAIM_ANNOTATION)): claim
             for claim in claims
-            if (owner := owner_of(claim)) is not None and not is_deleted(claim)
+            if (owner := controlling_pod(claim)) is not None and not is_deleted(claim)
         }
         for pod in pods.values():
             if not is_deleted(pod) and not is_terminal(pod) and pod["spec"].get("resourceClaims"):
@@ -150,7 +150,7 @@ class EmbeddedClaimController:
 
     def _delete_unneeded(self, claim: Object, pods: Mapping[str, Object]) -> None:
         """A generated claim goes as soon as its pod has ended, though the pod itself may stay."""
-        owner = owner_of(claim)
+        owner = controlling_pod(claim)
         pod = pods.get(owner[1]) if owner is not None else None
         if pod is not None and _will_not_run(pod):
             self._objects.delete(CLAIMS, claim)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.errors import DriverError
 from envtest.embedded.control.objects import CLAIMS, uid_of
+from kubernetes_rules.pod_claims import claim_entries, is_made_for
 
 if TYPE_CHECKING:
     from envtest.embedded.control.objects import Objects
@@ -33,19 +34,14 @@ class PodClaim:
 
 def pod_claims(pod: Mapping[str, Any]) -> list[PodClaim]:
     """The claims of a pod in their order. Raises ClaimNotUsable when one is still to be made."""
-    made = {one["name"]: one.get("resourceClaimName") for one in _statuses(pod)}
     found = []
-    for entry in pod["spec"].get("resourceClaims", ()):
-        name = entry["name"]
-        if entry.get("resourceClaimName"):
-            found.append(PodClaim(name, str(entry["resourceClaimName"]), generated=False))
-        elif name not in made:
+    for entry in claim_entries(pod):
+        if entry.claim is None:
             metadata = pod["metadata"]
             raise ClaimNotUsable(
                 f'pod "{metadata["namespace"]}/{metadata["name"]}": ResourceClaim not created yet'
             )
-        elif made[name]:
-            found.append(PodClaim(name, str(made[name]), generated=True))
+        found.append(PodClaim(entry.name, entry.claim, generated=entry.template is not None))
     return found
 
 
@@ -69,20 +65,12 @@ def claim_not_found(name: str) -> ClaimNotUsable:
 
 def check_owner(pod: Mapping[str, Any], claim: Mapping[str, Any]) -> None:
     """Raises ClaimNotUsable when a claim was not made for the pod."""
-    if owner_of(claim) != (pod["metadata"]["name"], uid_of(pod)):
+    if not is_made_for(claim, pod):
         theirs, mine = claim["metadata"], pod["metadata"]
         raise ClaimNotUsable(
             f"ResourceClaim {theirs['namespace']}/{theirs['name']} was not created for Pod "
             f"{mine['namespace']}/{mine['name']} (Pod is not owner)"
         )
-
-
-def owner_of(claim: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Name and UID of the pod that controls a claim."""
-    for owner in claim["metadata"].get("ownerReferences", ()):
-        if owner.get("controller") and owner["kind"] == "Pod" and owner["apiVersion"] == "v1":
-            return str(owner["name"]), str(owner["uid"])
-    return None
 
 
 def owner_reference(pod: Mapping[str, Any]) -> Object:
@@ -116,8 +104,3 @@ def is_reserved(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
 def user_of(pod: Mapping[str, Any]) -> Object:
     """What reserves a claim for a pod."""
     return {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid_of(pod)}
-
-
-def _statuses(pod: Mapping[str, Any]) -> Sequence[Object]:
-    found: Sequence[Object] = pod.get("status", {}).get("resourceClaimStatuses", ())
-    return found

@@ -28,7 +28,6 @@ from envtest.embedded.control.objects import (
 from envtest.embedded.control.pod_claims import (
     ClaimNotUsable,
     claims_of_pod,
-    owner_of,
     owner_reference,
 )
 from envtest.embedded.control.reservation import NotReserved, reserve
@@ -44,6 +43,7 @@ from kubernetes_rules.extended_resources import (
     provides,
 )
 from kubernetes_rules.node_selectors import NodeSelectorInvalid, read_node, selector_matches
+from kubernetes_rules.pod_claims import controlling_pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -182,7 +182,7 @@ class EmbeddedScheduler:
         mine = (pod["metadata"]["name"], pod["metadata"]["uid"])
         for claim in self._objects.list(CLAIMS):
             special = claim["metadata"].get("annotations", {}).get(CLAIM_ANNOTATION) == "true"
-            if special and owner_of(claim) == mine and not is_deleted(claim):
+            if special and controlling_pod(claim) == mine and not is_deleted(claim):
                 bare = {**claim, "metadata": {**claim["metadata"], "finalizers": []}}
                 self._objects.delete(CLAIMS, self._objects.replace(CLAIMS, bare))
 

@@ -19,6 +19,7 @@ from envtest.embedded.control.pod_claims import (
     results_of,
 )
 from envtest.embedded.node.kubelet_calls import KubeletError, call_plugin
+from kubernetes_rules.pod_claims import extended_claim
 from proto import dra_v1_pb2 as dra
 
 if TYPE_CHECKING:
@@ -255,12 +256,6 @@ def devices_of(cache: ClaimCache, namespace: str, claim: str, request: str) -> l
         for device in devices
         if not name or not device.requests or name in device.requests
     ]
-
-
-def extended_claim(pod: Mapping[str, Any]) -> str | None:
-    """The claim that the scheduler made for a pod's extended resources."""
-    status = pod.get("status", {}).get("extendedResourceClaimStatus")
-    return None if status is None else str(status["resourceClaimName"])
 
 
 def _reference(info: ClaimInfo) -> dra.Claim:

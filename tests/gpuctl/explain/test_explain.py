@@ -203,6 +203,20 @@ def test_a_quota_that_leaves_no_room_is_named_though_no_event_tells_it(
     assert ("exceeded quota: tenant" in told.findings[0].message) is over
 
 
+def test_a_claim_with_the_name_of_a_made_one_is_foreign_unless_the_pod_controls_it() -> None:
+    waiting = pod(resourceClaims=[{"name": "own", "resourceClaimTemplateName": "gpus"}])
+    waiting["status"]["resourceClaimStatuses"] = [{"name": "own", "resourceClaimName": "mine"}]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": "pod", "controller": True}
+    mine = claim()
+    mine["metadata"]["ownerReferences"] = [owner]
+
+    def kinds(made: dict[str, Any]) -> list[str]:
+        return [one.kind for one in explain_pod(waiting, snapshot(claims=(made,)), {}, ()).findings]
+
+    assert kinds(mine) == []
+    assert kinds(claim()) == ["claim-foreign"]
+
+
 def test_a_quota_of_an_extended_resource_counts_claims_and_one_with_scopes_does_not() -> None:
     named = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "nvidia.com/gpu"}}
     request_ = {"name": "gpus", "exactly": {"deviceClassName": "gpu", "count": 2}}

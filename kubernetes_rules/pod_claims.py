@@ -1,0 +1,63 @@
+"""Finds the ResourceClaims that a pod uses, and the pod that a claim was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimEntry:
+    """An entry of ``spec.resourceClaims`` and the name of its claim, None while that is not made.
+
+    ``template`` names what the claim is made from, None where the pod names a claim itself. A claim from a
+    template is the pod's to use only if ``is_made_for`` says so.
+    """
+
+    name: str
+    claim: str | None
+    template: str | None
+
+
+def claim_entries(pod: Json) -> list[ClaimEntry]:
+    """The entries of a pod (core/v1) in their order, without those that need no claim.
+
+    An entry needs none if ``status.resourceClaimStatuses`` has it without a name. Go: Name in
+    dynamic-resource-allocation/resourceclaim/resourceclaim.go.
+    """
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    made = {one["name"]: one.get("resourceClaimName") for one in statuses}
+    found = []
+    for entry in pod["spec"].get("resourceClaims") or ():
+        name = entry["name"]
+        if entry.get("resourceClaimName"):
+            found.append(ClaimEntry(name, str(entry["resourceClaimName"]), None))
+        elif name not in made or made[name]:
+            found.append(ClaimEntry(name, made.get(name), entry.get("resourceClaimTemplateName")))
+    return found
+
+
+def extended_claim(pod: Json) -> str | None:
+    """The name of the claim that the scheduler made for a pod's extended resources, None without one."""
+    status = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    return str(status["resourceClaimName"]) if status else None
+
+
+def controlling_pod(claim: Json) -> tuple[str, str] | None:
+    """Name and UID of the pod that controls a claim, None if no pod does."""
+    for owner in claim["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            is_pod = (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod")
+            return (str(owner.get("name")), str(owner.get("uid"))) if is_pod else None
+    return None
+
+
+def is_made_for(claim: Json, pod: Json) -> bool:
+    """Whether a claim was made for a pod, which controls it then; a claim without a controller was not.
+
+    Go: IsForPod in dynamic-resource-allocation/resourceclaim/resourceclaim.go.
+    """
+    return controlling_pod(claim) == (pod["metadata"]["name"], pod["metadata"].get("uid") or "")
