@@ -14,8 +14,8 @@ from kubeletplugin.cdi.spec import CdiDevice, HostPaths, build_spec, file_edits,
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles, Link
+from tests.kubeletplugin.cdi_schema import validate
 
-SCHEMA = json.loads((Path(__file__).parents[1] / "cdi-schema.json").read_text())
 FILES = DriverFiles(
     "580.65.06",
     ("/usr/lib64/libcuda.so.580.65.06",),
@@ -33,7 +33,7 @@ CONTROL = DeviceNode("/dev/nvidiactl", "/dev/nvidiactl", 195, 255)
 def spec(files: DriverFiles = FILES, host: HostPaths = SAME, name: str = "u-1-gpu-0", below: str = "") -> Any:
     node = DeviceNode("/dev/nvidia0", f"{below}/dev/nvidia0", 195, 0)
     built = json.loads(build_spec([CdiDevice(name, (node,))], [CONTROL], file_edits(files, host), host))
-    jsonschema.validate(built, SCHEMA)
+    validate(built)
     return built
 
 
@@ -45,7 +45,7 @@ def test_the_schema_refuses_what_the_specification_refuses() -> None:
         {**spec(), "kind": "no-class"},
     ):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(broken, SCHEMA)
+            validate(broken)
 
 
 def test_a_device_node_carries_type_major_and_minor() -> None:

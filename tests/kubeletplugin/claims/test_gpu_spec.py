@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from driver.devices.names import gpu_device_name, partition_device_name
@@ -19,10 +18,10 @@ from kubeletplugin.claims.gpu_spec import GpuSpecs
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.journal.entry import HeldDevice, PartitionRecord
 from kubeletplugin.sharing.mps_edits import MpsFolders
+from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.partition_scene import Scene
 
 MPS = MpsFolders(Path("/run/mps"), Path("/run/mps-shm"))
-SCHEMA = json.loads((Path(__file__).parents[1] / "cdi-schema.json").read_text())
 
 
 class Specs:
@@ -50,7 +49,7 @@ class Specs:
         """The spec, valid by the schema."""
         identities = self.specs.identities(tuple({self.scene.machine.pci(held.pci) for held in devices}))
         built = json.loads(self.specs.spec(devices, identities))
-        jsonschema.validate(built, SCHEMA)
+        validate(built)
         return built
 
     def nodes(self, *devices: HeldDevice) -> list[list[str]]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from kubeletplugin.cdi.spec import CdiDevice, CdiMount, HostPaths, build_spec, file_edits
@@ -15,6 +14,7 @@ from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
+from tests.kubeletplugin.cdi_schema import validate
 
 FOLDERS = MpsFolders(Path("/run/mps"), Path("/run/mps/shm"))
 SHARE = ShareRecord("gpu-0000-01-00-0", "MPS", 1, active_thread_percentage=25, pinned_memory_mib=1024)
@@ -74,13 +74,12 @@ def test_what_has_no_daemon_is_given_nothing(share: ShareRecord | None) -> None:
 
 
 def test_the_spec_with_them_is_valid_and_only_the_device_brings_them() -> None:
-    schema = json.loads((Path(__file__).parents[1] / "cdi-schema.json").read_text())
     node = DeviceNode("/dev/nvidia0", "/dev/nvidia0", 195, 0)
     host = HostPaths(Path("/"), Path("/"))
     devices = [CdiDevice("cdi-1", (node,), *mps_edits(HELD, [HELD], FOLDERS)), CdiDevice("cdi-2", (node,))]
     files = file_edits(DriverFiles("580", (), (), (), (), (), None), host)
     built = json.loads(build_spec(devices, [node], files, host))
-    jsonschema.validate(built, schema)
+    validate(built)
     first, second = (device["containerEdits"] for device in built["devices"])
     assert first["env"][0] == PIPES
     assert first["mounts"] == [

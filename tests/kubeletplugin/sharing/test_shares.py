@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import jsonschema
 import pytest
 
 from driver.devices.names import static_device_name
+from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import (
@@ -31,8 +28,6 @@ from tests.kubeletplugin.share_node import (
     variables,
     whole,
 )
-
-SCHEMA = json.loads((Path(__file__).parents[1] / "cdi-schema.json").read_text())
 
 
 def test_the_daemon_starts_with_the_first_share_and_ends_with_the_last(node: FakeNode) -> None:
@@ -105,7 +100,7 @@ def test_the_share_id_goes_to_the_journal_the_spec_and_the_answer(node: FakeNode
     assert answer.cdi_device_ids == (f"k8s.gpu.nvidia.com/claim={name}",)
     assert entry_of(node, ref).devices[0].share_id == given["shareID"]
     spec = spec_of(node, ref)
-    jsonschema.validate(spec, SCHEMA)
+    validate(spec)
     assert [device["name"] for device in spec["devices"]] == [name]
 
 
