@@ -33,9 +33,9 @@ SLICES = paths.resource_slice()
 CLEANING_SECONDS = 30.0
 # Starts a cluster with a running pod, says where, and waits to be killed.
 HOLDER = """
-from envtest.real import paths
-from envtest.real.startup import start_cluster
+from envtest.client import paths
 from envtest.client.watching import wait_for
+from envtest.real.startup import start_cluster
 import json, sys
 cluster = start_cluster(kubernetes=sys.argv[1])
 cluster.api.create(json.loads(sys.argv[2]))
