@@ -1,4 +1,4 @@
-"""One Allocator is kept while claims come and go; the rules themselves are compared in tests/fuzz."""
+"""One Allocator is kept while claims come and go; the rules themselves are compared in tests/conformance."""
 
 from __future__ import annotations
 
