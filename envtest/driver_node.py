@@ -36,8 +36,8 @@ END_SECONDS = 10.0
 class DriverNode:
     """One node with a fake machine in it; ``machine`` changes the hardware while the driver runs.
 
-    ``nvml`` is what the driver's processes find the same machine by. ``launcher`` is a module that starts
-    the package which its first argument names; without one, the package is started itself.
+    ``nvml`` is what the driver's processes find the same machine by. ``launcher`` is a module with its first
+    arguments, which starts the package that is named next; without one, the package is started itself.
     """
 
     cluster: Cluster
@@ -45,11 +45,11 @@ class DriverNode:
     machine: FakeMachine
     nvml: str
     folder: Path
-    launcher: str = ""
+    launcher: tuple[str, ...] = ()
 
     @classmethod
     def install(
-        cls, cluster: Cluster, index: int = 0, machine: str = "hgx-h100", launcher: str = ""
+        cls, cluster: Cluster, index: int = 0, machine: str = "hgx-h100", launcher: tuple[str, ...] = ()
     ) -> DriverNode:
         """Put a machine into a node, and the driver's rights, policy and class into the cluster.
 
@@ -174,8 +174,7 @@ class DriverNode:
 
     def _launch(self, package: str, suffix: str, *flags: str) -> Process:
         # -P: our packages, whatever lies in the working folder.
-        modules = filter(None, (self.launcher, package))
-        command = (sys.executable, "-P", "-m", *modules, *flags)
+        command = (sys.executable, "-P", "-m", *self.launcher, package, *flags)
         python_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
         name = f"{package}-{self.node.name}{suffix}"
         return self.cluster.processes.start(name, command, {"PYTHONPATH": python_path})

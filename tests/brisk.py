@@ -1,22 +1,28 @@
-"""Starts a command of the driver with short intervals: ``python -m tests.brisk controller --flags``."""
+"""Starts a command of the driver with short intervals: ``python -m tests.brisk 0.2 controller --flags``.
+
+The number is how long the controller waits between the taint of a device and its look at the claims.
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-BRISK = "tests.brisk"
-"""This module's name, for whoever starts processes."""
+BRISK = ("tests.brisk", "0.2")
+"""What starts processes on the embedded cluster, whose scheduler has written 0.2 s after a taint."""
+
+BRISK_ON_REAL = ("tests.brisk", "2.0")
+"""The same where the real scheduler needs the time that it is given on a node of users."""
 
 
-def intervals(package: str) -> object:
+def intervals(package: str, settle_seconds: float) -> object:
     """The short intervals of a package's command, None where it has none to shorten."""
     if package == "controller":
         from controller import intervals as of_controller
 
         return of_controller.Intervals(
             check_seconds=0.3,
-            settle_seconds=0.2,
+            settle_seconds=settle_seconds,
             look_again_seconds=(0.2, 1.0),
             socket_seconds=0.05,
             listen_again_seconds=0.1,
@@ -30,9 +36,9 @@ def intervals(package: str) -> object:
 
 def main() -> None:
     """Run the command of the package that the first argument names, with the other arguments."""
-    package, *arguments = sys.argv[1:]
+    settle_seconds, package, *arguments = sys.argv[1:]
     command = import_module(f"{package}.__main__").main
-    command(arguments, prog_name=f"python -m {package}", obj=intervals(package))
+    command(arguments, prog_name=f"python -m {package}", obj=intervals(package, float(settle_seconds)))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from driver.process.log import configure
+from tests.brisk import BRISK_ON_REAL
 from tests.examples import LONG
 
 # "ci" is what make test runs with, "long" what make test-long does.
@@ -20,6 +21,12 @@ for _name, _examples in (("ci", LONG // 4), ("long", LONG)):
         print_blob=True,
     )
 settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def driver_launcher() -> tuple[str, ...]:
+    """On real clusters the driver looks as often as it can, and leaves the scheduler its time."""
+    return BRISK_ON_REAL
 
 
 @pytest.fixture(autouse=True)

@@ -44,9 +44,15 @@ def real_cluster(kubernetes: str, request: pytest.FixtureRequest) -> Generator[R
 
 
 @pytest.fixture(scope="session")
-def real_driver(real_cluster: RealCluster) -> DriverNode:
+def driver_launcher() -> tuple[str, ...]:
+    """What starts the driver's packages (see DriverNode); a conftest may say something else."""
+    return ()
+
+
+@pytest.fixture(scope="session")
+def real_driver(real_cluster: RealCluster, driver_launcher: tuple[str, ...]) -> DriverNode:
     """The driver on the node of ``real_cluster``, over eight fake H100, running and registered."""
-    driver = DriverNode.install(real_cluster)
+    driver = DriverNode.install(real_cluster, launcher=driver_launcher)
     driver.start_plugin()
     driver.start_controller()
     driver.start_mps()
