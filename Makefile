@@ -28,7 +28,8 @@ demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
 
 # Most of the tests wait for processes, so that more of them than there are cores run side by side; those of a
 # file stay together, since they build the same things.
-PARALLEL := -n 4 --dist loadfile
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(16, 2 * os.cpu_count()))')
+PARALLEL = -n $(WORKERS) --dist loadfile
 
 # Where the environment forbids to keep compiled modules, each of the processes that tests start compiles them all.
 test test-long cluster-test: export PYTHONDONTWRITEBYTECODE :=
@@ -44,7 +45,7 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m proto.generate --check
-	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py
+	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
 
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
 	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800
