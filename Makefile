@@ -47,8 +47,9 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/python -m proto.generate --check
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
 
+# Two clusters side by side: most of the time each waits for its kubelet.
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
-	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800
+	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -n 2 --dist loadfile
 
 bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
