@@ -1,1 +1,1 @@
-"""What Kubernetes decides, decided again: device selectors, allocation, validation, quantities."""
+"""What Kubernetes decides, decided again: selectors, allocation, validation, and smaller rules."""

@@ -1,1 +1,1 @@
-"""What tests of either kind of cluster use: an API client, waiting, the driver on a node."""
+"""What tests of either kind of cluster use: an API client, waiting, the folders of a node."""
