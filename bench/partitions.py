@@ -15,7 +15,8 @@ import click
 from bench.__main__ import Row, print_table
 from bench.claims import make_claim, make_namespace
 from bench.kubelet_calls import Plugin
-from driver.devices.names import gpu_device_name, partition_device_name
+from driver.devices.names import gpu_device_name
+from driver.kinds.partition.names import partition_device_name
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from envtest.driver_node import DriverNode

@@ -12,7 +12,7 @@ from conformance.allocation.objects import Json
 from driver.devices.names import DRIVER_NAME, pool_name
 from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
-from driver.kinds.layouts import layout_profiles, place
+from driver.kinds.partition.layouts import layout_profiles, place
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard
 from driver.policy.config import NodeConfig, load_config, parse_config

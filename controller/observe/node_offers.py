@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from controller.plugin.blocked import with_blocked
 from driver.devices.health import taint_of_failure
 from driver.errors import NvmlError
-from driver.kinds.mig_offers import HIDDEN
+from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
-from driver.policy.offers import node_offers
+from driver.policy.offers import HIDDEN_BY_RULE, node_offers
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from driver.devices.node_state import NodeState
     from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import Discovery
+    from driver.kinds.kind import Kinds
     from driver.policy.config import NodeConfig
     from driver.policy.offers import Offers, Withheld
     from driver.process.metrics import Metrics
@@ -46,12 +47,14 @@ class NodeOffers:
         metrics: Metrics,
         events: NodeEvents,
         on_offers: Callable[[Offers, frozenset[str]], None],
+        kinds: Kinds = KINDS,
     ) -> None:
         self._discovery = discovery
         self._rules = rules
         self._metrics = metrics
         self._events = events
         self._on_offers = on_offers
+        self._kinds = kinds
         self._lock = threading.Lock()
         self._seen: tuple[Inventory, Offers] | None = None
         self._failure: Taint | None = None
@@ -76,7 +79,7 @@ class NodeOffers:
             self._driver_missing = True
             return
         self._driver_missing = False
-        offers = node_offers(inventory, rules)
+        offers = node_offers(inventory, rules, self._kinds)
         self._report(inventory, offers)
         with self._lock:
             self._seen, self._failure = (inventory, offers), None
@@ -93,7 +96,7 @@ class NodeOffers:
         if self._seen is None or self._state is None:
             return
         inventory, offers = self._seen
-        devices = with_blocked(offers.devices, self._state, inventory.gpus)
+        devices = with_blocked(offers.devices, self._state, inventory.gpus, self._kinds)
         if self._failure is not None:
             failed = self._failure
             devices = tuple(replace(device, taints=(*device.taints, failed)) for device in devices)
@@ -129,6 +132,6 @@ class NodeOffers:
         now = {str(held.gpu.pci): held.reason for held in withheld}
         for pci, reason in now.items():
             if self._withheld.get(pci) != reason:
-                kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN else "Warning"
+                kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN_BY_RULE else "Warning"
                 self._events.post(kind, "GpuWithheld", f"GPU {pci} is not offered: {reason}")
         self._withheld = now

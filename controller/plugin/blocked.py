@@ -7,27 +7,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.devices.device import Taint
-from driver.devices.names import parse_device_name, profile_slug
+from driver.devices.region import Region, overlap
 from driver.devices.taints import TAINT_BLOCKED
+from driver.kinds.registry import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from driver.devices.device import Device
-    from driver.devices.names import DeviceName
     from driver.devices.node_state import BlockedPlacement, NodeState
     from driver.hardware.gpu import Gpu
-    from driver.nvml.mig import Placement
-    from driver.nvml.pci_address import PciAddress
+    from driver.kinds.kind import Kinds
 
 HELD_BY_CLAIM = "held-by-claim"
 """A claim still holds a device that is no longer offered, and that lies there."""
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z", re.ASCII)
-_PART = re.compile(r"^[1-8]c-")
 
 
-def with_blocked(devices: Sequence[Device], state: NodeState, gpus: Iterable[Gpu]) -> tuple[Device, ...]:
+def with_blocked(
+    devices: Sequence[Device], state: NodeState, gpus: Iterable[Gpu], kinds: Kinds = KINDS
+) -> tuple[Device, ...]:
     """The devices, each with one taint when it lies over something that blocks it.
 
     What blocks is what the plugin says, and every device that a claim holds and that is not among
@@ -38,11 +38,11 @@ def with_blocked(devices: Sequence[Device], state: NodeState, gpus: Iterable[Gpu
     by_pci = {gpu.pci: gpu for gpu in gpus}
     offered = {device.name for device in devices}
     held = [
-        (name.pci, _span(name, by_pci.get(name.pci)))
-        for name in map(parse_device_name, sorted(set(state.held) - offered))
+        name.kind.place(name.unshared, by_pci)
+        for name in map(kinds.parse, sorted(set(state.held) - offered))
         if name is not None
     ]
-    return tuple(_tainted(device, _reason(device, state.blocked, held)) for device in devices)
+    return tuple(_tainted(device, _reason(device, state.blocked, held, kinds)) for device in devices)
 
 
 def _tainted(device: Device, reason: str | None) -> Device:
@@ -55,40 +55,21 @@ def _tainted(device: Device, reason: str | None) -> Device:
 def _reason(
     device: Device,
     blocked: Sequence[BlockedPlacement],
-    held: Sequence[tuple[PciAddress, Placement | None]],
+    held: Iterable[tuple[Region, ...]],
+    kinds: Kinds,
 ) -> str | None:
     """Why the device cannot be made now, None when it can."""
     for one in blocked:
-        if _overlap(device, one.pci, one.span) and not _is_itself(device, one):
+        if overlap(device.regions, (Region(one.pci, one.span),)) and not _is_itself(device, one, kinds):
             return one.reason
-    if any(_overlap(device, pci, span) for pci, span in held):
+    if any(overlap(device.regions, regions) for regions in held):
         return HELD_BY_CLAIM
     return None
 
 
-def _overlap(device: Device, pci: PciAddress, span: Placement | None) -> bool:
-    if device.pci != pci:
-        return False
-    return span is None or device.span is None or device.span.overlaps(span)
-
-
-def _is_itself(device: Device, blocked: BlockedPlacement) -> bool:
+def _is_itself(device: Device, blocked: BlockedPlacement, kinds: Kinds) -> bool:
     """Whether the device is the instance of somebody else that is said to be in the way."""
-    name = parse_device_name(device.name)
-    static = name is not None and name.static
-    return static and blocked.reason == "foreign-instance" and blocked.span == device.span
-
-
-def _span(name: DeviceName, gpu: Gpu | None) -> Placement | None:
-    """Where a device of this name lies in the memory slices, None for all of its GPU or when unknown."""
-    if name.profile is None or gpu is None or gpu.mig is None:
-        return None
-    profile = _PART.sub("", name.profile)
-    places = (
-        place
-        for placed in gpu.mig.profiles
-        if profile_slug(placed.profile.name) == profile
-        for place in placed.placements
-        if place.start == name.start
-    )
-    return next(places, None)
+    if blocked.reason != "foreign-instance" or blocked.span != device.span:
+        return False
+    name = kinds.parse(device.name)
+    return name is not None and name.kind.by_admin

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.publish.transition import next_step
 from driver.errors import ApiError
+from driver.kinds.registry import KINDS
 from driver.process.log import get_logger
 from driver.slices.specs import read_devices
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from controller.publish.transition import Change, Step
     from driver.devices.device import CounterSet, Device
+    from driver.kinds.kind import Kinds
     from driver.kube.backoff import Backoff
     from driver.nvml.pci_address import PciAddress
     from driver.policy.offers import Offers
@@ -39,11 +41,13 @@ class Changeover:
         allocated: Callable[[], frozenset[str]],
         settle_seconds: float,
         backoff: Backoff,
+        kinds: Kinds = KINDS,
     ) -> None:
         self._pool = pool
         self._allocated = allocated
         self._settle_seconds = settle_seconds
         self._backoff = backoff
+        self._kinds = kinds
         self._waiting: frozenset[PciAddress] = frozenset()
         self._look_at = 0.0
         self._told: dict[str, tuple[str, ...]] = {}
@@ -61,10 +65,18 @@ class Changeover:
         ``slices`` are those that are stored of the driver for the node. Where the API server stores no
         taints, ``taints_stored`` is false and they are not waited for.
         """
-        devices, counters = published(slices, self._pool)
+        devices, counters = published(slices, self._pool, self._kinds)
 
         def step_with(allocated: frozenset[str] | None) -> Step:
-            return next_step(wanted, devices, counters, allocated, held, needs_taint=taints_stored)
+            return next_step(
+                wanted,
+                devices,
+                counters,
+                allocated,
+                held,
+                needs_taint=taints_stored,
+                kinds=self._kinds,
+            )
 
         step = step_with(None)
         waiting = frozenset(c.pci for c in step.changes if c.tainted and not c.in_the_way)
@@ -108,7 +120,7 @@ class Changeover:
 
 
 def published(
-    slices: Iterable[Mapping[str, Any]], pool: str
+    slices: Iterable[Mapping[str, Any]], pool: str, kinds: Kinds = KINDS
 ) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     """All devices and counter sets that are stored of the pool, each name once, in their order.
 
@@ -119,7 +131,7 @@ def published(
     ours = [item for item in slices if item["spec"].get("pool", {}).get("name") == pool]
     ours.sort(key=lambda item: str(item["metadata"]["name"]))
     ours.sort(key=lambda item: -int(item["spec"]["pool"].get("generation") or 0))
-    devices, counters = read_devices([item["spec"] for item in ours])
+    devices, counters = read_devices([item["spec"] for item in ours], kinds)
     first_devices: dict[str, Device] = {}
     for device in devices:
         first_devices.setdefault(device.name, device)

@@ -29,7 +29,7 @@ def storable(offers: Offers, dropped: frozenset[str]) -> Offers:
         offers = replace(offers, devices=tuple(one for one in offers.devices if not one.policies))
     if dropped.isdisjoint(COUNTER_FIELDS):
         return offers
-    chosen = _one_of_each_gpu(one for one in offers.devices if one.counter_set and one.span is None)
+    chosen = _one_of_each_gpu(one for one in offers.devices if one.counter_set and one.takes_all)
     devices = (
         replace(one, counter_set="", consumes={}) if one.counter_set else one
         for one in offers.devices

@@ -18,6 +18,7 @@ from controller.publish.overlay import Overlay
 from controller.publish.slice_diff import plan_sync
 from driver.devices.names import pool_name
 from driver.errors import DriverError
+from driver.kinds.registry import KINDS
 from driver.kube.backoff import Backoff
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from controller.publish.slice_diff import Object, SyncPlan
     from controller.publish.slice_writer import SliceWriter
     from driver.errors import ApiError
+    from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.policy.offers import Offers
     from driver.process.metrics import Metrics
@@ -57,6 +59,7 @@ class Publisher:
         node: str,
         driver: str,
         intervals: Intervals,
+        kinds: Kinds = KINDS,
     ) -> None:
         self._writer = writer
         self._intervals = intervals
@@ -68,6 +71,7 @@ class Publisher:
             lambda: allocated_devices(client, driver=driver, pool=self._pool),
             intervals.settle_seconds,
             Backoff(*intervals.look_again_seconds),
+            kinds,
         )
         self.reflector = Reflector(
             client,

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 
 from driver.devices.device import Taint
 from driver.devices.health import taints
-from driver.devices.names import gpu_device_name, parse_device_name, unshared_name
+from driver.devices.names import unshared_name
 from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING
+from driver.kinds.registry import KINDS
 from driver.policy.offers import Offers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from driver.devices.device import CounterSet, Device
+    from driver.kinds.kind import Kinds
     from driver.nvml.pci_address import PciAddress
 
 _CHANGING = Taint(TAINT_CHANGING, "", "NoSchedule")
@@ -57,6 +59,7 @@ def next_step(
     held: frozenset[str],
     *,
     needs_taint: bool = True,
+    kinds: Kinds = KINDS,
 ) -> Step:
     """The step from what is stored of the pool towards ``wanted``.
 
@@ -67,51 +70,56 @@ def next_step(
     of a GPU, shared or not, on which an admin has made partitions. That such a partition is to be shared
     from now on, or no longer, is ours again.
     """
-    names: defaultdict[PciAddress, set[str]] = defaultdict(set)
-    for device in wanted.devices:
-        names[device.pci].add(device.name)
+    names = {pci: {one.name for one in devices} for pci, devices in _by_gpu(wanted.devices).items()}
     present = names.keys() | {withheld.gpu.pci for withheld in wanted.withheld}
-    there: defaultdict[PciAddress, list[Device]] = defaultdict(list)
-    for device in stored:
-        there[device.pci].append(device)
+    there = _by_gpu(stored)
     changes = []
     for pci, devices in sorted(there.items()):
-        going = _going(pci, devices, names[pci]) if pci in present else frozenset()
+        going = _going(devices, names.get(pci, set()), kinds) if pci in present else frozenset()
         tainted = not needs_taint or all(_is_changing(device) for device in devices)
         in_the_way = going & (held if allocated is None else held | allocated)
         if going and (not tainted or allocated is None or in_the_way):
             changes.append(Change(pci, tainted, in_the_way))
-    kept = {change.pci: _kept(there[change.pci], names[change.pci]) for change in changes}
+    kept = {change.pci: _kept(there[change.pci], names.get(change.pci, set()), kinds) for change in changes}
     return Step(_merged(wanted, kept, stored_counters) if kept else wanted, tuple(changes))
 
 
-def _going(pci: PciAddress, devices: Iterable[Device], wanted: set[str]) -> frozenset[str]:
+def _by_gpu(devices: Iterable[Device]) -> dict[PciAddress, list[Device]]:
+    """The devices of each GPU; those that lie on none have nothing to take from each other."""
+    found: defaultdict[PciAddress, list[Device]] = defaultdict(list)
+    for device in devices:
+        if device.pci is not None:
+            found[device.pci].append(device)
+    return dict(found)
+
+
+def _going(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> frozenset[str]:
     """The stored devices of a GPU that go away and that a claim may still have."""
     there = set(map(unshared_name, wanted))
-    going = {name for device in devices if _ours_to_change(name := device.name, there)} - wanted
-    if any(map(_static, wanted)):
-        going = {name for name in going if unshared_name(name) != gpu_device_name(pci)}
-    return frozenset(going)
+    going = [one for one in devices if one.name not in wanted and _ours_to_change(one.name, there, kinds)]
+    if any(_by_admin(name, kinds) for name in wanted):
+        going = [one for one in going if not one.takes_all]
+    return frozenset(one.name for one in going)
 
 
-def _ours_to_change(name: str, there: set[str]) -> bool:
+def _ours_to_change(name: str, there: set[str], kinds: Kinds) -> bool:
     """Whether a device of this name goes away by our will: not when its partition of an admin is gone."""
-    return not _static(name) or unshared_name(name) in there
+    return not _by_admin(name, kinds) or unshared_name(name) in there
 
 
-def _kept(devices: Iterable[Device], wanted: set[str]) -> tuple[Device, ...]:
+def _kept(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> tuple[Device, ...]:
     """The stored devices that stay for now: all except partitions of an admin that are gone."""
     there = set(map(unshared_name, wanted))
-    return tuple(device for device in devices if _ours_to_change(device.name, there))
+    return tuple(device for device in devices if _ours_to_change(device.name, there, kinds))
 
 
 def _is_changing(device: Device) -> bool:
     return any((taint.key, taint.effect) == (TAINT_CHANGING, "NoSchedule") for taint in device.taints)
 
 
-def _static(name: str) -> bool:
-    parsed = parse_device_name(name)
-    return parsed is not None and parsed.static
+def _by_admin(name: str, kinds: Kinds) -> bool:
+    parsed = kinds.parse(name)
+    return parsed is not None and parsed.kind.by_admin
 
 
 def _merged(
@@ -124,7 +132,7 @@ def _merged(
     They stand last: the order of the others is that in which a scheduler shall take them.
     """
     health = _health_taints(wanted)
-    devices = [device for device in wanted.devices if device.pci not in kept]
+    devices = [device for device in wanted.devices if device.pci is None or device.pci not in kept]
     devices += (
         replace(device, taints=(*health.get(pci, ()), _CHANGING)) for pci in kept for device in kept[pci]
     )
@@ -138,6 +146,6 @@ def _merged(
 def _health_taints(wanted: Offers) -> dict[PciAddress, tuple[Taint, ...]]:
     """What is wrong with each GPU now, as taints: stored ones may be out of date."""
     found = {withheld.gpu.pci: taints(withheld.gpu.problems) for withheld in wanted.withheld}
-    for device in wanted.devices:
-        found[device.pci] = tuple(taint for taint in device.taints if taint.key != TAINT_BLOCKED)
+    for pci, devices in _by_gpu(wanted.devices).items():
+        found[pci] = tuple(taint for taint in devices[-1].taints if taint.key != TAINT_BLOCKED)
     return found

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from driver.nvml.pci_address import PciAddress
+from driver.devices.region import Region
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from driver.nvml.mig import Placement
+    from driver.nvml.pci_address import PciAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,15 @@ class Device:
     """One device that the node offers, as it will stand in a ResourceSlice.
 
     Attribute and capacity keys are qualified names, bare where the domain is the driver's.
-    Capacities are in base units (bytes, counts). ``span`` is the place of a partition in the memory
-    slices of its GPU, None for a device that is the whole GPU. ``consumes`` is what the device takes
+    Capacities are in base units (bytes, counts). ``pci`` is the GPU that the device is or lies on, None for
+    one that lies on no GPU. ``span`` is the place of a partition in the memory slices of its GPU, None for a
+    device that takes all of the GPU. ``consumes`` is what the device takes
     from the counter set named ``counter_set``; both are empty for a device without counters. ``policies``
     makes it a shared device, which several claims can be given at once: it then names every capacity.
     """
 
     name: str
-    pci: PciAddress
+    pci: PciAddress | None
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
@@ -81,3 +83,13 @@ class Device:
     counter_set: str = ""
     consumes: Mapping[str, int] = field(default_factory=dict)
     policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it takes all of its GPU, whether for one claim or for several."""
+        return self.pci is not None and self.span is None
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """What it takes of GPUs; nothing where it lies on none."""
+        return () if self.pci is None else (Region(self.pci, self.span),)

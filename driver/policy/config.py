@@ -14,37 +14,23 @@ matches decides; a GPU that no rule matches is offered whole, or as the partitio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from driver.devices.gpu_offer import Form, GpuOffer, MigOffer, SharedOffer
+from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
 from driver.hardware.gpu import Gpu
-from driver.policy.mig_field import read_mig
+from driver.kinds.registry import KINDS
 from driver.policy.predicate import compile_predicate, holds
-from driver.policy.sharing_field import read_shared
 from driver.policy.strict_yaml import load_strictly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from driver.kinds.kind import Kinds, PolicyField
 
-__all__ = [
-    "Form",
-    "GpuOffer",
-    "MigOffer",
-    "NodeConfig",
-    "Rule",
-    "SharedOffer",
-    "load_config",
-    "parse_config",
-    "selectable",
-]
-
-_FORMS: tuple[Form, ...] = ("whole", "shared", "partitions", "hidden")
-_SAYING = ("offer", "mig", "shared")
 _EXPLAINED = "see docs/node-configuration.md"
 
 
@@ -53,9 +39,7 @@ class Rule:
     """What is offered of the GPUs for which ``when`` holds; None holds for all."""
 
     when: str | None
-    form: Form = "whole"
-    mig: MigOffer = field(default_factory=MigOffer)
-    shared: tuple[SharedOffer, ...] = ()
+    policy: GpuPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +48,16 @@ class NodeConfig:
 
     rules: tuple[Rule, ...] = ()
 
-    def offer_of(self, gpu: Gpu) -> GpuOffer:
-        """What is offered of this GPU.
+    def policy_of(self, gpu: Gpu) -> GpuPolicy:
+        """What is to be offered of this GPU.
 
         Raises ConfigError when a rule that decides cannot be evaluated for it.
         """
         values = selectable(gpu)
         for rule in self.rules:
             if rule.when is None or holds(rule.when, "gpu", values):
-                return GpuOffer(rule.form, rule.mig, rule.shared)
-        return GpuOffer()
+                return rule.policy
+        return GpuPolicy()
 
 
 def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
@@ -96,8 +80,8 @@ def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def load_config(path: Path) -> NodeConfig:
-    """Read and check a node configuration.
+def load_config(path: Path, kinds: Kinds = KINDS) -> NodeConfig:
+    """Read and check a node configuration, whose rules have the fields of these ``kinds``.
 
     Raises ConfigError with every error in it, each with the path of its field.
     """
@@ -107,10 +91,10 @@ def load_config(path: Path) -> NodeConfig:
         raise ConfigError(
             f"the node configuration {path} cannot be read: {error.strerror}", "check --config"
         ) from error
-    return parse_config(text, str(path))
+    return parse_config(text, str(path), kinds)
 
 
-def parse_config(text: str | bytes, name: str) -> NodeConfig:
+def parse_config(text: str | bytes, name: str, kinds: Kinds = KINDS) -> NodeConfig:
     """Read and check the text of a node configuration; ``name`` stands for it in errors.
 
     Raises ConfigError as ``load_config`` does.
@@ -120,13 +104,13 @@ def parse_config(text: str | bytes, name: str) -> NodeConfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the node configuration {name} is no YAML: {error}", _EXPLAINED) from error
     errors: list[str] = []
-    rules = _document(document, errors)
+    rules = _document(document, kinds, errors)
     if errors:
         raise ConfigError(f"the node configuration {name} is wrong: " + "; ".join(errors), _EXPLAINED)
     return NodeConfig(rules)
 
 
-def _document(document: Any, errors: list[str]) -> tuple[Rule, ...]:
+def _document(document: Any, kinds: Kinds, errors: list[str]) -> tuple[Rule, ...]:
     if not isinstance(document, dict):
         errors.append("the document must be a mapping with version and rules")
         return ()
@@ -137,20 +121,49 @@ def _document(document: Any, errors: list[str]) -> tuple[Rule, ...]:
     if not isinstance(rules, list):
         errors.append("rules: must be a list")
         return ()
-    return tuple(_rule(rule, f"rules[{index}]", errors) for index, rule in enumerate(rules))
+    return tuple(_rule(rule, kinds, f"rules[{index}]", errors) for index, rule in enumerate(rules))
 
 
-def _rule(rule: Any, path: str, errors: list[str]) -> Rule:
+def _rule(rule: Any, kinds: Kinds, path: str, errors: list[str]) -> Rule:
+    fields = kinds.policy_fields
+    saying = ["offer", *(field.name for field in fields)]
+    listed = f"{', '.join(saying[:-1])} or {saying[-1]}"
     if not isinstance(rule, dict):
-        errors.append(f"{path}: must be a mapping with offer, mig or shared and, perhaps, when")
-        return Rule(None, "hidden")
-    _unknown(rule, {"when", *_SAYING}, f"{path}.", errors)
-    if not rule.keys() & _SAYING:
-        errors.append(f"{path}: must say offer, mig or shared")
-    mig = read_mig(rule["mig"], f"{path}.mig", errors) if "mig" in rule else MigOffer()
-    shared = read_shared(rule["shared"], f"{path}.shared", errors) if "shared" in rule else ()
-    form = _form(rule, mig, shared, path, errors)
-    return Rule(_when(rule.get("when"), path, errors), form, mig, shared)
+        errors.append(f"{path}: must be a mapping with {listed} and, perhaps, when")
+        return Rule(None, GpuPolicy(HIDDEN))
+    _unknown(rule, {"when", *saying}, f"{path}.", errors)
+    if not rule.keys() & set(saying):
+        errors.append(f"{path}: must say {listed}")
+    given = [field for field in fields if field.name in rule]
+    says = {field.name: field.read(rule[field.name], f"{path}.{field.name}", errors) for field in given}
+    policy = _with_form(_policy(says), rule, given, kinds.forms, path, errors)
+    errors.extend(f"{path}.{problem}" for field in fields for problem in field.contradictions(policy))
+    return Rule(_when(rule.get("when"), path, errors), policy)
+
+
+def _policy(says: Mapping[str, Any]) -> GpuPolicy:
+    """What the fields of a rule say, but for the form."""
+    own = {name: says[name] for name in ("mig", "shared") if name in says}
+    return GpuPolicy(**own, more={name: value for name, value in says.items() if name not in own})
+
+
+def _with_form(
+    policy: GpuPolicy,
+    rule: Mapping[str, Any],
+    given: Iterable[PolicyField],
+    forms: Collection[str],
+    path: str,
+    errors: list[str],
+) -> GpuPolicy:
+    """The policy with the form that the rule says, or that its fields imply."""
+    implied = next((form for field in given if (form := field.implied_form(policy))), policy.form)
+    form = rule.get("offer", implied)
+    if form not in (*forms, HIDDEN):
+        errors.append(f"{path}.offer: must be one of {', '.join((*forms, HIDDEN))}")
+        form = implied
+    if form == "shared" and "shared" not in rule:
+        errors.append(f"{path}.offer: must not be shared without the field shared, which says how")
+    return replace(policy, form=form)
 
 
 def _when(when: Any, path: str, errors: list[str]) -> str | None:
@@ -163,46 +176,6 @@ def _when(when: Any, path: str, errors: list[str]) -> str | None:
     except ConfigError as error:
         errors.append(f"{path}.when: {error.what}")
     return str(when)
-
-
-def _form(
-    rule: dict[Any, Any], mig: MigOffer, shared: tuple[SharedOffer, ...], path: str, errors: list[str]
-) -> Form:
-    """The form that a rule says, or that its ``mig`` and its ``shared`` imply."""
-    implied = _implied(mig, sharing="shared" in rule)
-    form = rule.get("offer", implied)
-    if form not in _FORMS:
-        errors.append(f"{path}.offer: must be one of {', '.join(_FORMS)}")
-        return implied
-    if form == "shared" and "shared" not in rule:
-        errors.append(f"{path}.offer: must not be shared without the field shared, which says how")
-    errors.extend(f"{path}.{problem}" for problem in _contradictions(form, mig, shared))
-    return cast("Form", form)
-
-
-def _implied(mig: MigOffer, *, sharing: bool) -> Form:
-    if mig.mode == "layout":
-        return "partitions"
-    return "shared" if sharing and mig.mode != "dynamic" else "whole"
-
-
-def _contradictions(form: Form, mig: MigOffer, shared: tuple[SharedOffer, ...]) -> Iterator[str]:
-    if form == "whole" and mig.mode == "layout":
-        yield "offer: must not be whole beside a layout, which offers partitions only"
-    if form == "partitions" and mig.mode == "off":
-        yield "offer: must not be partitions where mig is off"
-    if form == "shared" and mig.mode == "dynamic":
-        yield (
-            "offer: must not be shared beside dynamic MIG: say whole to offer the GPU whole, shared and in "
-            "partitions, or partitions to share the partitions"
-        )
-    if form == "shared" and mig.mode == "layout":
-        yield "offer: must not be shared beside a layout: say partitions to share the partitions"
-    if form in ("whole", "partitions") and any(one.fractional for one in shared):
-        yield (
-            "shared: fractional devices are whole GPUs and shares in one, "
-            "so say offer: shared, and nothing of partitions"
-        )
 
 
 def _unknown(mapping: dict[Any, Any], known: set[str], path: str, errors: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Turns the physical GPUs of a node into the devices that it offers: whole and shared GPUs, MIG partitions.
+"""Joins the GPUs of a node, the node configuration and the kinds of devices into what the node offers.
 
 Attribute names and types are those of NVIDIA's own driver, so that selectors written for it select
 the same; to them come ours. What is not known is left out, never invented.
@@ -6,29 +6,26 @@ the same; to them come ours. What is not known is left out, never invented.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driver.devices.device import Device
-from driver.devices.gpu_offer import GpuOffer
-from driver.devices.health import taints
-from driver.devices.names import gpu_device_name
+from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
-from driver.hardware.topology import nvlink_islands, nvlink_peers
-from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
-from driver.kinds.layouts import largest_profile
-from driver.kinds.mig_offers import GpuForms, gpu_forms
-from driver.kinds.partition_devices import compute_capacity
-from driver.kinds.sharing_devices import shared_device
-from driver.kinds.sharing_offers import with_shared
+from driver.kinds.forms import Forms
+from driver.kinds.registry import KINDS
+from driver.kinds.whole import WHOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from driver.devices.device import AttributeValue, CounterSet
+    from driver.devices.device import CounterSet, Device
     from driver.hardware.gpu import Gpu, Inventory
-    from driver.kinds.mig_offers import Part
+    from driver.kinds.forms import GpuForms, Part
+    from driver.kinds.kind import Kinds
+    from driver.nvml.pci_address import PciAddress
     from driver.policy.config import NodeConfig
+
+HIDDEN_BY_RULE = "the node configuration hides it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,86 +56,58 @@ class Offers:
     counter_sets: tuple[CounterSet, ...] = ()
 
 
-def node_offers(inventory: Inventory, config: NodeConfig | None = None) -> Offers:
+def node_offers(inventory: Inventory, config: NodeConfig | None = None, kinds: Kinds = KINDS) -> Offers:
     """The devices of a node in the forms that ``config`` says.
 
     Without it each GPU is offered whole, or as the partitions that an admin made on it. A GPU with
     problems stays, with taints on all its forms. A rule that cannot be evaluated for a GPU keeps it back.
     """
-    islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
-    partitions: list[Device] = []
+    policies, withheld = _policies(inventory, config)
+    forms = Forms()
+    for offering in kinds.offerings:
+        forms = offering.devices(inventory, policies, forms)
+    by_address = sorted((gpu for gpu in inventory.gpus if gpu.pci in forms.gpus), key=lambda gpu: gpu.pci)
+    withheld += [
+        Withheld(gpu, reason, part) for gpu in by_address for part, reason in forms.gpus[gpu.pci].withheld
+    ]
+    ordered = [forms.gpus[gpu.pci] for gpu in by_address]
+    counters = tuple(one.counters for one in ordered if one.counters is not None)
+    return Offers(_in_packing_order(ordered, forms.others), tuple(sorted(withheld, key=_address)), counters)
+
+
+def _policies(
+    inventory: Inventory, config: NodeConfig | None
+) -> tuple[dict[PciAddress, GpuPolicy], list[Withheld]]:
+    """What is to be offered of each GPU, and the GPUs of which nothing is."""
+    policies: dict[PciAddress, GpuPolicy] = {}
+    withheld = []
+    for gpu in inventory.gpus:
+        try:
+            policy = config.policy_of(gpu) if config else GpuPolicy()
+        except ConfigError as error:
+            withheld.append(Withheld(gpu, f"the node configuration does not say what to offer: {error}"))
+            continue
+        if policy.form == HIDDEN:
+            withheld.append(Withheld(gpu, HIDDEN_BY_RULE))
+        else:
+            policies[gpu.pci] = policy
+    return policies, withheld
+
+
+def _in_packing_order(ordered: Sequence[GpuForms], others: Sequence[Device]) -> tuple[Device, ...]:
+    """The devices in the order in which a scheduler is to take them (see ``Offers``)."""
+    partitions = [device for forms in ordered for device in forms.partitions]
     shared: list[Device] = []
     plain: list[Device] = []
     counting: list[Device] = []
-    withheld: list[Withheld] = []
-    counter_sets: list[CounterSet] = []
-    for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.pci):
-        whole = _whole_gpu(gpu, inventory, _links(gpu, islands.get(gpu.pci), peers.get(gpu.pci)))
-        forms = _forms(gpu, inventory, config, whole)
-        withheld += [Withheld(gpu, reason, part) for part, reason in forms.withheld]
-        partitions += forms.partitions
-        if forms.counters is not None:
-            counter_sets.append(forms.counters)
-        whole = _beside_others(whole, gpu, forms)
+    for forms in ordered:
         if forms.whole:
-            (plain if forms.counters is None else counting).append(whole)
-        for one in forms.shared:
-            (plain if one.fractional else shared).append(shared_device(whole, one))
-    devices = (*partitions, *shared, *plain, *reversed(counting))
-    return Offers(devices, tuple(withheld), tuple(counter_sets))
+            (plain if forms.counters is None else counting).append(forms.all_of_it)
+        for device in forms.shared:
+            # Who asks a fractional device for no amount takes all of it, as of a whole GPU.
+            (plain if device.attributes["type"] == WHOLE.attribute_type else shared).append(device)
+    return (*partitions, *shared, *plain, *reversed(counting), *others)
 
 
-def _forms(gpu: Gpu, inventory: Inventory, config: NodeConfig | None, whole: Device) -> GpuForms:
-    try:
-        offer = config.offer_of(gpu) if config else GpuOffer()
-    except ConfigError as error:
-        reason = f"the node configuration does not say what to offer: {error}"
-        return GpuForms(withheld=(("gpu", reason),))
-    return with_shared(gpu, offer, gpu_forms(gpu, offer, inventory), whole)
-
-
-def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValue | None]) -> Device:
-    """The GPU as a whole, when it has no other form."""
-    attributes = known(
-        {
-            **physical_attributes(gpu, inventory),
-            **links,
-            "type": "gpu",
-            "uuid": gpu.uuid,
-            # Nobody else is on a whole GPU, so nobody else's work can reach its memory.
-            "sharing": "none",
-            "memoryIsolation": "hardware",
-            "migCapable": gpu.mig_capable,
-            "virtualization": gpu.virtualization,
-            "vgpuProfile": attribute_text(gpu.vgpu_profile),
-        }
-    )
-    capacity = {} if gpu.memory_bytes is None else {"memory": gpu.memory_bytes}
-    return Device(gpu_device_name(gpu.pci), gpu.pci, attributes, capacity, taints(gpu.problems))
-
-
-def _beside_others(whole: Device, gpu: Gpu, forms: GpuForms) -> Device:
-    """The GPU as a whole beside its other forms: with their counters, and measured as partitions are."""
-    attributes = known({**whole.attributes, "migWithheld": attribute_text(forms.mig_withheld)})
-    counters = forms.counters
-    if counters is None:
-        return replace(whole, attributes=attributes)
-    largest = largest_profile(gpu.mig) if gpu.mig and forms.partitions else None
-    compute = {} if largest is None else compute_capacity(largest.multiprocessors, largest.engines)
-    return replace(
-        whole,
-        attributes=attributes,
-        capacity={**whole.capacity, **compute},
-        counter_set=counters.name,
-        consumes=dict(counters.counters),
-    )
-
-
-def _links(gpu: Gpu, island: str | None, peers: tuple[int, ...] | None) -> dict[str, AttributeValue | None]:
-    """Where the GPU stands in the NVLinks of its node and in a fabric over several nodes."""
-    return {
-        "nvlinkDomain": island,
-        "nvlinkPeers": attribute_text(",".join(map(str, peers))) if peers else None,
-        "nvlinkPeerCount": None if peers is None else len(peers),
-        "fabricClique": attribute_text(gpu.fabric_clique),
-    }
+def _address(withheld: Withheld) -> PciAddress:
+    return withheld.gpu.pci

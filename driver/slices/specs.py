@@ -9,17 +9,18 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from driver.devices.device import MEMORY_SLICE, CounterSet, Device, RequestPolicy, Taint, Version
+from driver.devices.device import CounterSet, Device, RequestPolicy, Taint, Version
 from driver.devices.limits import consumption_faults, counter_set_faults, device_faults, is_pool_name
-from driver.devices.names import DRIVER_NAME, parse_device_name, parse_gpu_device_name
+from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
 from driver.errors import ConfigError
-from driver.nvml.mig import Placement
+from driver.kinds.registry import KINDS
 from kubernetes_rules.quantity import format_bytes, parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from driver.devices.device import AttributeValue
+    from driver.kinds.kind import Kinds
 
 Spec = dict[str, Any]
 
@@ -162,35 +163,38 @@ def _taint_json(taint: Taint) -> dict[str, Any]:
     return {name: text for name, text in known.items() if text}
 
 
-def read_devices(specs: Iterable[Mapping[str, Any]]) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+def read_devices(
+    specs: Iterable[Mapping[str, Any]], kinds: Kinds = KINDS
+) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     """The devices and counter sets of a pool as they stand in the specs of its slices, in their order.
 
     What has a name that this driver does not give is left out. A slice does not tell how many memory
     slices a partition without counters has: its span is then one slice at its start.
     """
     listed = list(specs)
-    devices = [_read_device(one) for spec in listed for one in spec.get("devices") or []]
+    devices = [_read_device(one, kinds) for spec in listed for one in spec.get("devices") or []]
     counter_sets = [_read_counter_set(one) for spec in listed for one in spec.get("sharedCounters") or []]
     return tuple(one for one in devices if one), tuple(one for one in counter_sets if one)
 
 
-def _read_device(stored: Mapping[str, Any]) -> Device | None:
-    name = parse_device_name(stored["name"])
+def _read_device(stored: Mapping[str, Any], kinds: Kinds) -> Device | None:
+    name = kinds.parse(stored["name"])
     if name is None:
         return None
     attributes = {key: _read_attribute(value) for key, value in (stored.get("attributes") or {}).items()}
     [consumed] = (stored.get("consumesCounters") or [{}])[:1]
     consumes = _read_amounts(consumed.get("counters"))
+    region = name.kind.stored(name.unshared, consumes)
     return Device(
         stored["name"],
-        name.pci,
+        region.pci if region else None,
         {key: value for key, value in attributes.items() if value is not None},
         _read_amounts(stored.get("capacity")),
         tuple(
             Taint(taint["key"], taint.get("value") or "", taint["effect"])
             for taint in stored.get("taints") or []
         ),
-        None if name.profile is None else _read_span(name.start, consumes),
+        region.span if region else None,
         consumed.get("counterSet", ""),
         consumes,
         _read_policies(stored),
@@ -215,10 +219,6 @@ def _read_policy(stored: Mapping[str, Any]) -> RequestPolicy:
     steps = stored.get("validRange") or {}
     step = amount(steps, "step") if steps.get("step") else None
     return RequestPolicy(amount(stored, "default"), amount(steps, "min"), step)
-
-
-def _read_span(start: int, consumes: Mapping[str, int]) -> Placement:
-    return Placement(start, max(1, sum(counter.startswith(MEMORY_SLICE) for counter in consumes)))
 
 
 def _read_counter_set(stored: Mapping[str, Any]) -> CounterSet | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from driver.devices.device import MEMORY_SLICE
-from driver.devices.names import gpu_device_name, parse_device_name
+from driver.devices.names import gpu_device_name, unshared_name
+from driver.kinds.partition.names import parse_partition_name
 from driver.nvml.mig import Placement
 from driver.slices.specs import read_devices
 from gpuctl.demo.objects import SMALL_CLASS, DemoPod, small_pods
@@ -104,8 +105,8 @@ def check_shared(gpu: GpuFacts, small: Sequence[PodFacts], made: Mapping[str, tu
 def _start(pod: PodFacts, gpu: GpuFacts) -> int:
     """The memory slice at which the pod's partition of this GPU begins; raises DemoFailed if it has none."""
     (device,) = pod.devices
-    name = parse_device_name(device)
-    if name is None or name.profile is None or gpu_device_name(name.pci) != gpu.device:
+    name = parse_partition_name(unshared_name(device))
+    if name is None or gpu_device_name(name.pci) != gpu.device:
         raise DemoFailed(f"the pod {pod.name} got {device}, which is no partition of {gpu.device}")
     return name.start
 

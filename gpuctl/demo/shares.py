@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
-from driver.devices.names import parse_device_name, unshared_name
+from driver.devices.names import unshared_name
+from driver.devices.sharing import split_shared_suffix
 from driver.nvml.api import ComputeMode
 from gpuctl.demo.objects import SHARE_CLASS, share_pods
 from gpuctl.demo.pods import DemoFailed, PodFacts, check_nothing_left, is_gpu_node, labels, run
@@ -84,13 +85,13 @@ def check_shares(
     """
     (device, *others) = {device for pod in pods for device in pod.devices}
     seen = {node for pod in pods for one in pod.containers for node in filter(is_gpu_node, one.device_nodes)}
-    name = parse_device_name(device)
+    _, form = split_shared_suffix(device)
     gpu = next((one for one in gpus if one.device == unshared_name(device)), None)
-    if others or len(seen) != 1 or gpu is None or name is None or name.shared is None:
+    if others or len(seen) != 1 or gpu is None or form is None:
         raise DemoFailed(f"the pods have {[device, *others]} and see {sorted(seen)}: not shares of one GPU")
     if modes != {gpu.device: MODE}:
         raise DemoFailed(f"the pods share {gpu.device} by MPS, but the compute modes are {dict(modes)}")
-    part = name.shared.shares or PODS
+    part = form.shares or PODS
     memory_mib = (gpu.memory_bytes or 0) // part >> 20
     for one in limits:
         if one.percentage != 100 // part or one.memory_mib != memory_mib:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from driver.devices.names import DRIVER_NAME, parse_device_name
+from driver.devices.names import DRIVER_NAME
+from driver.kinds.registry import KINDS
 from gpuctl.node.picture import ranges
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def amounts(device: Device) -> Amounts:
 def _part(
     holder: Device, missing: Iterable[tuple[str, str]], takes: Iterable[tuple[str, str]], claims: str
 ) -> str:
-    name = parse_device_name(holder.id.device)
-    if name is not None and name.profile is None:
+    name = KINDS.parse(holder.id.device)
+    if name is not None and all(region.span is None for region in name.regions):
         return f"its GPU is held as a whole by claim {claims} ({holder.id.device})"
     engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
     slices = sorted(

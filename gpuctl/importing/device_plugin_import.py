@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from driver.devices.sharing import MOST_MPS_CLIENTS, Strategy
-from driver.policy.sharing_field import MOST_SHARES
+from driver.kinds.sharing.field import MOST_SHARES
 from gpuctl.importing.device_plugin import GPU, PluginConfig, Replicated
 
 _MIG_RESOURCE = re.compile(

@@ -9,12 +9,12 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.kinds.layouts import largest_profile, layout_profiles, memory_slices, place
-from driver.policy.mig_field import MOST_PARTITIONS
+from driver.kinds.partition.field import MOST_PARTITIONS
+from driver.kinds.partition.layouts import largest_profile, layout_profiles, memory_slices, place
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import GpuMig
-    from driver.kinds.layouts import Placed
+    from driver.kinds.partition.layouts import Placed
     from driver.nvml.mig import GpuInstanceProfile
 
 Layout = str | tuple[str, ...]

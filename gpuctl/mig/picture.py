@@ -15,7 +15,7 @@ from gpuctl.mig.plan import NO_MIG, counted
 from gpuctl.node.picture import GIB, ranges
 
 if TYPE_CHECKING:
-    from driver.kinds.layouts import Placed
+    from driver.kinds.partition.layouts import Placed
     from driver.nvml.mig import Placement
     from gpuctl.mig.fit import Fit
     from gpuctl.mig.plan import Kind, Offered

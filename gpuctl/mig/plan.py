@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.devices.names import parse_device_name
-from driver.kinds.layouts import memory_slices
+from driver.kinds.partition.layouts import memory_slices
+from driver.kinds.registry import KINDS
+from driver.kinds.whole import WHOLE
 from driver.policy.config import NodeConfig
 from driver.policy.offers import node_offers
 from gpuctl.mig.fit import Fit, Layout, fit, named_layouts
@@ -17,7 +18,7 @@ from gpuctl.node.share_words import share_words
 if TYPE_CHECKING:
     from driver.devices.device import Device
     from driver.hardware.gpu import Gpu, Inventory
-    from driver.kinds.layouts import Placed
+    from driver.kinds.partition.layouts import Placed
     from driver.nvml.mig import Placement
 
 NO_MIG = "the GPU has no MIG"
@@ -143,10 +144,9 @@ def _offered(inventory: Inventory, config: NodeConfig) -> dict[Any, Offered]:
     found = {}
     for gpu in inventory.gpus:
         devices = [device for device in offers.devices if device.pci == gpu.pci]
-        partitions = [device for device in devices if device.span is not None]
         places: dict[str, dict[Placement, None]] = {}
-        for device in partitions:
-            if device.span is not None:
+        for device in devices:
+            if device.span:
                 places.setdefault(str(device.attributes.get("profile")), {})[device.span] = None
         found[gpu.pci] = Offered(
             whole=any(_is_whole(device) for device in devices),
@@ -165,13 +165,15 @@ def _offered(inventory: Inventory, config: NodeConfig) -> dict[Any, Offered]:
 
 
 def _is_whole(device: Device) -> bool:
-    name = parse_device_name(device.name)
-    return name is not None and name.profile is None and name.shared is None
+    name = KINDS.parse(device.name)
+    return name is not None and name.kind is WHOLE and name.shared is None
 
 
 def _shared(device: Device) -> str | None:
-    words = share_words(device)
-    return words if words is None or device.span is None else f"{device.attributes.get('profile')} by {words}"
+    words, name = share_words(device), KINDS.parse(device.name)
+    if words is None or name is None:
+        return words
+    return " by ".join(part for part in (name.kind.title(name.unshared, device.attributes), words) if part)
 
 
 def counted(profiles: Iterable[str]) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from driver.devices.names import gpu_device_name, parse_device_name, unshared_name
+from driver.devices.names import gpu_device_name, unshared_name
+from driver.kinds.registry import KINDS
 from driver.slices.specs import read_devices
 from gpuctl.node.share_words import STRATEGIES, share_words
 from kubernetes_rules.quantity import parse_quantity
@@ -79,8 +80,8 @@ def published_gpus(
     ours: dict[PciAddress, list[Mapping[str, Any]]] = {}
     foreign: list[list[Mapping[str, Any]]] = []
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
-        name = parse_device_name(str(device["name"]))
-        if name is None:
+        name = KINDS.parse(str(device["name"]))
+        if name is None or name.pci is None:
             foreign.append([device])
         else:
             ours.setdefault(name.pci, []).append(device)
@@ -153,26 +154,29 @@ def _form(listed: Mapping[str, Any]) -> str:
     """How a GPU is shared, or the profile of a partition and how that is shared."""
     devices, _ = read_devices([{"devices": [listed]}])
     words = share_words(devices[0]) if devices else None
-    name = parse_device_name(str(listed["name"]))
-    if words is None or name is None:
-        return _partition(listed)
-    return words if name.profile is None else f"{_partition(listed)} by {words}"
+    title = _title(listed)
+    return " by ".join(part for part in (title, words) if part) or str(listed["name"])
 
 
 def _size(form: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"(\d+)(?:c|g|gb)\b", form)))
 
 
-def _partition(listed: Mapping[str, Any]) -> str:
-    """The profile of a partition: as it is published, else as its name has it."""
-    published = (listed.get("attributes") or {}).get("profile", {}).get("string")
-    name = parse_device_name(str(listed["name"]))
-    return str(published or (name.profile if name else None) or listed["name"])
+def _title(listed: Mapping[str, Any]) -> str:
+    """What the device is in the words of its kind; empty for a GPU itself, and for one of another driver."""
+    name = KINDS.parse(str(listed["name"]))
+    attributes = {
+        key: value
+        for key, held in (listed.get("attributes") or {}).items()
+        if (value := next(iter(held.values()), None)) is not None
+    }
+    return "" if name is None else name.kind.title(name.unshared, attributes)
 
 
 def _holder(listed: Mapping[str, Any], pod: str, taken: str) -> str:
-    name = parse_device_name(str(listed["name"]))
-    place = "" if name is None or name.profile is None else f"{_partition(listed)} at {name.start}"
+    name = KINDS.parse(str(listed["name"]))
+    position = "" if name is None else name.kind.position(name.unshared)
+    place = " ".join(part for part in (_title(listed), position) if part)
     what = ": ".join(part for part in (place, taken) if part)
     return f"{pod} ({what})" if what else pod
 

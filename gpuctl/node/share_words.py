@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from driver.devices.names import parse_device_name
-from driver.devices.sharing import MEMORY, SHARES
+from driver.devices.sharing import MEMORY, SHARES, split_shared_suffix
 from kubernetes_rules.quantity import format_bytes
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ def share_words(device: Device) -> str | None:
 
     A fractional device begins with ``whole``, which is what a claim gets that asks for no amount.
     """
-    name = parse_device_name(device.name)
-    form = name.shared if name else None
+    _, form = split_shared_suffix(device.name)
     if form is None:
         return None
     words = " with ".join(part for part in (_shares(device, form.strategy), _memory(device)) if part)

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from driver.devices.names import DRIVER_NAME, parse_device_name, pool_name
+from driver.devices.names import DRIVER_NAME, pool_name
+from driver.kinds.registry import KINDS
 
 if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
@@ -88,7 +89,7 @@ def _devices(claim: Object, node: str, gpus: Collection[PciAddress]) -> Iterable
     allocation = (claim.get("status") or {}).get("allocation") or {}
     for result in allocation.get("devices", {}).get("results") or ():
         if (result["driver"], result["pool"]) == (DRIVER_NAME, pool_name(node)):
-            name = parse_device_name(result["device"])
+            name = KINDS.parse(result["device"])
             if name is not None and name.pci in gpus:
                 yield str(result["device"])
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from driver.devices.names import DRIVER_NAME, parse_device_name
+from driver.devices.names import DRIVER_NAME
+from driver.kinds.partition.kind import MADE, STATIC
+from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from gpuctl.status.fleet import attribute
 from kubernetes_rules.pool_generations import is_complete, newest_slices
@@ -48,19 +50,19 @@ def node_gpus(slices: Sequence[Object]) -> dict[PciAddress, NodeGpu]:
     """The GPUs of one node that its slices name, by their addresses and in their order."""
     forms: dict[PciAddress, list[Object]] = {}
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
-        name = parse_device_name(str(device["name"]))
-        if name is not None:
+        name = KINDS.parse(str(device["name"]))
+        if name is not None and name.pci is not None:
             forms.setdefault(name.pci, []).append(device)
     return {pci: _gpu(pci, forms[pci]) for pci in sorted(forms)}
 
 
 def _gpu(pci: PciAddress, devices: Sequence[Object]) -> NodeGpu:
     first = devices[0]
-    names = [parse_device_name(str(device["name"])) for device in devices]
+    names = [KINDS.parse(str(device["name"])) for device in devices]
     static = [
         str(attribute(device, "profile"))
         for device, name in zip(devices, names, strict=True)
-        if name is not None and name.static
+        if name is not None and name.kind is STATIC
     ]
     capable = next(
         (value for device in devices if (value := attribute(device, "migCapable")) is not None), None
@@ -80,7 +82,9 @@ def _mode(devices: Sequence[Object], static: bool) -> Mode:
         return "static"
     if any(device.get("consumesCounters") or attribute(device, "migWithheld") for device in devices):
         return "dynamic"
-    return "layout" if any(attribute(device, "type") == "mig" for device in devices) else "whole"
+    return (
+        "layout" if any(attribute(device, "type") == MADE.attribute_type for device in devices) else "whole"
+    )
 
 
 def is_as_wanted(gpu: NodeGpu | None, wanted: Sequence[str], whole: bool) -> bool:

@@ -20,7 +20,7 @@ from gpuctl.repartition.node_gpus import is_as_wanted
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import GpuMig
-    from driver.kinds.layouts import Placed
+    from driver.kinds.partition.layouts import Placed
     from gpuctl.repartition.node_gpus import NodeGpu
 
 _KNOWN_PRODUCTS = frozenset(name for names in PRODUCTS.values() for name in names)

@@ -8,26 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from driver.devices.device import Device
+from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.policy.config import GpuOffer, MigOffer, NodeConfig, Rule, SharedOffer
+from driver.policy.config import NodeConfig, Rule
 from driver.policy.offers import Offers, node_offers
 from driver.slices.specs import lay_out
 from fakegpu.machine import FakeMachine
 
 POOL = "node-a/gpu.nvidia.com"
 
-WHOLE = GpuOffer()
-OFF = GpuOffer(mig=MigOffer("off"))
-HIDDEN = GpuOffer("hidden")
-DYNAMIC = GpuOffer(mig=MigOffer("dynamic", ("1g", "3g")))
-BALANCED = GpuOffer("partitions", MigOffer("layout", layout="all-balanced"))
-SMALL = GpuOffer("partitions", MigOffer("layout", layout=("1g", "1g", "1g")))
+WHOLE = GpuPolicy()
+OFF = GpuPolicy(mig=MigOffer("off"))
+HIDDEN = GpuPolicy("hidden")
+DYNAMIC = GpuPolicy(mig=MigOffer("dynamic", ("1g", "3g")))
+BALANCED = GpuPolicy("partitions", MigOffer("layout", layout="all-balanced"))
+SMALL = GpuPolicy("partitions", MigOffer("layout", layout=("1g", "1g", "1g")))
 
 SLICED = SharedOffer("TimeSlicing", 4)
 SERVED = SharedOffer("MPS", 4)
-SHARED = GpuOffer("shared", shared=(SLICED,))
+SHARED = GpuPolicy("shared", shared=(SLICED,))
 
 
 @cache
@@ -46,12 +47,10 @@ def seen(machine: FakeMachine, gpus: int = 2) -> Inventory:
     return replace(found, gpus=found.gpus[:gpus])
 
 
-def offers(*forms: GpuOffer, of: Inventory | None = None) -> Offers:
+def offers(*forms: GpuPolicy, of: Inventory | None = None) -> Offers:
     """What the node offers when its n-th GPU is offered in the n-th form, the last for all that remain."""
-    rules = [
-        Rule(f"gpu.index == {index}", one.form, one.mig, one.shared) for index, one in enumerate(forms[:-1])
-    ]
-    rules.append(Rule(None, forms[-1].form, forms[-1].mig, forms[-1].shared))
+    rules = [Rule(f"gpu.index == {index}", one) for index, one in enumerate(forms[:-1])]
+    rules.append(Rule(None, forms[-1]))
     return node_offers(of or inventory(), NodeConfig(tuple(rules)))
 
 

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name, partition_device_name, pool_name
+from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DriverError
 from driver.hardware.inventory import Discovery
+from driver.kinds.partition.names import partition_device_name
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine

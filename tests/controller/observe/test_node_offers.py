@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.observe.node_offers import NodeOffers
+from driver.devices.gpu_policy import GpuPolicy, MigOffer
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
 from driver.errors import NvmlError
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.policy.config import GpuOffer, MigOffer, NodeConfig, Rule
+from driver.policy.config import NodeConfig, Rule
 from driver.process.metrics import Metrics
 from fakegpu.machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
@@ -47,8 +48,8 @@ class Node:
     def offered(self) -> list[tuple[Device, ...]]:
         return [one.devices for one in self.all]
 
-    def configure(self, form: GpuOffer, when: str | None = None) -> None:
-        self.rules = NodeConfig((Rule(when, form.form, form.mig),))
+    def configure(self, form: GpuPolicy, when: str | None = None) -> None:
+        self.rules = NodeConfig((Rule(when, form),))
 
     def _offered(self, offers: Offers, held: frozenset[str]) -> None:
         self.all.append(offers)
@@ -131,9 +132,9 @@ def test_the_taint_of_a_lost_gpu_comes_and_goes(node: Node) -> None:
 
 
 def test_the_rules_of_the_node_decide_and_are_asked_at_each_look(node: Node) -> None:
-    node.configure(GpuOffer("hidden"), "gpu.index > 5")
+    node.configure(GpuPolicy("hidden"), "gpu.index > 5")
     node.offers.check()
-    node.configure(GpuOffer("hidden"), "gpu.index > 6")
+    node.configure(GpuPolicy("hidden"), "gpu.index > 6")
     node.offers.check()
 
     assert [len(devices) for devices in node.offered] == [6, 7]
@@ -196,24 +197,24 @@ def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_chang
     assert str(node.machine.pci(0)) in message
     assert "reset" in message
 
-    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.configure(GpuPolicy("hidden"), "gpu.index == 0")
     node.offers.check()
     node.configure(WHOLE)
     node.offers.check()
-    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.configure(GpuPolicy("hidden"), "gpu.index == 0")
     node.offers.check()
     assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
 
 
 def test_a_gpu_that_is_hidden_on_purpose_is_no_warning(node: Node) -> None:
-    node.configure(GpuOffer("hidden"), "gpu.index == 0")
+    node.configure(GpuPolicy("hidden"), "gpu.index == 0")
     node.offers.check()
     assert [kind for kind, _, _ in node.events.posted] == ["Normal"]
 
 
 def test_a_form_that_is_withheld_beside_another_is_no_event(guard: Guard) -> None:
     node = Node(guard, machine="dgx-a100", state=NodeState())
-    node.configure(GpuOffer(mig=MigOffer("dynamic")))
+    node.configure(GpuPolicy(mig=MigOffer("dynamic")))
     node.offers.check()
     assert node.events.posted == []
     assert {held.part for held in node.all[0].withheld} == {"partitions"}

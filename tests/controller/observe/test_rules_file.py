@@ -33,7 +33,7 @@ class File:
         new.rename(self.path)
 
     def forms(self) -> list[str]:
-        return [rule.form for rule in self.rules.current().rules]
+        return [rule.policy.form for rule in self.rules.current().rules]
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "..data_tmp").symlink_to("..2")
     (tmp_path / "..data_tmp").rename(data)
 
-    assert rules.current().rules[0].form == "hidden"
+    assert rules.current().rules[0].policy.form == "hidden"
 
 
 def test_a_wrong_file_leaves_the_rules_and_is_told_once(file: File) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.publish.counterless import COUNTER_FIELDS, SHARING_FIELDS, storable
-from driver.policy.config import GpuOffer, MigOffer, SharedOffer
+from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from tests.controller.mig_node import DYNAMIC, SERVED, SHARED, SLICED, WHOLE, names, offers
 
 FIRST, SECOND = "gpu-0000-1b-00-0", "gpu-0000-43-00-0"
@@ -16,7 +16,7 @@ ALL_TIERS = replace(DYNAMIC, shared=(SLICED, SERVED))
 
 
 @pytest.mark.parametrize("form", [WHOLE, DYNAMIC, SHARED, ALL_TIERS])
-def test_where_everything_is_stored_everything_is_offered(form: GpuOffer) -> None:
+def test_where_everything_is_stored_everything_is_offered(form: GpuPolicy) -> None:
     assert storable(offers(form), NOTHING) == offers(form)
     assert storable(offers(form), frozenset({"taints"})) == offers(form)
 
@@ -26,12 +26,12 @@ def test_where_everything_is_stored_everything_is_offered(form: GpuOffer) -> Non
     [
         (DYNAMIC, [SECOND, FIRST]),
         (ALL_TIERS, [SECOND, FIRST]),
-        (GpuOffer("shared", shared=(SERVED, SLICED)), [f"{FIRST}-mps-4", f"{SECOND}-mps-4"]),
-        (GpuOffer("partitions", MigOffer("dynamic")), []),
+        (GpuPolicy("shared", shared=(SERVED, SLICED)), [f"{FIRST}-mps-4", f"{SECOND}-mps-4"]),
+        (GpuPolicy("partitions", MigOffer("dynamic")), []),
         (SHARED, [f"{FIRST}-ts-4", f"{SECOND}-ts-4"]),
     ],
 )
-def test_without_counters_one_form_that_is_all_of_a_gpu_is_left(form: GpuOffer, left: list[str]) -> None:
+def test_without_counters_one_form_that_is_all_of_a_gpu_is_left(form: GpuPolicy, left: list[str]) -> None:
     found = storable(offers(form), frozenset({"consumesCounters"}))
 
     assert names(found.devices) == left
@@ -40,9 +40,9 @@ def test_without_counters_one_form_that_is_all_of_a_gpu_is_left(form: GpuOffer, 
 
 
 @pytest.mark.parametrize(
-    "form", [SHARED, GpuOffer("shared", shared=(SharedOffer("MPS", 4, fractional=True),)), ALL_TIERS]
+    "form", [SHARED, GpuPolicy("shared", shared=(SharedOffer("MPS", 4, fractional=True),)), ALL_TIERS]
 )
-def test_where_sharing_is_not_stored_nothing_is_shared(form: GpuOffer) -> None:
+def test_where_sharing_is_not_stored_nothing_is_shared(form: GpuPolicy) -> None:
     found = storable(offers(form), SHARING_FIELDS)
 
     assert names(found.devices) == [one.name for one in offers(form).devices if not one.policies]

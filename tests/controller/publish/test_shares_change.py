@@ -8,10 +8,10 @@ import pytest
 
 from controller.plugin.blocked import with_blocked
 from controller.publish.transition import next_step
+from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
 from driver.nvml.mig import Placement
-from driver.policy.config import GpuOffer, MigOffer, SharedOffer
 from driver.policy.offers import Offers
 from fakegpu.machine import FakeMachine
 from tests.controller import mig_node
@@ -20,7 +20,7 @@ from tests.controller.mig_node import BALANCED, DYNAMIC, OFF, SERVED, SHARED, SL
 GPUS = mig_node.inventory().gpus
 FIRST = "gpu-0000-1b-00-0"
 NOBODY: frozenset[str] = frozenset()
-STATIC = GpuOffer("partitions")
+STATIC = GpuPolicy("partitions")
 SHARED_BALANCED = replace(BALANCED, shared=(SERVED,))
 SHARED_STATIC = replace(STATIC, shared=(SLICED,))
 
@@ -42,14 +42,16 @@ def reached(wanted: Offers, stored: Offers, in_use: frozenset[str] = NOBODY) -> 
     [
         (SHARED, WHOLE),
         (WHOLE, SHARED),
-        (SHARED, GpuOffer("shared", shared=(SERVED,))),
-        (SHARED, GpuOffer("shared", shared=(SharedOffer("TimeSlicing", 8),))),
+        (SHARED, GpuPolicy("shared", shared=(SERVED,))),
+        (SHARED, GpuPolicy("shared", shared=(SharedOffer("TimeSlicing", 8),))),
         (BALANCED, SHARED_BALANCED),
         (SHARED_BALANCED, BALANCED),
         (replace(DYNAMIC, shared=(SLICED,)), DYNAMIC),
     ],
 )
-def test_another_way_to_share_waits_until_no_claim_has_the_old_one(before: GpuOffer, after: GpuOffer) -> None:
+def test_another_way_to_share_waits_until_no_claim_has_the_old_one(
+    before: GpuPolicy, after: GpuPolicy
+) -> None:
     stored, wanted = offers(before), offers(after)
     going = sorted(set(names(stored.devices)) - set(names(wanted.devices)))
 
@@ -63,7 +65,7 @@ def test_another_way_to_share_waits_until_no_claim_has_the_old_one(before: GpuOf
 
 @pytest.mark.parametrize(("before", "after"), [(WHOLE, replace(OFF, shared=(SLICED,))), (SHARED, OFF)])
 def test_a_form_beside_the_others_comes_at_once_and_goes_when_it_is_free(
-    before: GpuOffer, after: GpuOffer
+    before: GpuPolicy, after: GpuPolicy
 ) -> None:
     stored, wanted = offers(before), offers(after)
 
@@ -74,7 +76,7 @@ def test_a_form_beside_the_others_comes_at_once_and_goes_when_it_is_free(
 
 @pytest.mark.parametrize(("before", "after"), [(STATIC, SHARED_STATIC), (SHARED_STATIC, STATIC)])
 def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
-    before: GpuOffer, after: GpuOffer
+    before: GpuPolicy, after: GpuPolicy
 ) -> None:
     node = mig_node.seen(cut(), 1)
     stored, wanted = offers(before, of=node), offers(after, of=node)
@@ -86,9 +88,9 @@ def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
 
 
 @pytest.mark.parametrize("form", [STATIC, SHARED_STATIC])
-def test_the_partition_of_an_admin_that_is_gone_goes_at_once(form: GpuOffer) -> None:
+def test_the_partition_of_an_admin_that_is_gone_goes_at_once(form: GpuPolicy) -> None:
     stored = offers(form, of=mig_node.seen(cut(), 1))
-    wanted = offers(GpuOffer(), of=mig_node.inventory(gpus=1))
+    wanted = offers(GpuPolicy(), of=mig_node.inventory(gpus=1))
     in_use = frozenset(names(stored.devices))
 
     step = next_step(wanted, stored.devices, stored.counter_sets, in_use, in_use)
@@ -121,7 +123,9 @@ def test_a_held_share_that_is_no_longer_offered_blocks_all_of_its_gpu() -> None:
 
     assert blocked(offers(WHOLE), state) == {FIRST: "held-by-claim"}
     assert blocked(offers(SHARED), state) == {}
-    assert blocked(offers(GpuOffer("shared", shared=(SERVED,))), state) == {f"{FIRST}-mps-4": "held-by-claim"}
+    assert blocked(offers(GpuPolicy("shared", shared=(SERVED,))), state) == {
+        f"{FIRST}-mps-4": "held-by-claim"
+    }
 
 
 def test_a_held_share_of_a_partition_blocks_the_place_of_the_partition() -> None:
@@ -144,7 +148,7 @@ def test_an_mps_daemon_that_does_not_run_taints_what_it_serves() -> None:
     whole = NodeState((f"{FIRST}-mps-4",), (BlockedPlacement(GPUS[0].pci, None, "mps-daemon", "why"),))
     part = NodeState((), (BlockedPlacement(GPUS[0].pci, Placement(4, 4), "mps-daemon", "why"),))
 
-    assert blocked(offers(GpuOffer("shared", shared=(SERVED,))), whole) == {f"{FIRST}-mps-4": "mps-daemon"}
+    assert blocked(offers(GpuPolicy("shared", shared=(SERVED,))), whole) == {f"{FIRST}-mps-4": "mps-daemon"}
     assert blocked(offers(SHARED_BALANCED), part) == {f"{FIRST}-mig-3g-40gb-4-mps-4": "mps-daemon"}
 
 
@@ -156,7 +160,7 @@ def test_a_shared_static_partition_is_not_blocked_by_the_instance_that_it_is() -
 
 
 def test_two_strategies_for_partitions_come_with_their_counters() -> None:
-    both = GpuOffer("partitions", MigOffer("layout", layout=("3g", "3g")), (SLICED, SERVED))
+    both = GpuPolicy("partitions", MigOffer("layout", layout=("3g", "3g")), (SLICED, SERVED))
 
     assert reached(offers(both), offers(BALANCED)) == offers(both)
     assert reached(offers(BALANCED), offers(both)) == offers(BALANCED)

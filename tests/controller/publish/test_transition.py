@@ -8,9 +8,9 @@ import pytest
 
 from controller.publish.transition import Step, next_step
 from driver.devices.device import Device, Taint
+from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
 from driver.hardware.gpu import Problem
-from driver.policy.config import GpuOffer
 from driver.policy.offers import Offers
 from fakegpu.machine import FakeMachine
 from tests.controller import mig_node
@@ -32,7 +32,7 @@ def of(found: Offers, pci: object) -> tuple[Device, ...]:
 
 
 @pytest.mark.parametrize("form", [WHOLE, DYNAMIC, BALANCED, HIDDEN])
-def test_what_was_never_published_waits_for_nothing(form: GpuOffer) -> None:
+def test_what_was_never_published_waits_for_nothing(form: GpuPolicy) -> None:
     wanted = offers(form)
     assert step(wanted, Offers((), ())) == Step(wanted, ())
 
@@ -40,7 +40,7 @@ def test_what_was_never_published_waits_for_nothing(form: GpuOffer) -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [(WHOLE, DYNAMIC), (WHOLE, OFF), (SMALL, DYNAMIC), (HIDDEN, BALANCED)]
 )
-def test_where_nothing_goes_away_the_new_devices_come_at_once(before: GpuOffer, after: GpuOffer) -> None:
+def test_where_nothing_goes_away_the_new_devices_come_at_once(before: GpuPolicy, after: GpuPolicy) -> None:
     assert step(offers(after), offers(before)) == Step(offers(after), ())
 
 
@@ -56,7 +56,7 @@ def test_where_nothing_goes_away_the_new_devices_come_at_once(before: GpuOffer, 
         (BALANCED, DYNAMIC),
     ],
 )
-def test_at_first_what_is_there_only_gets_the_taint(before: GpuOffer, after: GpuOffer) -> None:
+def test_at_first_what_is_there_only_gets_the_taint(before: GpuPolicy, after: GpuPolicy) -> None:
     found = step(offers(after), offers(before), NOBODY)
 
     assert sorted(names(found.offers.devices)) == sorted(names(offers(before).devices))

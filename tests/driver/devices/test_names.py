@@ -9,18 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.names import (
-    DeviceName,
-    gpu_device_name,
-    parse_device_name,
-    parse_gpu_device_name,
-    partition_device_name,
-    pool_name,
-    shared_device_name,
-    static_device_name,
-    unshared_name,
-)
-from driver.devices.sharing import SharedForm
+from driver.devices.names import gpu_device_name, parse_gpu_device_name, pool_name
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from driver.process.sockets import checked_socket_path, registration_socket
@@ -55,47 +44,11 @@ def test_a_pci_address_reads_back_also_in_the_form_of_nvml(pci: PciAddress) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["gpu-0", "gpu-0000-8a-00-0-shared", "GPU-0000-8a-00-0", "", "gpu-0000-8a-00-9"]
+    "name",
+    ["gpu-0", "gpu-0000-8a-00-0\n", "gpu-0000-8a-00-0-shared", "GPU-0000-8a-00-0", "", "gpu-0000-8a-00-9"],
 )
 def test_other_names_are_no_whole_gpu(name: str) -> None:
     assert parse_gpu_device_name(name) is None
-
-
-shared_forms = st.builds(
-    SharedForm, st.sampled_from(["TimeSlicing", "MPS"]), st.integers(2, 1000), st.booleans(), st.booleans()
-)
-profiles = st.sampled_from(
-    ["1g.10gb", "1g.10gb+me", "7g.80gb", "2g.48gb+me.all", "4g.96gb+gfx", "1g.24gb-me"]
-)
-
-
-@given(addresses, shared_forms, profiles, st.integers(0, 15), st.booleans())
-def test_the_name_of_a_shared_device_says_what_is_shared_and_how(
-    pci: PciAddress, form: SharedForm, profile: str, start: int, static: bool
-) -> None:
-    name = static_device_name if static else partition_device_name
-    for base in (gpu_device_name(pci), name(pci, profile, start)):
-        unshared = parse_device_name(base)
-        assert unshared is not None
-
-        shared = shared_device_name(base, form)
-
-        assert DNS_LABEL.match(shared)
-        assert len(shared) <= 63
-        assert unshared_name(shared) == base == unshared_name(base)
-        assert parse_device_name(shared) == DeviceName(
-            unshared.pci, unshared.profile, unshared.start, unshared.static, None, form
-        )
-
-
-def test_the_part_of_a_static_instance_is_shared_under_a_name_of_its_own() -> None:
-    pci = PciAddress.parse("0000:8a:00.0")
-    base = static_device_name(pci, "1c.3g.40gb", 4, 2)
-
-    assert shared_device_name(base, SharedForm("TimeSlicing", 4)) == f"{base}-ts-4"
-    assert parse_device_name(f"{base}-ts-4") == DeviceName(
-        pci, "1c-3g-40gb", 4, True, 2, SharedForm("TimeSlicing", 4)
-    )
 
 
 def test_the_pool_name_is_one_that_no_other_driver_uses() -> None:

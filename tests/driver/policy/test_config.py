@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from driver.errors import ConfigError
 from driver.hardware.gpu import Gpu
 from driver.nvml.pci_address import PciAddress
-from driver.policy.config import GpuOffer, MigOffer, NodeConfig, Rule, SharedOffer, load_config, parse_config
+from driver.policy.config import NodeConfig, Rule, load_config, parse_config
 
 A100 = Gpu(PciAddress.parse("0000:07:00.0"), "GPU-a", 0, 0, product_name="NVIDIA A100-SXM4-40GB", numa_node=3)
 T4 = Gpu(PciAddress.parse("0000:3b:00.0"), "GPU-t", 1, 1, product_name="Tesla T4")
@@ -33,13 +34,15 @@ def test_the_first_rule_that_matches_decides_and_the_rest_is_whole(tmp_path: Pat
         """,
     )
 
-    assert config.offer_of(A100) == GpuOffer("whole", MigOffer("static"))
-    assert config.offer_of(T4) == GpuOffer("whole", MigOffer("static"))
-    assert NodeConfig(config.rules[1:]).offer_of(A100).form == "hidden"
+    assert config.policy_of(A100) == GpuPolicy("whole", MigOffer("static"))
+    assert config.policy_of(T4) == GpuPolicy("whole", MigOffer("static"))
+    assert NodeConfig(config.rules[1:]).policy_of(A100).form == "hidden"
 
 
 def test_a_rule_without_a_condition_matches_every_gpu(tmp_path: Path) -> None:
-    assert load(tmp_path, "{version: v1, rules: [{offer: hidden}]}").rules == (Rule(None, "hidden"),)
+    assert load(tmp_path, "{version: v1, rules: [{offer: hidden}]}").rules == (
+        Rule(None, GpuPolicy("hidden")),
+    )
 
 
 def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
@@ -71,22 +74,22 @@ def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rule", "offer"),
     [
-        ("mig: dynamic", GpuOffer("whole", MigOffer("dynamic"))),
-        ("mig: off", GpuOffer("whole", MigOffer("off"))),
-        ("offer: partitions", GpuOffer("partitions", MigOffer("static"))),
-        ("{offer: partitions, mig: dynamic}", GpuOffer("partitions", MigOffer("dynamic"))),
-        ("mig: {layout: all-1g}", GpuOffer("partitions", MigOffer("layout", layout="all-1g"))),
+        ("mig: dynamic", GpuPolicy("whole", MigOffer("dynamic"))),
+        ("mig: off", GpuPolicy("whole", MigOffer("off"))),
+        ("offer: partitions", GpuPolicy("partitions", MigOffer("static"))),
+        ("{offer: partitions, mig: dynamic}", GpuPolicy("partitions", MigOffer("dynamic"))),
+        ("mig: {layout: all-1g}", GpuPolicy("partitions", MigOffer("layout", layout="all-1g"))),
         (
             "{offer: hidden, mig: {layout: all-1g}}",
-            GpuOffer("hidden", MigOffer("layout", layout="all-1g")),
+            GpuPolicy("hidden", MigOffer("layout", layout="all-1g")),
         ),
-        ("mig: {layout: all-disabled}", GpuOffer("whole", MigOffer("off"))),
+        ("mig: {layout: all-disabled}", GpuPolicy("whole", MigOffer("off"))),
     ],
 )
-def test_a_rule_says_a_form_or_its_mig_implies_it(tmp_path: Path, rule: str, offer: GpuOffer) -> None:
+def test_a_rule_says_a_form_or_its_mig_implies_it(tmp_path: Path, rule: str, offer: GpuPolicy) -> None:
     text = rule if rule.startswith("{") else f"{{{rule}}}"
 
-    assert load(tmp_path, f"{{version: v1, rules: [{text}]}}").offer_of(T4) == offer
+    assert load(tmp_path, f"{{version: v1, rules: [{text}]}}").policy_of(T4) == offer
 
 
 @pytest.mark.parametrize(
@@ -136,14 +139,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 )
 def test_a_rule_that_cannot_be_judged_is_an_error_not_a_guess(when: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        NodeConfig((Rule(when, "hidden"),)).offer_of(T4)
+        NodeConfig((Rule(when, GpuPolicy("hidden")),)).policy_of(T4)
 
 
 def test_what_is_unknown_can_be_asked_for() -> None:
-    rule = Rule("has(gpu.numaNode) && gpu.numaNode == 3", "hidden")
+    rule = Rule("has(gpu.numaNode) && gpu.numaNode == 3", GpuPolicy("hidden"))
 
-    assert NodeConfig((rule,)).offer_of(T4).form == "whole"
-    assert NodeConfig((rule,)).offer_of(A100).form == "hidden"
+    assert NodeConfig((rule,)).policy_of(T4).form == "whole"
+    assert NodeConfig((rule,)).policy_of(A100).form == "hidden"
 
 
 SLICED = SharedOffer("TimeSlicing", 4)
@@ -153,24 +156,24 @@ SHARED = "shared: {strategy: TimeSlicing, shares: 4}"
 @pytest.mark.parametrize(
     ("rule", "offer"),
     [
-        (SHARED, GpuOffer("shared", shared=(SLICED,))),
-        (f"mig: off, {SHARED}", GpuOffer("shared", MigOffer("off"), (SLICED,))),
-        (f"offer: whole, {SHARED}", GpuOffer("whole", shared=(SLICED,))),
-        (f"mig: dynamic, {SHARED}", GpuOffer("whole", MigOffer("dynamic"), (SLICED,))),
-        (f"offer: partitions, {SHARED}", GpuOffer("partitions", shared=(SLICED,))),
+        (SHARED, GpuPolicy("shared", shared=(SLICED,))),
+        (f"mig: off, {SHARED}", GpuPolicy("shared", MigOffer("off"), (SLICED,))),
+        (f"offer: whole, {SHARED}", GpuPolicy("whole", shared=(SLICED,))),
+        (f"mig: dynamic, {SHARED}", GpuPolicy("whole", MigOffer("dynamic"), (SLICED,))),
+        (f"offer: partitions, {SHARED}", GpuPolicy("partitions", shared=(SLICED,))),
         (
             f"mig: {{layout: all-1g}}, {SHARED}",
-            GpuOffer("partitions", MigOffer("layout", layout="all-1g"), (SLICED,)),
+            GpuPolicy("partitions", MigOffer("layout", layout="all-1g"), (SLICED,)),
         ),
-        (f"offer: hidden, {SHARED}", GpuOffer("hidden", shared=(SLICED,))),
+        (f"offer: hidden, {SHARED}", GpuPolicy("hidden", shared=(SLICED,))),
         (
             "shared: {strategy: MPS, shares: 4, fractional: true}",
-            GpuOffer("shared", shared=(SharedOffer("MPS", 4, fractional=True),)),
+            GpuPolicy("shared", shared=(SharedOffer("MPS", 4, fractional=True),)),
         ),
     ],
 )
-def test_a_rule_says_how_gpus_are_shared_and_in_which_form(rule: str, offer: GpuOffer) -> None:
-    assert parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "test").offer_of(T4) == offer
+def test_a_rule_says_how_gpus_are_shared_and_in_which_form(rule: str, offer: GpuPolicy) -> None:
+    assert parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "test").policy_of(T4) == offer
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.devices.names import DRIVER_NAME, parse_device_name, profile_slug
+from driver.devices.names import DRIVER_NAME
 from driver.hardware.gpu import Inventory
+from driver.kinds.partition.names import parse_partition_name, profile_slug
+from driver.kinds.registry import KINDS
+from driver.kinds.whole import WHOLE
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
@@ -104,22 +107,25 @@ class Hardware:
 
     def take(self, device: str, span: Placement | None) -> None:
         """Make the device; NVML refuses what the GPU has no room for."""
-        name = parse_device_name(device)
+        name = KINDS.parse(device)
         assert name is not None
+        assert name.pci is not None
         gpu = self._gpu(name.pci)
         assert name.pci not in self._whole
-        if span is None or name.profile is None:
+        partition = parse_partition_name(name.unshared)
+        if span is None or partition is None:
             assert not gpu.mig_mode().enabled or gpu.gpu_instances() == ()
             self._whole.add(name.pci)
             return
         if not gpu.mig_mode().enabled:
             assert gpu.set_mig_mode(True) == "done"
-        self._made[device] = gpu.create_gpu_instance(self._profiles[name.profile], span)
+        self._made[device] = gpu.create_gpu_instance(self._profiles[partition.profile], span)
 
     def give_back(self, device: str) -> None:
         """Undo ``take``."""
-        name = parse_device_name(device)
+        name = KINDS.parse(device)
         assert name is not None
+        assert name.pci is not None
         self._whole.discard(name.pci)
         if device in self._made:
             self._gpu(name.pci).destroy_gpu_instance(self._made.pop(device).id)
@@ -183,7 +189,7 @@ def test_a_full_gpu_of_the_smallest_profile_leaves_the_next_whole(machine: str) 
         assert found is not None
         allocator.assume({**wanted, "status": {"allocation": found[0]}})
         [result] = found[0]["devices"]["results"]
-        name = parse_device_name(result["device"])
+        name = KINDS.parse(result["device"])
         assert name is not None
         gpus.add(name.pci)
 
@@ -192,7 +198,7 @@ def test_a_full_gpu_of_the_smallest_profile_leaves_the_next_whole(machine: str) 
         whole = allocator.allocate({"metadata": {"name": NODE}}, [claim("whole", None, 1)])
         assert whole is not None
         [result] = whole[0]["devices"]["results"]
-        name = parse_device_name(result["device"])
+        name = KINDS.parse(result["device"])
         assert name is not None
-        assert name.profile is None
+        assert name.kind is WHOLE
         assert name.pci not in gpus

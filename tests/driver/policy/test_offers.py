@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from driver.devices.device import Version
+from driver.devices.gpu_policy import GpuPolicy
 from driver.hardware.gpu import Gpu, Inventory, Problem
 from driver.nvml.pci_address import PciAddress
 from driver.policy.config import NodeConfig, Rule
@@ -118,8 +119,8 @@ def test_a_gpu_with_a_problem_stays_and_is_tainted() -> None:
 
 
 def test_a_rule_hides_a_gpu_and_one_that_fails_keeps_it_back() -> None:
-    hide_first = NodeConfig((Rule('gpu.pciBusID == "0000:1b:00.0"', "hidden"),))
-    broken = NodeConfig((Rule("gpu.vgpuOfTheFuture == 1", "whole"),))
+    hide_first = NodeConfig((Rule('gpu.pciBusID == "0000:1b:00.0"', GpuPolicy("hidden")),))
+    broken = NodeConfig((Rule("gpu.vgpuOfTheFuture == 1", GpuPolicy()),))
 
     assert [device.pci for device in node_offers(HGX, hide_first).devices] == [SECOND]
     offers = node_offers(HGX, broken)

@@ -159,7 +159,7 @@ def test_partitions_of_unlike_numbers_all_have_the_least() -> None:
     found = made(one(SLICE, 6), one("nvidia.com/mig-3g.40gb", 2), mig="mixed")
 
     rule = parse_config(found.text, "c").rules[0]
-    assert [shared.shares for shared in rule.shared] == [2]
+    assert [shared.shares for shared in rule.policy.shared] == [2]
     assert "r: all partitions of a GPU have the same number of shares; they get the least, 2" in found.lost
 
 

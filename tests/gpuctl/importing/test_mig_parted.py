@@ -185,7 +185,7 @@ def test_what_has_no_equivalent_is_said_and_its_gpus_are_not_offered_otherwise(t
     forms = published("hgx-h100", out / "odd.yaml")
     assert sorted(forms) == [2, 3, 4, 5, 6, 7]
     rules = load_config(out / "odd.yaml").rules
-    assert [rule.form for rule in rules] == ["hidden", "hidden", "whole"]
+    assert [rule.policy.form for rule in rules] == ["hidden", "hidden", "whole"]
 
 
 def test_static_mode_leaves_the_partitions_to_mig_parted(file: Path) -> None:
@@ -193,7 +193,7 @@ def test_static_mode_leaves_the_partitions_to_mig_parted(file: Path) -> None:
 
     custom = result.stdout.split("---\n")[3]
     rules = parse_config(custom, "custom").rules
-    assert [rule.mig.mode for rule in rules] == ["off", "static", "static"]
+    assert [rule.policy.mig.mode for rule in rules] == ["off", "static", "static"]
     assert f"# on the node, before: nvidia-mig-parted apply -f {file} -c custom" in custom
     assert "# partitions made with mig-parted: 2 x 1g.10gb, 1 x 2g.20gb, 1 x 3c.3g.40gb" in custom
     assert result.exit_code == 0

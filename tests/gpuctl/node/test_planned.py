@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.devices.names import parse_device_name
 from driver.errors import ConfigError
+from driver.kinds.registry import KINDS
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import plan_node
@@ -37,7 +37,7 @@ def test_every_sample_gives_valid_slices_on_every_machine(machine: str, sample: 
     assert all(len(one["spec"].get("sharedCounters", ())) <= 8 for one in planned.slices)
     names = [device["name"] for one in planned.slices for device in one["spec"].get("devices", ())]
     assert (not names) == ((machine, sample.stem) in NOTHING_OFFERED)
-    offered = {str(name.pci) for name in map(parse_device_name, names) if name}
+    offered = {str(name.pci) for name in map(KINDS.parse, names) if name}
     held_back = {what.split()[0] for what in planned.withheld}
     gpus = FakeMachine.open(f"{machine}@{tmp_path / 'state.json'}").state.listed()
     assert offered | held_back == set(map(str, gpus)), "no GPU is forgotten"

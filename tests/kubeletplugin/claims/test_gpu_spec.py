@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from driver.devices.names import gpu_device_name, partition_device_name
+from driver.devices.names import gpu_device_name
 from driver.errors import ClaimBlocked, HardwareChanged, NodeIncomplete
+from driver.kinds.partition.names import partition_device_name
 from fakegpu.capabilities import access_minor
 from fakegpu.driver_root import build_driver_root
 from kubeletplugin.cdi.spec import HostPaths

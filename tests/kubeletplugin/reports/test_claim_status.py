@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name, static_device_name
+from driver.devices.names import DRIVER_NAME, gpu_device_name
+from driver.kinds.partition.names import static_device_name
 from driver.kube.client import KubeClient
 from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.api.server import EmbeddedApiServer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.devices.names import static_device_name
+from driver.kinds.partition.names import static_device_name
 from driver.nvml.api import NvmlDevice
 from driver.process.metrics import PartitionUse
 from kubeletplugin.reports.partition_uses import partition_uses

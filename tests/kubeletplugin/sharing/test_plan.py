@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from driver.claims.allocation import AllocatedDevice
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
-from driver.devices.names import parse_device_name
 from driver.devices.sharing import Share, SharedForm, shared_suffix
 from driver.errors import ClaimRefused
+from driver.kinds.registry import KINDS
 from kubeletplugin.journal.entry import ShareRecord
 from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records, wish_of
 from kubeletplugin.wire.planned import Wish
@@ -31,7 +31,7 @@ def wish(
 ) -> Wish | None:
     """What is made of a share of a GPU in this form."""
     device = f"{GPU}-{form}"
-    name = parse_device_name(device)
+    name = KINDS.parse(device)
     assert name is not None
     return wish_of(AllocatedDevice("r", "p", device, share_id, admin, tuple(consumed.items())), name, config)
 
@@ -118,7 +118,7 @@ def test_zero_percent_lets_nothing_run() -> None:
 
 def test_what_partitions_do_by_themselves_needs_nothing() -> None:
     device = f"{GPU}-mig-1g-10gb-0"
-    name = parse_device_name(device)
+    name = KINDS.parse(device)
     assert name is not None
     allocated = AllocatedDevice("r", "p", device)
     assert wish_of(allocated, name, MigDeviceConfig("TimeSlicing")) is None
@@ -134,7 +134,7 @@ def share(
     published: int | None = None,
 ) -> Shareable:
     """A share of a GPU as it is planned."""
-    name = parse_device_name(f"{GPU}-{form}")
+    name = KINDS.parse(f"{GPU}-{form}")
     assert name is not None
     assert name.shared is not None
     found = Wish(name.shared.strategy, name.shared, taken, "", settings or MpsSettings())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.devices.names import static_device_name
+from driver.kinds.partition.names import static_device_name
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode

@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from driver.devices.names import parse_device_name
 from driver.errors import ClaimBlocked, DriverError
+from driver.kinds.registry import KINDS
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.wire.claim_call import ClaimRef
@@ -290,7 +290,7 @@ class SharesOfANode(RuleBasedStateMachine):
                 if held.share is not None:
                     taken.setdefault(held.device, []).append(held.share)
         for device, shares in taken.items():
-            name = parse_device_name(device)
+            name = KINDS.parse(device)
             form = name.shared if name else None
             if form is not None and form.shares is not None:
                 assert sum(share.shares for share in shares) <= form.shares

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.devices.names import static_device_name
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld, HardwareChanged, NodeIncomplete, NvmlError
+from driver.kinds.partition.names import static_device_name
 from driver.nvml.api import Code
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import (

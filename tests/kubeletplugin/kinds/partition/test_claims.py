@@ -7,8 +7,9 @@ from threading import Barrier
 
 import pytest
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name, static_device_name
+from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.errors import ClaimBlocked, ClaimRefused, DeviceHeld
+from driver.kinds.partition.names import static_device_name
 from driver.nvml.mig import Placement
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import (

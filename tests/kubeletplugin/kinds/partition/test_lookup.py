@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from driver.devices.names import DeviceName, parse_device_name, partition_device_name
 from driver.errors import ClaimRefused
+from driver.kinds.partition.names import partition_device_name
+from driver.kinds.registry import KINDS
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Watch
 from fakegpu.mig_profiles import load_catalogue
@@ -33,7 +34,7 @@ def test_the_name_of_every_profile_and_place_is_found(
 
     for profile in offered.profiles:
         for place in offered.placements[profile.id]:
-            name = parse_device_name(partition_device_name(scene.pci(), profile.name, place.start))
+            name = KINDS.parse(partition_device_name(scene.pci(), profile.name, place.start))
             assert name is not None
             found = scene.partitions.locate(name)
             assert found == PartitionRecord(

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from driver.devices.names import profile_slug
 from driver.errors import ClaimBlocked, ClaimRefused
+from driver.kinds.partition.names import profile_slug
 from driver.nvml.mig import GpuInstance, Placement
 from kubeletplugin.journal.entry import PartitionRecord
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from driver.devices.names import profile_slug
 from driver.errors import DriverError
+from driver.kinds.partition.names import profile_slug
 from driver.nvml.api import Code
 from driver.nvml.mig import GpuInstance
 from fakegpu.mig_calls import CHANGES

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.gpu_offer import MigOffer
-from driver.kinds.layouts import profile_of_layout
-from driver.policy.mig_field import read_mig
+from driver.devices.gpu_policy import MigOffer
+from driver.kinds.partition.field import read_mig
+from driver.kinds.partition.layouts import profile_of_layout
 
 
 def read(text: str) -> tuple[MigOffer, list[str]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from driver.devices.gpu_offer import MigOffer
-from driver.kinds.layouts import profile_of_layout
+from driver.devices.gpu_policy import MigOffer
+from driver.kinds.partition.layouts import profile_of_layout
 
 if TYPE_CHECKING:
-    from driver.devices.gpu_offer import MigMode
+    from collections.abc import Iterator
+
+    from driver.devices.gpu_policy import GpuPolicy, MigMode
 
 MOST_PARTITIONS = 16
 """No GPU has more GPU instances (nvml.h knows 15 ids), so no layout can be longer."""
@@ -22,6 +24,27 @@ _PROFILE = re.compile(r"[1-8]g(\.[0-9]{1,4}gb)?(\+me\.all|\+me|-me|\+gfx)?", re.
 _NAMED_LAYOUTS = ("all-disabled", "all-enabled", "all-balanced")
 _FORMS = "must be off, static, dynamic, {dynamic: {profiles: [...]}} or {layout: ...}"
 _A_PROFILE = "must be a profile such as 1g.10gb+me, or in short 1g+me"
+
+
+class MigField:
+    """The field itself."""
+
+    name = "mig"
+
+    def read(self, value: Any, path: str, errors: list[str]) -> MigOffer:
+        """See ``read_mig``."""
+        return read_mig(value, path, errors)
+
+    def implied_form(self, policy: GpuPolicy) -> str | None:
+        """Partitions alone for a layout."""
+        return "partitions" if policy.mig.mode == "layout" else None
+
+    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
+        """Forms that what MIG shall make leaves no room for."""
+        if policy.form == "whole" and policy.mig.mode == "layout":
+            yield "offer: must not be whole beside a layout, which offers partitions only"
+        if policy.form == "partitions" and policy.mig.mode == "off":
+            yield "offer: must not be partitions where mig is off"
 
 
 def read_mig(value: Any, path: str, errors: list[str]) -> MigOffer:

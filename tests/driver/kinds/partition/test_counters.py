@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.nodes.mig_nodes import inventory
-from driver.kinds.gpu_counters import ENGINE_COUNTERS, counter_set
+from driver.kinds.partition.counters import ENGINE_COUNTERS, counter_set
 from driver.policy.offers import node_offers
 from fakegpu.machine import FakeMachine
 from fakegpu.mig_state import MigState, gpu_instance_refusal, with_gpu_instance

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from driver.devices.device import MEMORY_SLICE, CounterSet
 from driver.devices.names import gpu_device_name
-from driver.kinds.layouts import largest_profile, memory_slices
+from driver.kinds.partition.layouts import largest_profile, memory_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from driver.hardware.gpu import Gpu, GpuMig
-    from driver.kinds.layouts import Placed
+    from driver.kinds.partition.layouts import Placed
     from driver.nvml.mig import Engines, GpuInstanceProfile, Placement
 
 
@@ -31,11 +31,6 @@ def counter_set(gpu: Gpu, mig: GpuMig, offered: Sequence[Placed]) -> CounterSet:
     there = _engines(whole.engines) if whole else {}
     counters |= {name: count for name, count in there.items() if _most_needed(name, offered, slices) > count}
     return CounterSet(gpu_device_name(gpu.pci), gpu.pci, counters)
-
-
-def alternatives(gpu: Gpu, names: Iterable[str]) -> CounterSet:
-    """One counter for each thing of a GPU that is offered in several ways, of which one is taken."""
-    return CounterSet(gpu_device_name(gpu.pci), gpu.pci, dict.fromkeys(names, 1))
 
 
 def consumed(counters: CounterSet, profile: GpuInstanceProfile, placement: Placement) -> dict[str, int]:

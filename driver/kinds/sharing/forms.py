@@ -6,37 +6,37 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.devices.names import gpu_device_name
-from driver.kinds.gpu_counters import alternatives
-from driver.kinds.mig_offers import GpuForms
-from driver.kinds.sharing_devices import shared_device, why_not_shared
+from driver.kinds.forms import GpuForms, alternatives
+from driver.kinds.sharing.devices import shared_device, why_not_shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from driver.devices.device import Device
-    from driver.devices.gpu_offer import GpuOffer, SharedOffer
+    from driver.devices.gpu_policy import GpuPolicy, SharedOffer
     from driver.hardware.gpu import Gpu
 
 
-def with_shared(gpu: Gpu, offer: GpuOffer, forms: GpuForms, whole: Device) -> GpuForms:
+def with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
     """The forms with those that the field ``shared`` of the rule asks for.
 
-    ``forms`` are those without it; ``whole`` is the device of the GPU as a whole, without counters. Where a
-    GPU has several forms that no counters of partitions keep apart, it gets a counter of its own.
+    ``forms`` are those without it. Where a GPU has several forms that no counters of partitions keep apart,
+    it gets a counter of its own.
     """
-    if not offer.shared or offer.form == "hidden":
+    if not policy.shared:
         return forms
-    if offer.form == "partitions":
-        return _shared_partitions(gpu, offer.shared, forms)
+    if policy.form == "partitions":
+        return _shared_partitions(gpu, policy.shared, forms)
     if not forms.whole:
         reason = dict(forms.withheld).get("whole")
         return forms if reason is None else _withholding(forms, reason)
-    reasons = {one: why_not_shared(gpu, whole, one) for one in offer.shared}
-    shared = tuple(one for one, reason in reasons.items() if reason is None)
+    reasons = {one: why_not_shared(gpu, forms.physical, one) for one in policy.shared}
+    ways = [one for one, reason in reasons.items() if reason is None]
     kept_back = "; ".join(f"{one.strategy}: {reason}" for one, reason in reasons.items() if reason)
-    found = replace(forms, whole=offer.form == "whole", shared=shared)
-    if found.counters is None and found.whole + len(shared) > 1:
+    found = replace(forms, whole=policy.form == "whole")
+    if found.counters is None and found.whole + len(ways) > 1:
         found = replace(found, counters=alternatives(gpu, ("gpu",)))
+    found = replace(found, shared=tuple(shared_device(found.all_of_it, one) for one in ways))
     return _withholding(found, kept_back) if kept_back else found
 
 
@@ -71,4 +71,4 @@ def _withholding(forms: GpuForms, reason: str) -> GpuForms:
     """The forms with the reason why it is not shared, or not offered at all where nothing is left."""
     if forms.whole or forms.shared or forms.partitions:
         return replace(forms, withheld=(*forms.withheld, ("shared", reason)))
-    return GpuForms(withheld=(("gpu", reason),))
+    return forms.nothing(reason)

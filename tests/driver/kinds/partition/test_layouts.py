@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ConfigError
-from driver.kinds.layouts import (
+from driver.kinds.partition.layouts import (
     find_profile,
     largest_profile,
     layout_profiles,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from driver.hardware.gpu import GpuMig
-    from driver.kinds.layouts import Placed
+    from driver.kinds.partition.layouts import Placed
     from driver.nvml.mig import GpuInstanceProfile
     from fakegpu.mig_profiles import MigCatalogue
 

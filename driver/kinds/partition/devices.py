@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from driver.devices.device import Device
 from driver.devices.health import taints
-from driver.devices.names import partition_device_name, static_device_name
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
-from driver.kinds.gpu_counters import consumed
+from driver.kinds.partition.counters import consumed
+from driver.kinds.partition.names import partition_device_name, static_device_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from driver.devices.device import AttributeValue, CounterSet
     from driver.hardware.gpu import Gpu, GpuMig, Inventory, Partition
-    from driver.kinds.layouts import Placed
+    from driver.kinds.partition.layouts import Placed
     from driver.nvml.mig import Engines
 
 

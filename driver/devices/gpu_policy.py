@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from driver.devices.sharing import SharedForm, Strategy
 
-Form = Literal["whole", "shared", "partitions", "hidden"]
 MigMode = Literal["off", "static", "dynamic", "layout"]
 
 
@@ -46,15 +46,21 @@ class SharedOffer:
         return SharedForm(self.strategy, self.shares, self.step_bytes is not None, self.fractional)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuOffer:
-    """What is offered of one GPU.
+HIDDEN = "hidden"
+"""The form of a GPU of which nothing is offered."""
 
-    ``whole`` offers the whole GPU where MIG allows it, partitions as ``mig`` says, and the GPU as ``shared``
-    says; ``shared`` only the latter; ``partitions`` only partitions, each as ``shared`` says where that says
-    anything; ``hidden`` nothing. ``shared`` has at most one offer for each strategy.
+
+@dataclass(frozen=True, slots=True)
+class GpuPolicy:
+    """What is to be offered of one GPU.
+
+    ``form`` is ``hidden``, or the word of a kind (driver.kinds): ``whole`` offers the whole GPU where MIG
+    allows it, partitions as ``mig`` says, and the GPU as ``shared`` says; ``shared`` only the latter;
+    ``partitions`` only partitions, each as ``shared`` says where that says anything. ``shared`` has at most
+    one offer for each strategy. ``more`` has what the fields of further kinds say, by their names.
     """
 
-    form: Form = "whole"
+    form: str = "whole"
     mig: MigOffer = MigOffer()
     shared: tuple[SharedOffer, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)

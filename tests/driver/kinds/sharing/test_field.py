@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.gpu_offer import SharedOffer
-from driver.policy.sharing_field import read_shared
+from driver.devices.gpu_policy import SharedOffer
+from driver.kinds.sharing.field import read_shared
 
 GIB = 2**30
 

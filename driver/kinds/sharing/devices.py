@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from driver.devices.device import Device, RequestPolicy, Version
 from driver.devices.names import shared_device_name
 from driver.devices.sharing import MEMORY, MOST_MPS_CLIENTS, SHARES
+from driver.kinds.whole import WHOLE
 from kubernetes_rules.quantity import format_bytes
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
-    from driver.devices.gpu_offer import SharedOffer
+    from driver.devices.gpu_policy import SharedOffer
     from driver.devices.sharing import Strategy
     from driver.hardware.gpu import Gpu
 
@@ -44,9 +45,9 @@ def shared_device(exclusive: Device, offer: SharedOffer) -> Device:
         if offer.fractional or name not in _WHOLE_GPUS_ALONE
     }
     # Compute mode EXCLUSIVE_PROCESS keeps all but the MPS server off a GPU; partitions have no such mode.
-    isolated = offer.strategy == "MPS" and exclusive.span is None
+    isolated = offer.strategy == "MPS" and exclusive.takes_all
     told: dict[str, AttributeValue] = {
-        "type": "gpu" if offer.fractional else "shared",
+        "type": WHOLE.attribute_type if offer.fractional else "shared",
         "sharing": SHARING[offer.strategy],
         "memoryIsolation": "mps" if isolated else "none",
     }

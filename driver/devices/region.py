@@ -1,0 +1,39 @@
+"""What a device takes of a GPU: all of it, or a place among its memory slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from driver.nvml.mig import Placement
+    from driver.nvml.pci_address import PciAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a GPU that two devices cannot have at once.
+
+    ``span`` is the place in memory slices, None for all of the GPU. ``compute`` is the place in the compute
+    slices of the GPU instance that lies at ``span``, None for all of it: compute instances of one GPU
+    instance have the same memory slices and still do not take each other anything.
+    """
+
+    pci: PciAddress
+    span: Placement | None = None
+    compute: Placement | None = None
+
+    def overlaps(self, other: Region) -> bool:
+        """Whether a device with the one and a device with the other exclude each other."""
+        if self.pci != other.pci:
+            return False
+        if self.span is None or other.span is None:
+            return True
+        if not self.span.overlaps(other.span):
+            return False
+        return self.compute is None or other.compute is None or self.compute.overlaps(other.compute)
+
+
+def overlap(some: tuple[Region, ...], others: tuple[Region, ...]) -> bool:
+    """Whether any region of the one device and any of the other exclude each other."""
+    return any(one.overlaps(other) for one in some for other in others)

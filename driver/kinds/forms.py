@@ -1,0 +1,74 @@
+"""The forms in which the GPUs of a node are offered, as the kinds add to them one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from driver.devices.device import CounterSet, Device
+from driver.devices.names import gpu_device_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from driver.devices.gpu_policy import GpuPolicy
+    from driver.hardware.gpu import Gpu, Inventory
+    from driver.nvml.pci_address import PciAddress
+
+Part = Literal["gpu", "whole", "partitions", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuForms:
+    """The forms in which one GPU is offered.
+
+    ``physical`` is the GPU as a whole, without counters; ``whole`` is whether it is offered so.
+    ``partitions`` are devices in packing order, ``shared`` the GPU as a whole in the ways in which it is
+    shared. ``counters`` keep all of these apart, where they exclude each other. ``withheld`` maps what is
+    kept back to the reason.
+    """
+
+    physical: Device
+    whole: bool = False
+    partitions: tuple[Device, ...] = ()
+    shared: tuple[Device, ...] = ()
+    counters: CounterSet | None = None
+    withheld: tuple[tuple[Part, str], ...] = ()
+
+    @property
+    def all_of_it(self) -> Device:
+        """The GPU as a whole beside its other forms: with all of their counters."""
+        if self.counters is None:
+            return self.physical
+        return replace(self.physical, counter_set=self.counters.name, consumes=dict(self.counters.counters))
+
+    def nothing(self, reason: str) -> GpuForms:
+        """The GPU when nothing of it is offered."""
+        return GpuForms(self.physical, withheld=(("gpu", reason),))
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What a node offers: the forms of each GPU, and devices that are no form of one GPU."""
+
+    gpus: Mapping[PciAddress, GpuForms] = field(default_factory=dict)
+    others: tuple[Device, ...] = ()
+
+    def changed(
+        self,
+        inventory: Inventory,
+        policies: Mapping[PciAddress, GpuPolicy],
+        change: Callable[[Gpu, GpuPolicy, GpuForms], GpuForms],
+    ) -> Forms:
+        """The forms after a kind has changed those of each GPU by its policy."""
+        gpus = {
+            gpu.pci: change(gpu, policies[gpu.pci], self.gpus[gpu.pci])
+            for gpu in inventory.gpus
+            if gpu.pci in policies and gpu.pci in self.gpus
+        }
+        return replace(self, gpus={**self.gpus, **gpus})
+
+
+def alternatives(gpu: Gpu, names: Iterable[str]) -> CounterSet:
+    """One counter for each thing of a GPU that is offered in several ways, of which one is taken."""
+    return CounterSet(gpu_device_name(gpu.pci), gpu.pci, dict.fromkeys(names, 1))

@@ -1,0 +1,1 @@
+"""Partitions as they are offered: profiles, layouts, counters, the field `mig` of a rule."""

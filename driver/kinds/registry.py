@@ -1,0 +1,11 @@
+"""The kinds of devices that this driver has. Who connects a process may hand it others."""
+
+from __future__ import annotations
+
+from driver.kinds.kind import Kinds
+from driver.kinds.partition.kind import MADE, STATIC
+from driver.kinds.sharing.kind import SHARED
+from driver.kinds.whole import WHOLE
+
+KINDS = Kinds((WHOLE, STATIC, MADE), layers=(SHARED,))
+"""Each sees what those before it offer: partitions change what is whole, and sharing lies on both."""

@@ -1,0 +1,1 @@
+"""Shared devices as they are offered: measures, limits, the field `shared` of a rule."""

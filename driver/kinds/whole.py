@@ -1,0 +1,101 @@
+"""The whole GPU: what one claim has for itself, with its NVLinks and all of its memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.device import Device
+from driver.devices.health import taints
+from driver.devices.names import gpu_device_name, parse_gpu_device_name
+from driver.devices.region import Region
+from driver.hardware.topology import nvlink_islands, nvlink_peers
+from driver.kinds.forms import Forms, GpuForms
+from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from driver.devices.device import AttributeValue
+    from driver.hardware.gpu import Gpu, Inventory
+    from driver.kinds.kind import Policies, PolicyField
+    from driver.nvml.pci_address import PciAddress
+
+MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
+
+
+class WholeKind:
+    """GPUs as a whole."""
+
+    word = "whole"
+    form = "whole"
+    attribute_type = "gpu"
+    opaque = "GpuConfig"
+    described = "a GPU"
+    by_admin = False
+    has_modes = True
+    policy_field: PolicyField | None = None
+
+    def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
+        """Each GPU as a whole; one in MIG mode runs nothing outside its instances, so it is kept back."""
+        islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
+        gpus = dict(so_far.gpus)
+        for gpu in inventory.gpus:
+            if gpu.pci in policies:
+                links = _links(gpu, islands.get(gpu.pci), peers.get(gpu.pci))
+                forms = GpuForms(_whole_gpu(gpu, inventory, links), whole=True)
+                gpus[gpu.pci] = forms.nothing(MODE_ON) if gpu.mig_enabled else forms
+        return Forms(gpus, so_far.others)
+
+    def parse(self, unshared: str) -> tuple[Region, ...] | None:
+        """All of the GPU whose address the name is."""
+        pci = parse_gpu_device_name(unshared)
+        return None if pci is None else (Region(pci),)
+
+    def stored(self, unshared: str, consumes: Mapping[str, int]) -> Region | None:
+        """All of the GPU, whatever it consumes."""
+        regions = self.parse(unshared)
+        return regions[0] if regions else None
+
+    def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
+        """All of the GPU."""
+        return self.parse(unshared) or ()
+
+    def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
+        """Nothing: it is the GPU itself."""
+        return ""
+
+    def position(self, unshared: str) -> str:
+        """Nothing: it is all of the GPU."""
+        return ""
+
+
+WHOLE = WholeKind()
+
+
+def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValue | None]) -> Device:
+    attributes = known(
+        {
+            **physical_attributes(gpu, inventory),
+            **links,
+            "type": WHOLE.attribute_type,
+            "uuid": gpu.uuid,
+            # Nobody else is on a whole GPU, so nobody else's work can reach its memory.
+            "sharing": "none",
+            "memoryIsolation": "hardware",
+            "migCapable": gpu.mig_capable,
+            "virtualization": gpu.virtualization,
+            "vgpuProfile": attribute_text(gpu.vgpu_profile),
+        }
+    )
+    capacity = {} if gpu.memory_bytes is None else {"memory": gpu.memory_bytes}
+    return Device(gpu_device_name(gpu.pci), gpu.pci, attributes, capacity, taints(gpu.problems))
+
+
+def _links(gpu: Gpu, island: str | None, peers: tuple[int, ...] | None) -> dict[str, AttributeValue | None]:
+    """Where the GPU stands in the NVLinks of its node and in a fabric over several nodes."""
+    return {
+        "nvlinkDomain": island,
+        "nvlinkPeers": attribute_text(",".join(map(str, peers))) if peers else None,
+        "nvlinkPeerCount": None if peers is None else len(peers),
+        "fabricClique": attribute_text(gpu.fabric_clique),
+    }
