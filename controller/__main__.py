@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from controller.intervals import Intervals
+from controller.given import Given
 from driver.errors import DriverError
 from driver.process.log import Level, configure, get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controller.intervals import Intervals
     from controller.observe.node_events import NodeEvents
     from controller.observe.node_offers import NodeOffers
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
+    from driver.kinds.kind import Kinds
     from driver.policy.config import NodeConfig
     from driver.process.service import Service
 
@@ -45,7 +47,7 @@ class Options:
     metrics_addr: str
 
 
-def start(service: Service, options: Options, intervals: Intervals) -> None:
+def start(service: Service, options: Options, given: Given) -> None:
     """Start all parts below ``service``; returns once the node is known to be there.
 
     Raises ConfigError for a flag that cannot be used, and ApiError when the API server refuses.
@@ -57,6 +59,7 @@ def start(service: Service, options: Options, intervals: Intervals) -> None:
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.names import DRIVER_NAME, checked_node_name
     from driver.hardware.inventory import Discovery
+    from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
     from driver.kube.retry import retry_until
@@ -65,6 +68,7 @@ def start(service: Service, options: Options, intervals: Intervals) -> None:
     from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
+    intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
     metrics = Metrics()
     discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
@@ -72,9 +76,18 @@ def start(service: Service, options: Options, intervals: Intervals) -> None:
     events = NodeEvents(recorder, node)
     writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME)
     publisher = Publisher(
-        client, writer, metrics, service.stop_event, node=node, driver=DRIVER_NAME, intervals=intervals
+        client,
+        writer,
+        metrics,
+        service.stop_event,
+        node=node,
+        driver=DRIVER_NAME,
+        intervals=intervals,
+        kinds=kinds,
     )
-    offers = NodeOffers(discovery, _rules(options.config, events), metrics, events, publisher.offer)
+    offers = NodeOffers(
+        discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
+    )
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
     endpoint = serve(options.metrics_addr, metrics)
 
@@ -113,13 +126,13 @@ def _plugin_watch(
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 
 
-def _rules(path: Path | None, events: NodeEvents) -> Callable[[], NodeConfig | None]:
+def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], NodeConfig | None]:
     """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
     if path is None:
         return lambda: None
     from controller.observe.rules_file import RulesFile
 
-    return RulesFile(path, events).current
+    return RulesFile(path, events, kinds).current
 
 
 @click.command(
@@ -174,7 +187,7 @@ def _rules(path: Path | None, events: NodeEvents) -> Callable[[], NodeConfig | N
     help="What is logged.",
 )
 @click.pass_obj
-def main(intervals: Intervals | None, /, log_level: Level, **flags: object) -> None:
+def main(given: Given | None, /, log_level: Level, **flags: object) -> None:
     """Publish the GPUs of one node as ResourceSlices while its kubelet plugin serves.
 
     Every flag can be given as the environment variable that is shown with it.
@@ -185,7 +198,7 @@ def main(intervals: Intervals | None, /, log_level: Level, **flags: object) -> N
     service = Service()
     try:
         options = Options(**flags)  # type: ignore[arg-type] # click's names and types are those of Options
-        start(service, options, intervals or Intervals())
+        start(service, options, given or Given())
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

@@ -14,7 +14,7 @@ import click
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from kubeletplugin.front import open_front
-from kubeletplugin.intervals import Intervals
+from kubeletplugin.given import Given
 from kubeletplugin.settings import Settings
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -100,7 +100,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
 )
 @click.pass_obj
-def main(intervals: Intervals | None, /, log_level: Level, **flags: Any) -> None:
+def main(given: Given | None, /, log_level: Level, **flags: Any) -> None:
     """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
     configure(log_level)
     try:
@@ -109,7 +109,7 @@ def main(intervals: Intervals | None, /, log_level: Level, **flags: Any) -> None
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets
 
-            serve(settings, intervals or Intervals(), front)
+            serve(settings, given or Given(), front)
         finally:
             front.service.stop()
     except DriverError as error:

@@ -16,17 +16,20 @@ from driver.errors import DriverError
 from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.spec import HostPaths
 from kubeletplugin.cdi.store import CdiStore
-from kubeletplugin.claims.gpu_spec import GpuSpecs
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
+from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.driver_files import DriverRoot
+from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.intervals import Intervals
+from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Identity
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, Peers
-from kubeletplugin.kinds.partition.making import Partitions
-from kubeletplugin.kinds.partition.of_claims import ClaimPartitions
+from kubeletplugin.kinds.kind import HeldKinds, Look
+from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
+from kubeletplugin.kinds.unknown import HeldUnknown
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.gpus import Sharing
@@ -38,6 +41,10 @@ from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.health_board import HealthBoard
+
+
+def _nobody(_step: str) -> None:
+    """Nobody follows the steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +91,18 @@ class Folders:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who hears of what happens: each step of a claim, each new state of the node, the health of devices."""
+    """Who hears of what happens.
 
-    step: Callable[[str], None]
+    ``changed()`` hears when claims take or give back devices, ``prepared(entry)`` of each claim that is
+    ready, ``state`` of each new state of the node; ``board`` takes the health of devices. ``step(name)``
+    follows the steps of a claim, for tests.
+    """
+
+    changed: Callable[[], None]
+    prepared: Callable[[Entry], None]
     state: Callable[[NodeState], None]
     board: HealthBoard
+    step: Callable[[str], None] = _nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +110,7 @@ class Parts:
     """What works on claims. ``recovered`` says what was brought together when the parts were built."""
 
     peers: Peers
+    kinds: HeldKinds
     journal: Journal
     store: CdiStore
     preparer: Preparer
@@ -113,65 +128,84 @@ def assemble(
     folders: Folders,
     listeners: Listeners,
     intervals: Intervals,
+    kinds_of: KindsOf = own_kinds,
 ) -> Parts:
-    """Build the parts, and bring journal and CDI folder together; raises StorageError."""
+    """Build the parts, and bring journal and CDI folder together; raises StorageError.
+
+    ``kinds_of`` gives the kinds that the node prepares.
+    """
+
+    def changed() -> None:
+        watch.claims_changed()
+        listeners.changed()
+
+    def mps_is_used() -> None:
+        keeper.mps_is_used()
+
     peers = Peers(folders.data / "instances")
-    journal = Journal(folders.data / "journal", peers.may_have_written)
+    journal = Journal(folders.data / "journal", peers.may_have_written, changed)
     locks = KeyedLocks(folders.data / "locks")
     store = CdiStore(folders.cdi)
-    boot_id = identity.boot_id
-    watch = NodeWatch(journal, boot_id, listeners.state, intervals.state_again_seconds)
-
-    def step(name: str) -> None:
-        listeners.step(name)
-        watch.claims_changed()
-        if name == "daemon":
-            keeper.mps_is_used()
-
-    records = SharingRecords(folders.data / "sharing", boot_id)
-    sharing = Sharing(hardware.discovery, hardware.time_slices, hardware.mps, records, boot_id, step)
-    shares = ClaimShares(sharing, hardware.discovery, journal, boot_id, cluster.published_memory)
-    keeper = SharingKeeper(sharing, shares, journal, locks, hardware.mps, watch.daemons)
+    nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
+    ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
+    kinds = HeldKinds(kinds_of(ports), HeldUnknown())
+    watch = NodeWatch(journal, identity.era, kinds, listeners.state, intervals.state_again_seconds)
+    records = SharingRecords(folders.data / "sharing", identity.era, kinds.parse)
+    sharing = Sharing(
+        hardware.discovery,
+        hardware.time_slices,
+        hardware.mps,
+        records,
+        kinds,
+        identity.era,
+        mps_is_used,
+        listeners.step,
+    )
+    shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
+    keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons)
     preparer = Preparer(
         identity,
         journal,
         locks,
-        _specs(hardware),
-        ClaimPartitions(Partitions(hardware.discovery), journal, boot_id, step),
+        kinds,
         shares,
+        _specs(hardware, kinds, nodes),
         store,
-        _ports(cluster, step, watch),
+        _ports(cluster, hardware, listeners, watch),
         intervals.patience_seconds,
     )
     return Parts(
         peers,
+        kinds,
         journal,
         store,
         preparer,
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
         watch,
-        HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch),
-        recover(journal, store, identity),
+        HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds),
+        recover(journal, store, identity, kinds),
     )
 
 
-def _specs(hardware: Hardware) -> GpuSpecs:
-    return GpuSpecs(
-        hardware.discovery,
-        hardware.sysfs_root,
+def _specs(hardware: Hardware, kinds: HeldKinds, nodes: GpuNodes) -> Specs:
+    return Specs(
+        kinds,
+        nodes,
         DriverRoot(hardware.driver_root),
         HostPaths(hardware.driver_root, hardware.host_driver_root),
         hardware.mps_folders,
     )
 
 
-def _ports(cluster: Cluster, step: Callable[[str], None], watch: NodeWatch) -> Ports:
+def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: NodeWatch) -> Ports:
     return Ports(
         cluster.get_claim,
         cluster.published_uuid,
+        lambda: Look(hardware.discovery),
         cluster.complain,
         cluster.note,
-        step,
+        listeners.prepared,
         watch.left_behind,
+        listeners.step,
     )

@@ -21,13 +21,16 @@ from fakegpu.nvml_flag import nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
+from kubeletplugin.given import Given
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.intervals import Intervals
+from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Identity
+from kubeletplugin.kinds.partition.uses import partition_uses
+from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kubelet.face import READY_PART
 from kubeletplugin.kubelet.podresources import devices_in_use
 from kubeletplugin.reports.claim_status import ClaimStatuses
-from kubeletplugin.reports.partition_uses import partition_uses
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
 from kubeletplugin.reports.share_uses import share_uses
 from kubeletplugin.settings import Settings
@@ -109,13 +112,15 @@ class _Node:
     events: EventRecorder
 
 
-def serve(settings: Settings, intervals: Intervals, front: Front) -> None:
+def serve(settings: Settings, given: Given, front: Front) -> None:
     """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start."""
+    intervals = given.intervals
     node = _connect(settings, intervals, front)
     service, metrics = front.service, front.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
-    parts, statuses = _claims(node, published, front)
+    kinds_of = given.kinds() if given.kinds else own_kinds
+    parts, statuses = _claims(node, published, front, kinds_of)
     service.spawn("events", node.events.run, stop=node.events.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
     endpoint = serve_metrics(settings.metrics_addr, metrics)
@@ -152,9 +157,11 @@ def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
     )
 
 
-def _claims(node: _Node, published: PublishedDevices, front: Front) -> tuple[Parts, ClaimStatuses]:
+def _claims(
+    node: _Node, published: PublishedDevices, front: Front, kinds_of: KindsOf
+) -> tuple[Parts, ClaimStatuses]:
     """The parts with the real ports, and what writes into the status of claims."""
-    settings, metrics, boot_id = node.settings, node.metrics, node.identity.boot_id
+    settings, metrics, era = node.settings, node.metrics, node.identity.era
     try:
         settings.data_dir.mkdir(mode=0o750, exist_ok=True)
     except OSError as error:
@@ -162,24 +169,36 @@ def _claims(node: _Node, published: PublishedDevices, front: Front) -> tuple[Par
             f"the folder {settings.data_dir} cannot be made: {error.strerror}", "make --plugins-dir writable"
         ) from error
 
-    def step(name: str) -> None:
+    def changed() -> None:
         metrics.prepared_claims.set(journal.held_count())
-        if name == "committed":
-            statuses.claims_changed()
+
+    def prepared(entry: Entry) -> None:
+        statuses.prepared(entry)
 
     folders = Folders(settings.data_dir, settings.cdi_dir)
-    listeners = Listeners(step, front.state.update, front.board)
-    parts = assemble(
-        node.identity, _hardware(node), _cluster(node, published), folders, listeners, node.intervals
+    listeners = Listeners(
+        changed,
+        prepared,
+        front.state.update,
+        front.board,
     )
-    journal = parts.journal
-    statuses = ClaimStatuses(node.client, journal, boot_id)
+    parts = assemble(
+        node.identity,
+        _hardware(node),
+        _cluster(node, published),
+        folders,
+        listeners,
+        node.intervals,
+        kinds_of,
+    )
+    journal, kinds = parts.journal, parts.kinds
+    statuses = ClaimStatuses(node.client, journal, era, kinds)
     if settings.mps_socket.exists():
         parts.keeper.mps_is_used()  # it may have daemons that nobody needs
     _log_recovered(parts)
     metrics.prepared_claims.set(journal.held_count())
-    metrics.show_partitions(lambda: partition_uses(journal.entries(), boot_id))
-    metrics.show_shares(lambda: share_uses(journal.entries(), boot_id))
+    metrics.show_partitions(lambda: partition_uses(journal.entries(), era()))
+    metrics.show_shares(lambda: share_uses(journal.entries(), era(), kinds))
     return parts, statuses
 
 

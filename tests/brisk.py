@@ -15,22 +15,26 @@ BRISK_ON_REAL = ("tests.brisk", "2.0")
 """The same where the real scheduler needs the time that it is given on a node of users."""
 
 
-def intervals(package: str, settle_seconds: float) -> object:
-    """The short intervals of a package's command, None where it has none to shorten."""
+def given(package: str, settle_seconds: float) -> object:
+    """What a package's command is handed: the short intervals, None where it has none to shorten."""
     if package == "controller":
-        from controller import intervals as of_controller
+        from controller.given import Given as GivenToController
+        from controller.intervals import Intervals as OfController
 
-        return of_controller.Intervals(
-            check_seconds=0.3,
-            settle_seconds=settle_seconds,
-            look_again_seconds=(0.2, 1.0),
-            socket_seconds=0.05,
-            listen_again_seconds=0.1,
+        return GivenToController(
+            OfController(
+                check_seconds=0.3,
+                settle_seconds=settle_seconds,
+                look_again_seconds=(0.2, 1.0),
+                socket_seconds=0.05,
+                listen_again_seconds=0.1,
+            )
         )
     if package == "kubeletplugin":
-        from kubeletplugin import intervals as of_plugin
+        from kubeletplugin.given import Given as GivenToPlugin
+        from kubeletplugin.intervals import Intervals as OfPlugin
 
-        return of_plugin.Intervals(check_seconds=0.3, reconcile_seconds=1.0, state_again_seconds=0.2)
+        return GivenToPlugin(OfPlugin(check_seconds=0.3, reconcile_seconds=1.0, state_again_seconds=0.2))
     return None
 
 
@@ -38,7 +42,7 @@ def main() -> None:
     """Run the command of the package that the first argument names, with the other arguments."""
     settle_seconds, package, *arguments = sys.argv[1:]
     command = import_module(f"{package}.__main__").main
-    command(arguments, prog_name=f"python -m {package}", obj=intervals(package, float(settle_seconds)))
+    command(arguments, prog_name=f"python -m {package}", obj=given(package, float(settle_seconds)))
 
 
 if __name__ == "__main__":

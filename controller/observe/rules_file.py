@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
+from driver.kinds.registry import KINDS
 from driver.policy.config import load_config
 from driver.process.log import get_logger
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.observe.node_events import NodeEvents
+    from driver.kinds.kind import Kinds
     from driver.policy.config import NodeConfig
 
 _log = get_logger(__name__)
@@ -25,11 +27,12 @@ class RulesFile:
     The file has to be good at first: raises ConfigError when it cannot be read or is wrong.
     """
 
-    def __init__(self, path: Path, events: NodeEvents) -> None:
+    def __init__(self, path: Path, events: NodeEvents, kinds: Kinds = KINDS) -> None:
         self._path = path
         self._events = events
+        self._kinds = kinds
         self._seen = self._look()
-        self._rules = load_config(path)
+        self._rules = load_config(path, kinds)
         self._told = ""
 
     def current(self) -> NodeConfig:
@@ -43,7 +46,7 @@ class RulesFile:
         # Taken before the file is read: a change in between is another look's.
         self._seen = seen
         try:
-            self._rules = load_config(self._path)
+            self._rules = load_config(self._path, self._kinds)
         except ConfigError as error:
             self._tell_wrong(error)
         else:

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controller.webhook.subject import Config, Request, Subject
-from driver.claims.opaque import GpuConfig, MalformedConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
+from driver.claims.opaque import (
+    Document,
+    GpuConfig,
+    MalformedConfig,
+    MigDeviceConfig,
+    VfioDeviceConfig,
+    decode_any,
+)
 from driver.devices.sharing import Strategy
-
-Document = GpuConfig | MigDeviceConfig | VfioDeviceConfig
-
-_DEVICES: dict[type[Document], str] = {
-    GpuConfig: "a GPU",
-    MigDeviceConfig: "a partition",
-    VfioDeviceConfig: "a GPU that is passed through",
-}
+from driver.kinds.registry import KINDS
 
 CLASS_KINDS: dict[str, type[Document]] = {
     "gpu.nvidia.com": GpuConfig,
@@ -67,6 +67,11 @@ class _Decoded:
         if self.names(request):
             return True
         return not self.config.requests and CLASS_KINDS.get(request.class_name, self.kind) is self.kind
+
+
+def _devices(document: type[Document]) -> str:
+    """The devices that a configuration is for, in the words of their kind."""
+    return KINDS.described(document.__name__) or "a device that this driver does not offer"
 
 
 def judge(subject: Subject) -> Findings:
@@ -134,8 +139,8 @@ def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
         for one in decoded:
             if wanted not in (None, one.kind) and one.names(request):
                 yield (
-                    f"{one.config.path}: {one.kind.__name__} is for {_DEVICES[one.kind]}, and class "
-                    f"{request.class_name} stands for {_DEVICES[wanted]}, for which prepare refuses it"
+                    f"{one.config.path}: {one.kind.__name__} is for {_devices(one.kind)}, and class "
+                    f"{request.class_name} stands for {_devices(wanted)}, for which prepare refuses it"
                 )
 
 
@@ -149,7 +154,7 @@ def _without_effect(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
             )
         elif requests and not any(one.applies_to(request) for request in requests):
             yield (
-                f"{one.config.path}: {one.kind.__name__} is for {_DEVICES[one.kind]}, and no request asks "
+                f"{one.config.path}: {one.kind.__name__} is for {_devices(one.kind)}, and no request asks "
                 "for one: it has no effect"
             )
         if isinstance(one.document, MigDeviceConfig) and one.document.strategy == "TimeSlicing":

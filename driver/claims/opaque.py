@@ -8,7 +8,7 @@ field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +16,6 @@ from driver.errors import ClaimRefused
 from kubernetes_rules.quantity import parse_quantity
 
 API_VERSION = "resource.nvidia.com/v1beta1"
-_KINDS = ("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig")
 _INTERVALS = ("Default", "Short", "Medium", "Long")
 _BACKEND_POLICIES = ("LegacyOnly", "PreferIommuFD")
 _SMALLEST_PINNED_BYTES = 1 << 20
@@ -62,6 +61,9 @@ class VfioDeviceConfig:
 
     backend_policy: Literal["LegacyOnly", "PreferIommuFD"] = "LegacyOnly"
     enable_api_device: bool = False
+
+
+Document = GpuConfig | MigDeviceConfig | VfioDeviceConfig
 
 
 class MalformedConfig(ClaimRefused):
@@ -115,29 +117,24 @@ class _Fields:
             self.wrong(str(name)[:64], "unknown field")
 
 
-def decode_gpu_config(parameters: Mapping[str, Any]) -> GpuConfig:
-    """Decode one opaque document that applies to a whole GPU.
+def decode_for(parameters: Any, wanted: str, device: str) -> Document:
+    """Decode one opaque document that applies to a device.
 
-    Raises ClaimRefused that lists every error with its field path.
+    ``wanted`` is the kind of document that the device takes, empty for none; ``device`` names such a device
+    for people. Raises ClaimRefused that lists every error with its field path.
     """
-    fields = _document(parameters, "GpuConfig", "a whole GPU")
-    config = _gpu_sharing(fields.nested("sharing"))
+    if not wanted:
+        raise ClaimRefused(
+            f"an opaque configuration applies to {device}, which takes none",
+            "remove it, or name the `requests` that it is meant for",
+        )
+    fields = _document(parameters, wanted, device)
+    config = _READERS[wanted](fields)
     _end(fields)
     return config
 
 
-def decode_mig_config(parameters: Mapping[str, Any]) -> MigDeviceConfig:
-    """Decode one opaque document that applies to a partition.
-
-    Raises ClaimRefused that lists every error with its field path.
-    """
-    fields = _document(parameters, "MigDeviceConfig", "a MIG partition")
-    config = _mig_sharing(fields.nested("sharing"))
-    _end(fields)
-    return config
-
-
-def decode_any(parameters: Any, path: str = "") -> GpuConfig | MigDeviceConfig | VfioDeviceConfig:
+def decode_any(parameters: Any, path: str = "") -> Document:
     """Decode one opaque document as the kind that it says it is.
 
     ``path`` is where the document stands; the field paths in errors begin with it. Raises MalformedConfig.
@@ -146,15 +143,9 @@ def decode_any(parameters: Any, path: str = "") -> GpuConfig | MigDeviceConfig |
     if fields.errors:
         raise MalformedConfig(fields.errors)
     kind = _head(fields, "GpuConfig, MigDeviceConfig or VfioDeviceConfig")
-    config: GpuConfig | MigDeviceConfig | VfioDeviceConfig
-    if kind == "GpuConfig":
-        config = _gpu_sharing(fields.nested("sharing"))
-    elif kind == "MigDeviceConfig":
-        config = _mig_sharing(fields.nested("sharing"))
-    elif kind == "VfioDeviceConfig":
-        config = _iommu(fields.nested("iommu"))
-    else:
+    if kind is None:
         raise MalformedConfig(fields.errors)  # of the other fields nobody can say what they should be
+    config = _READERS[kind](fields)
     _end(fields)
     return config
 
@@ -175,7 +166,7 @@ def _head(fields: _Fields, wanted: str) -> str | None:
     """The kind of a document, None when it is none of ours; takes apiVersion and kind off."""
     if fields.choice("apiVersion", (API_VERSION,)) is None:
         _missing(fields, "apiVersion", API_VERSION)
-    kind = fields.choice("kind", _KINDS)
+    kind = fields.choice("kind", KINDS)
     if kind is None:
         _missing(fields, "kind", wanted)
     return kind
@@ -265,3 +256,12 @@ def _pinned_bytes(fields: _Fields, name: str, value: Any) -> int | None:
         fields.wrong(name, "must be at least 1Mi")
         return None
     return int(number)
+
+
+_READERS: dict[str, Callable[[_Fields], Document]] = {
+    "GpuConfig": lambda fields: _gpu_sharing(fields.nested("sharing")),
+    "MigDeviceConfig": lambda fields: _mig_sharing(fields.nested("sharing")),
+    "VfioDeviceConfig": lambda fields: _iommu(fields.nested("iommu")),
+}
+KINDS = tuple(_READERS)
+"""The kinds of documents that there are."""

@@ -30,17 +30,34 @@ class CdiMount:
 
 
 @dataclass(frozen=True, slots=True)
-class CdiDevice:
-    """One device of the spec: its CDI name, the nodes, variables and folders that it brings.
+class Edits:
+    """What a container gets with a device: nodes, variables (lines ``NAME=value``) and folders.
 
     Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
-    ``variables`` are lines ``NAME=value``.
+    ``needs_driver`` is whether it needs the NVIDIA driver's control nodes and files as well.
     """
 
-    name: str
-    nodes: tuple[DeviceNode, ...]
+    nodes: tuple[DeviceNode, ...] = ()
     variables: tuple[str, ...] = ()
     mounts: tuple[CdiMount, ...] = ()
+    needs_driver: bool = True
+
+    def __add__(self, other: Edits) -> Edits:
+        """Both together."""
+        return Edits(
+            self.nodes + other.nodes,
+            self.variables + other.variables,
+            self.mounts + other.mounts,
+            self.needs_driver or other.needs_driver,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CdiDevice:
+    """One device of the spec: its CDI name, and what it brings."""
+
+    name: str
+    edits: Edits
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +89,9 @@ class FileEdits:
     members: str
 
 
+NO_FILES = FileEdits("")
+
+
 def file_edits(files: DriverFiles, host: HostPaths) -> FileEdits:
     """The mounts and hooks for the driver's files."""
     edits = {"mounts": _mounts(files, host), "hooks": _hooks(files, host)}
@@ -81,16 +101,18 @@ def file_edits(files: DriverFiles, host: HostPaths) -> FileEdits:
 def build_spec(
     devices: Sequence[CdiDevice], control: Sequence[DeviceNode], files: FileEdits, host: HostPaths
 ) -> bytes:
-    """The spec file of a claim, in the lowest CDI version that it needs, as JSON."""
-    edits = {
-        # void: the NVIDIA container runtime must not add what an image's variable asks for.
-        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-        "deviceNodes": [_node(node, host) for node in control],
-    }
+    """The spec file of a claim, in the lowest CDI version that it needs, as JSON.
+
+    ``control`` and ``files`` are empty for a claim whose devices do not need the NVIDIA driver.
+    """
+    # void: the NVIDIA container runtime must not add what an image's variable asks for.
+    edits: dict[str, Any] = {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
+    if control:
+        edits["deviceNodes"] = [_node(node, host) for node in control]
     spec: dict[str, Any] = {
         "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
         "devices": [
-            {"name": device.name, "containerEdits": _device_edits(device, host)} for device in devices
+            {"name": device.name, "containerEdits": _device_edits(device.edits, host)} for device in devices
         ],
         "containerEdits": edits,
     }
@@ -99,13 +121,15 @@ def build_spec(
     return f"{text[:-2]}{files.members}}}}}\n".encode()
 
 
-def _device_edits(device: CdiDevice, host: HostPaths) -> dict[str, Any]:
-    edits: dict[str, Any] = {"deviceNodes": [_node(node, host) for node in device.nodes]}
-    if device.variables:
-        edits["env"] = list(device.variables)
-    if device.mounts:
-        edits["mounts"] = [_mount(one.host_path, one.container_path, _WRITABLE) for one in device.mounts]
-    return edits
+def _device_edits(edits: Edits, host: HostPaths) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if edits.nodes:
+        found["deviceNodes"] = [_node(node, host) for node in edits.nodes]
+    if edits.variables:
+        found["env"] = list(edits.variables)
+    if edits.mounts:
+        found["mounts"] = [_mount(one.host_path, one.container_path, _WRITABLE) for one in edits.mounts]
+    return found
 
 
 def _json(value: Any) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from driver.devices.names import parse_device_name
 from driver.errors import StorageError
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.kind import HeldKinds
 
 _DEVICE = re.compile(
     r"(?P<device>.+?)(?:-(?P<share_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?", re.ASCII
@@ -31,7 +31,7 @@ class Recovered:
     failed: tuple[tuple[str, str], ...] = ()
 
 
-def recover(journal: Journal, store: CdiStore, identity: Identity) -> Recovered:
+def recover(journal: Journal, store: CdiStore, identity: Identity, kinds: HeldKinds) -> Recovered:
     """Give each CDI spec its journal entry back, or remove it.
 
     A spec without an entry belongs to a claim whose journal file was lost or put aside: its devices
@@ -46,10 +46,23 @@ def recover(journal: Journal, store: CdiStore, identity: Identity) -> Recovered:
         if entry is not None and entry.holds:
             continue
         try:
-            devices = () if entry is not None else _devices(uid, store.device_names(uid), identity.pool)
+            devices = (
+                () if entry is not None else _devices(uid, store.device_names(uid), identity.pool, kinds)
+            )
             if devices:
+                era = identity.era()
                 journal.put(
-                    Entry(uid, "", "", "prepared", identity.boot_id, boottime_ns(), devices, "", rebuilt=True)
+                    Entry(
+                        uid,
+                        "",
+                        "",
+                        "prepared",
+                        era.boot_id,
+                        boottime_ns(),
+                        devices,
+                        rebuilt=True,
+                        driver_generation=era.driver_generation,
+                    )
                 )
                 rebuilt.append(uid)
             else:
@@ -60,13 +73,16 @@ def recover(journal: Journal, store: CdiStore, identity: Identity) -> Recovered:
     return Recovered(tuple(rebuilt), tuple(removed), tuple(failed))
 
 
-def _devices(uid: str, cdi_names: tuple[str, ...], pool: str) -> tuple[HeldDevice, ...]:
+def _devices(uid: str, cdi_names: tuple[str, ...], pool: str, kinds: HeldKinds) -> tuple[HeldDevice, ...]:
     found = []
     for cdi_name in cdi_names:
         match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
-        name = parse_device_name(match["device"]) if match else None
+        name = kinds.parse(match["device"]) if match else None
         if match is not None and name is not None:
+            pci = "" if name.pci is None else str(name.pci)
             found.append(
-                HeldDevice("", pool, match["device"], str(name.pci), "", cdi_name, match["share_id"])
+                HeldDevice(
+                    "", pool, match["device"], pci, "", cdi_name, match["share_id"], kind=name.kind.word
+                )
             )
     return tuple(found)

@@ -1,15 +1,20 @@
-"""What the journal remembers of one claim, and how it is written: versioned JSON with a checksum."""
+"""What the journal remembers of one claim, and how it is written: versioned JSON with a checksum.
+
+The schema only adds: during a rolling update the instance before reads what this one writes. It knows no
+kinds, and takes a device without ``partition`` and ``share`` for a whole GPU; so the record of a partition is
+written under that name as well.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from driver.devices.sharing import Strategy
-from driver.nvml.mig import Placement
+from kubeletplugin.journal.identity import Era
 from kubeletplugin.wire.planned import PlannedDevice
 
 SCHEMA = 1
@@ -17,36 +22,15 @@ SCHEMA = 1
 State = Literal["preparing", "prepared", "releasing", "released"]
 _STATES = ("preparing", "prepared", "releasing", "released")
 
+Record = Mapping[str, Any]
+"""What a kind remembers of a device that it has found or made: JSON, which only the kind reads."""
+
+_WRITTEN_AS_PARTITION = frozenset({"partition", "static"})
+"""The kinds whose records an instance without kinds reads as ``partition``."""
+
 
 class MalformedEntry(Exception):
     """The bytes are no journal entry; the message says what is wrong with them."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRecord:
-    """A MIG partition that a claim was given: where it is to lie, and how far its making has come.
-
-    ``start`` and ``size`` are memory slices. ``attempted`` is written before the GPU instance is created,
-    when nothing lay at its place: from then on a GPU instance of this profile at exactly this place is the
-    claim's, its id known or not. Until then whatever lies there is somebody else's. The ids and the UUID
-    (``MIG-…``) follow as each step is done, and mean something only within the boot of the entry.
-    ``memory_bytes`` is what the profile has, 0 in entries that were written before it was recorded.
-    """
-
-    profile: str
-    profile_id: int
-    start: int
-    size: int
-    attempted: bool = False
-    gpu_instance_id: int | None = None
-    compute_instance_id: int | None = None
-    uuid: str = ""
-    memory_bytes: int = 0
-
-    @property
-    def placement(self) -> Placement:
-        """Where it lies."""
-        return Placement(self.start, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +61,13 @@ class ShareRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """One device that a claim holds: the allocation result, and the hardware that it stood for.
+    """One device that a claim holds: the allocation result, and the hardware that it stands for.
 
-    ``pci`` is the address as sysfs writes it. ``uuid`` is empty where it is not known, which is so
-    only for an entry that was rebuilt from a CDI spec. It is the GPU's, also of a partition, which
-    ``partition`` describes; that is None for a whole GPU and for the partitions of a rebuilt entry.
-    ``share`` is None for a device that is not shared, for admin access, and in rebuilt entries.
+    ``pci`` is the address of its GPU as sysfs writes it, ``uuid`` that GPU's UUID; both are empty for a
+    device that lies on no GPU, and the UUID for an entry that was rebuilt from a CDI spec. ``kind`` is the
+    word of the device's kind, empty in entries of instances that knew none: its name tells then. ``record``
+    is what the kind remembers of it, empty where that is nothing, and in rebuilt entries. ``share`` is None
+    for a device that is not shared, for admin access, and in rebuilt entries.
     """
 
     request: str
@@ -93,36 +78,26 @@ class HeldDevice:
     cdi_device: str
     share_id: str | None = None
     admin_access: bool = False
-    partition: PartitionRecord | None = None
+    kind: str = ""
+    record: Record = field(default_factory=dict)
     share: ShareRecord | None = None
 
     @classmethod
-    def of(
-        cls,
-        planned: PlannedDevice,
-        uuid: str,
-        partition: PartitionRecord | None = None,
-        share: ShareRecord | None = None,
-    ) -> HeldDevice:
+    def of(cls, planned: PlannedDevice, uuid: str, record: Record | None = None) -> HeldDevice:
         """The record of a planned device, once the UUID of its GPU is known."""
-        allocated = planned.allocated
+        allocated, pci = planned.allocated, planned.name.pci
         return cls(
             allocated.request,
             allocated.pool,
             allocated.device,
-            str(planned.pci),
+            "" if pci is None else str(pci),
             uuid,
             planned.cdi_device,
             allocated.share_id,
             allocated.admin_access,
-            partition,
-            share,
+            planned.name.kind.word,
+            record or {},
         )
-
-    @property
-    def cuda_uuid(self) -> str:
-        """What CUDA knows the device by: the partition's UUID, or the GPU's."""
-        return self.uuid if self.partition is None else self.partition.uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +105,11 @@ class Entry:
     """The state of one claim on this node.
 
     ``preparing``: the claim holds its devices, the work may be half done. ``prepared``: the CDI spec
-    with ``spec_sha256`` was written and answered. ``releasing``: nobody uses the claim any more, but not
-    all of its partitions could be destroyed yet. ``released``: a tombstone that stops a late retry.
-    ``changed_ns`` is CLOCK_BOOTTIME and means something within ``boot_id`` only. ``rebuilt`` marks an
-    entry whose file was lost or unreadable: namespace, name and requests are not known.
+    with ``spec_sha256`` is written or about to be. ``releasing``: nobody uses the claim any more, but not
+    all that was made for it could be destroyed yet. ``released``: a tombstone that stops a late retry.
+    ``changed_ns`` is CLOCK_BOOTTIME and means something within ``boot_id`` only. ``driver_generation`` is the
+    load of the NVIDIA driver, empty where it was not known. ``rebuilt`` marks an entry whose file was lost or
+    unreadable: namespace, name and requests are not known.
     """
 
     uid: str
@@ -145,6 +121,7 @@ class Entry:
     devices: tuple[HeldDevice, ...] = ()
     spec_sha256: str = ""
     rebuilt: bool = False
+    driver_generation: str = ""
 
     @property
     def holds(self) -> bool:
@@ -155,6 +132,18 @@ class Entry:
     def shares(self) -> bool:
         """Whether any of its devices is shared."""
         return any(device.share is not None for device in self.devices)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The addresses of the physical GPUs of its devices, each once, sorted."""
+        return tuple(sorted({device.pci for device in self.devices if device.pci}))
+
+    def is_live(self, era: Era) -> bool:
+        """Whether what it says of the hardware means anything now.
+
+        After a reboot, or another load of the NVIDIA driver, nothing of what was made is there.
+        """
+        return era.covers(self.boot_id, self.driver_generation)
 
 
 def encode(entry: Entry) -> bytes:
@@ -182,35 +171,37 @@ def decode(data: bytes) -> Entry:
     return entry
 
 
-_Record = Entry | HeldDevice | PartitionRecord | ShareRecord
+_Written = Entry | HeldDevice | ShareRecord
 
-_FIELDS = {
-    kind: tuple(field.name for field in fields(kind))
-    for kind in (Entry, HeldDevice, PartitionRecord, ShareRecord)
-}
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Entry, HeldDevice, ShareRecord)}
 
 
-def _plain(value: _Record) -> dict[str, Any]:
+def _plain(value: _Written) -> dict[str, Any]:
     return {name: getattr(value, name) for name in _FIELDS[type(value)]}
 
 
 def _device(device: HeldDevice) -> dict[str, Any]:
-    partition, share = device.partition, device.share
+    share = device.share
     return {
         **_plain(device),
-        "partition": None if partition is None else _plain(partition),
+        "record": device.record,
+        "partition": (device.record or None) if device.kind in _WRITTEN_AS_PARTITION else None,
         "share": None if share is None else _plain(share),
     }
 
 
 def _read_device(body: Mapping[str, Any]) -> HeldDevice:
-    partition, share = body.get("partition"), body.get("share")
-    records = {
-        "partition": None if partition is None else PartitionRecord(**_known(PartitionRecord, partition)),
+    share = body.get("share")
+    told = {
+        # An instance without kinds wrote only this, also where it took over an entry that had a kind.
+        "record": body.get("record") or body.get("partition") or {},
         "share": None if share is None else ShareRecord(**_known(ShareRecord, share)),
     }
-    return HeldDevice(**{**_known(HeldDevice, body), **records})
+    held = HeldDevice(**{**_known(HeldDevice, body), **told})
+    if not isinstance(held.record, dict):
+        raise MalformedEntry("the record of a device is no object")
+    return held
 
 
-def _known(kind: type[_Record], body: Mapping[str, Any]) -> dict[str, Any]:
+def _known(kind: type[_Written], body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: body[name] for name in _FIELDS[kind] if name in body}

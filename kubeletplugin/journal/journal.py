@@ -14,11 +14,15 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import TEMPORARY_PREFIX, remove_durably, write_durably
-from kubeletplugin.journal.entry import Entry, MalformedEntry, decode, encode
+from kubeletplugin.journal.entry import Entry, HeldDevice, MalformedEntry, decode, encode
 from kubeletplugin.wire.names import is_safe_uid
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
+
+
+def _nobody() -> None:
+    """Nobody listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +38,20 @@ class Journal:
     """Entries by claim UID. Callers hold the claim's lock (see ``locks``) around read and write.
 
     ``changed_elsewhere`` tells whether another instance may have written since it was last asked.
+    ``on_change`` hears of each claim that this instance brings into another state; it must not block.
     """
 
-    def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
+    def __init__(
+        self, folder: Path, changed_elsewhere: Callable[[], bool], on_change: Callable[[], None] = _nobody
+    ) -> None:
         self._folder = folder
+        self._on_change = on_change
         self._changed_elsewhere = changed_elsewhere
         self._lock = threading.RLock()
         self._released = threading.Condition(self._lock)
         self._entries: dict[str, Entry] = {}
         self._stamps: dict[str, tuple[int, int, int]] = {}
-        self._by_pci: dict[str, set[str]] = {}
+        self._by_place: dict[str, set[str]] = {}
         self._holding: set[str] = set()
         self._aside: list[SetAside] = []
         try:
@@ -70,7 +78,14 @@ class Journal:
         """The entries of the claims that hold a device of the GPU at this PCI address."""
         with self._lock:
             self._refresh()
-            return tuple(self._entries[uid] for uid in sorted(self._by_pci.get(pci, ())))
+            return tuple(self._entries[uid] for uid in sorted(self._by_place.get(pci, ())))
+
+    def holders_of(self, device: HeldDevice) -> tuple[Entry, ...]:
+        """The entries of the claims that hold something where the device lies.
+
+        That is its GPU, or for a device that lies on none, the device itself.
+        """
+        return self.holders(_place(device))
 
     def held_count(self) -> int:
         """How many claims hold devices."""
@@ -82,9 +97,12 @@ class Journal:
         path = self._path(entry.uid)
         write_durably(path, encode(entry))
         with self._lock:
+            before = self._entries.get(entry.uid)
             self._remember(entry, _stamp(path))
             if not entry.holds:
                 self._released.notify_all()
+        if before is None or before.state != entry.state:
+            self._on_change()
 
     def forget(self, uid: str) -> None:
         """Remove an entry. Raises StorageError; then nothing has changed."""
@@ -92,6 +110,7 @@ class Journal:
         with self._lock:
             self._drop(uid)
             self._released.notify_all()
+        self._on_change()
 
     def wait_for_release(self, timeout_seconds: float) -> None:
         """Return when some claim lets go of its devices, or after the time."""
@@ -155,18 +174,22 @@ class Journal:
         self._stamps[entry.uid] = stamp
         if entry.holds:
             self._holding.add(entry.uid)
-            for device in entry.devices:
-                self._by_pci.setdefault(device.pci, set()).add(entry.uid)
+            for place in map(_place, entry.devices):
+                self._by_place.setdefault(place, set()).add(entry.uid)
 
     def _drop(self, uid: str) -> None:
         self._stamps.pop(uid, None)
         self._holding.discard(uid)
         entry = self._entries.pop(uid, None)
-        for device in entry.devices if entry else ():
-            holders = self._by_pci.get(device.pci, set())
+        for place in map(_place, entry.devices if entry else ()):
+            holders = self._by_place.get(place, set())
             holders.discard(uid)
             if not holders:
-                self._by_pci.pop(device.pci, None)
+                self._by_place.pop(place, None)
+
+
+def _place(device: HeldDevice) -> str:
+    return device.pci or device.device
 
 
 def _is_entry(name: str) -> bool:

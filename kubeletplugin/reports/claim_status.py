@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from driver.errors import ApiError, DriverError
@@ -16,7 +17,10 @@ from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.paths import claim_path
 from driver.process.log import get_logger
+from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.reports.device_status import ToldClaim, statuses_to_apply, told_claims
 
 FIELD_MANAGER = "gpu-dra-kubeletplugin"
@@ -31,7 +35,7 @@ _log = get_logger("claim status")
 
 
 class ClaimStatuses:
-    """Keeps ``status.devices`` of the claims of one node true in the boot that is running.
+    """Keeps ``status.devices`` of the claims of one node true.
 
     A claim of whole GPUs costs no request. Entries and conditions of
     others stay as they are, since only our own fields are applied (server-side apply). When a claim loses
@@ -39,11 +43,17 @@ class ClaimStatuses:
     """
 
     def __init__(
-        self, client: KubeClient, journal: Journal, boot_id: str, settle_seconds: float = _SETTLE_SECONDS
+        self,
+        client: KubeClient,
+        journal: Journal,
+        era: Callable[[], Era],
+        kinds: HeldKinds,
+        settle_seconds: float = _SETTLE_SECONDS,
     ) -> None:
         self._client = client
         self._journal = journal
-        self._boot_id = boot_id
+        self._era = era
+        self._kinds = kinds
         self._settle_seconds = settle_seconds
         self._changed = threading.Condition()
         self._due = True
@@ -51,8 +61,10 @@ class ClaimStatuses:
         self._settled: dict[str, ToldClaim] = {}
         self._failures: Counter[str] = Counter()
 
-    def claims_changed(self) -> None:
-        """Tell it that a claim was prepared; costs the caller next to nothing."""
+    def prepared(self, entry: Entry) -> None:
+        """Tell it that a claim was prepared; a claim of whole GPUs has nothing to tell."""
+        if not any(told_claims((entry,), self._era(), self._kinds)):
+            return
         with self._changed:
             self._due = True
             self._changed.notify_all()
@@ -94,7 +106,8 @@ class ClaimStatuses:
         the API refuses as invalid too, is recognised by the next look at it.
         """
         try:
-            wanted = {claim.uid: claim for claim in told_claims(self._journal.entries(), self._boot_id)}
+            told = told_claims(self._journal.entries(), self._era(), self._kinds)
+            wanted = {claim.uid: claim for claim in told}
         except DriverError as error:
             return error
         self._settled = {uid: claim for uid, claim in self._settled.items() if wanted.get(uid) == claim}

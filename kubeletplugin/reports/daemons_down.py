@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from driver.devices.node_state import BlockedPlacement
-from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.identity import Era
+from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.wire.mps_daemon import MpsState
 
 _SILENT = "the MPS supervisor of the node does not answer"
 
 
 def daemons_down(
-    entries: Iterable[Entry], states: Sequence[MpsState] | None, boot_id: str
+    entries: Iterable[Entry], states: Sequence[MpsState] | None, era: Era, kinds: HeldKinds
 ) -> tuple[BlockedPlacement, ...]:
     """What is blocked on GPUs with MPS shares; ``states`` is None while the supervisor is silent."""
     told = None if states is None else {state.name: state for state in states}
     found: dict[str, BlockedPlacement] = {}
     for entry in entries:
-        if entry.state != "prepared" or entry.boot_id != boot_id:
+        if entry.state != "prepared" or not entry.is_live(era):
             continue
         for held in entry.devices:
             share = held.share
             why = _why(share.group, told) if share is not None and share.strategy == "MPS" else ""
             if why:
-                span = held.partition.placement if held.partition else None
-                found[held.device] = BlockedPlacement(
-                    PciAddress.parse(held.pci), span, "mps-daemon", f"{held.device}: {why}"
-                )
+                for region in kinds.of(held).occupies(held):
+                    found[held.device] = BlockedPlacement(
+                        region.pci, region.span, "mps-daemon", f"{held.device}: {why}"
+                    )
     return tuple(found[device] for device in sorted(found))
 
 

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, parse_device_name
+from driver.devices.names import DRIVER_NAME
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.journal.identity import Era
+from kubeletplugin.kinds.kind import HeldKind, HeldKinds
 
 Object = dict[str, Any]
 
-_PARTITION = ("PartitionMade", "The partition exists.")
+_MADE = ("PartitionMade", "The partition exists.")
 _SHARE = ("ShareReady", "The share can be used.")
 
 
@@ -72,16 +74,16 @@ class ToldClaim:
     devices: tuple[ToldDevice, ...]
 
 
-def told_claims(entries: Iterable[Entry], boot_id: str) -> Iterator[ToldClaim]:
+def told_claims(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator[ToldClaim]:
     """The claims of journal entries whose status has something to tell.
 
     A device with admin access to somebody else's partition counts as well. Claims of an earlier boot
     have no partitions any more, and of a rebuilt entry nobody knows the name.
     """
     for entry in entries:
-        if entry.state != "prepared" or entry.boot_id != boot_id or entry.rebuilt:
+        if entry.state != "prepared" or not entry.is_live(era) or entry.rebuilt:
             continue
-        devices = tuple(told for held in entry.devices if (told := _told(held)) is not None)
+        devices = tuple(told for held in entry.devices if (told := _told(held, kinds.of(held))) is not None)
         if devices:
             yield ToldClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, devices)
 
@@ -104,18 +106,14 @@ def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> 
     return entries if missing else []
 
 
-def _told(held: HeldDevice) -> ToldDevice | None:
-    name, record = parse_device_name(held.device), held.partition
-    made = name is not None and not name.static and record is not None and bool(record.uuid)
-    if record is None or not made:
-        partition: Object = {}
-    else:
-        partition = {"parentUUID": held.uuid, "profile": record.profile}
+def _told(held: HeldDevice, kind: HeldKind) -> ToldDevice | None:
+    made = kind.status(held)
     share = {} if held.share is None else _share(held.share)
-    if not (partition or share):
+    if not (made or share):
         return None
-    data = {"uuid": held.cuda_uuid, **partition, **share}
-    return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else _PARTITION, data)
+    uuid = kind.cuda_uuid(held)
+    data = {**({"uuid": uuid} if uuid else {}), **made, **share}
+    return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else _MADE, data)
 
 
 def _share(share: ShareRecord) -> Object:

@@ -12,8 +12,8 @@ from driver.errors import NvmlError
 from driver.hardware.inventory import Discovery
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import HeldDevice
 from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.wire.health_board import DeviceHealth, HealthBoard
 
@@ -31,14 +31,21 @@ class HealthCheck:
     """
 
     def __init__(
-        self, discovery: Discovery, board: HealthBoard, pool: str, journal: Journal, watch: NodeWatch
+        self,
+        discovery: Discovery,
+        board: HealthBoard,
+        pool: str,
+        journal: Journal,
+        watch: NodeWatch,
+        kinds: HeldKinds,
     ) -> None:
         self._discovery = discovery
         self._board = board
         self._pool = pool
         self._journal = journal
         self._watch = watch
-        self._seen: dict[str, Health] = {}
+        self._kinds = kinds
+        self._seen: dict[PciAddress, Health] = {}
         self._log = get_logger("health")
 
     def run_once(self) -> None:
@@ -49,34 +56,33 @@ class HealthCheck:
         except NvmlError as error:
             now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
         else:
-            now = {gpu_device_name(gpu.pci): health(gpu.problems) for gpu in inventory.gpus}
+            now = {gpu.pci: health(gpu.problems) for gpu in inventory.gpus}
             self._watch.saw(inventory, entries)
-        for device in self._seen.keys() - now.keys():
-            now[device] = Health("Unhealthy", "the GPU is not there any more")
+        for pci in self._seen.keys() - now.keys():
+            now[pci] = Health("Unhealthy", "the GPU is not there any more")
         self._log_changes(now)
         self._seen = now
-        parts = {
-            held.device: now[gpu]
+        held_devices = {
+            held.device: found
             for entry in entries
             for held in entry.devices
-            if (gpu := _gpu_of(held)) in now
+            if (found := self._kinds.of(held).health(held, now)) is not None
         }
-        self._board.update(tuple(self._entries(sorted((parts | now).items()))))
+        gpus = {gpu_device_name(pci): found for pci, found in now.items()}
+        self._board.update(tuple(self._entries(sorted((held_devices | gpus).items()))))
 
     def _entries(self, devices: Iterable[tuple[str, Health]]) -> Iterable[DeviceHealth]:
         checked = int(time.time())
         for device, found in devices:
             yield DeviceHealth(self._pool, device, _WORDS[found.word], checked, found.message)
 
-    def _log_changes(self, now: dict[str, Health]) -> None:
-        for device, found in now.items():
-            before = self._seen.get(device)
+    def _log_changes(self, now: dict[PciAddress, Health]) -> None:
+        for pci, found in now.items():
+            before = self._seen.get(pci)
             if before != found and (before is not None or found.word != "Healthy"):
                 self._log.warning(
-                    "device health changed", device=device, health=found.word, message=found.message
+                    "device health changed",
+                    device=gpu_device_name(pci),
+                    health=found.word,
+                    message=found.message,
                 )
-
-
-def _gpu_of(held: HeldDevice) -> str:
-    """The name of the GPU that a device is, or lies on."""
-    return gpu_device_name(PciAddress.parse(held.pci))

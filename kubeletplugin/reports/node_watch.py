@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-from driver.devices.names import parse_device_name
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import StorageError
-from driver.hardware.gpu import Gpu, Inventory
-from driver.nvml.mig import GpuInstance, Placement
-from driver.nvml.pci_address import PciAddress
+from driver.hardware.gpu import Inventory
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.reports.daemons_down import daemons_down
 from kubeletplugin.wire.mps_daemon import MpsState
 
@@ -28,10 +27,16 @@ class NodeWatch:
     """Keeps the node's state up to date; ``update`` gets each new one, from the thread in ``run``."""
 
     def __init__(
-        self, journal: Journal, boot_id: str, update: Callable[[NodeState], None], again_seconds: float
+        self,
+        journal: Journal,
+        era: Callable[[], Era],
+        kinds: HeldKinds,
+        update: Callable[[NodeState], None],
+        again_seconds: float,
     ) -> None:
         self._journal = journal
-        self._boot_id = boot_id
+        self._era = era
+        self._kinds = kinds
         self._update = update
         self._again_seconds = again_seconds
         self._changed = threading.Condition()
@@ -64,13 +69,24 @@ class NodeWatch:
 
     def saw(self, inventory: Inventory, before: Iterable[Entry]) -> None:
         """Take in a look at the hardware; ``before`` are the journal's entries just before that look."""
-        foreign = foreign_instances(inventory.gpus, [*before, *self._journal.entries()], self._boot_id)
+        foreign = self.foreign(inventory, before)
         with self._changed:
             self._foreign = foreign
             self._due = (
                 True  # in any case: another instance may have changed the journal, and told nobody here
             )
             self._changed.notify_all()
+
+    def foreign(self, inventory: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
+        """What somebody else made on the GPUs: no claim before the look or now accounts for it."""
+        era = self._era()
+        owners = [
+            held
+            for entry in (*before, *self._journal.entries())
+            if entry.holds and (entry.is_live(era) or entry.rebuilt)
+            for held in entry.devices
+        ]
+        return tuple(one for kind in self._kinds for one in kind.foreign(inventory, owners))
 
     def run(self) -> None:
         """Pass on every change until ``stop``; a journal that cannot be read is read again a little later."""
@@ -96,7 +112,10 @@ class NodeWatch:
             entries = self._journal.entries()
             left = [e for e in entries if e.uid in self._left_behind and e.state == "releasing"]
             self._left_behind = {entry.uid for entry in left}
-            down = daemons_down(entries, self._daemons, self._boot_id) if self._daemons_told else ()
+            era = self._era()
+            down: tuple[BlockedPlacement, ...] = ()
+            if self._daemons_told:
+                down = daemons_down(entries, self._daemons, era, self._kinds)
         held = {
             device.device
             for entry in entries
@@ -104,7 +123,7 @@ class NodeWatch:
             for device in entry.devices
             if not device.admin_access
         }
-        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, self._boot_id), *down))
+        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, era, self._kinds), *down))
 
     def stop(self) -> None:
         """Make ``run`` return."""
@@ -113,63 +132,18 @@ class NodeWatch:
             self._changed.notify_all()
 
 
-def leftovers(entries: Iterable[Entry], boot_id: str) -> tuple[BlockedPlacement, ...]:
+def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
     """The places of what claims that have ended left behind, by their entries."""
     return tuple(
         BlockedPlacement(
-            PciAddress.parse(device.pci),
-            device.partition.placement,
+            region.pci,
+            region.span,
             "in-use",
-            f"{device.device} is left from claim {entry.namespace}/{entry.name} (UID {entry.uid}) and could "
+            f"{held.device} is left from claim {entry.namespace}/{entry.name} (UID {entry.uid}) and could "
             "not be destroyed yet",
         )
         for entry in entries
-        for device in entry.devices
-        if entry.boot_id == boot_id and device.partition is not None and device.partition.attempted
+        for held in entry.devices
+        if entry.is_live(era) and kinds.of(held).is_made(held)
+        for region in kinds.of(held).occupies(held)
     )
-
-
-def foreign_instances(
-    gpus: Iterable[Gpu], entries: Iterable[Entry], boot_id: str
-) -> tuple[BlockedPlacement, ...]:
-    """The GPU instances that no claim of this boot accounts for.
-
-    ``entries`` may have a claim more than once, as it was before and after the look at the hardware: an
-    instance that was made or destroyed meanwhile is the claim's in one of them.
-    """
-    owners = [
-        device
-        for entry in entries
-        if entry.holds and (entry.boot_id == boot_id or entry.rebuilt)
-        for device in entry.devices
-    ]
-    return tuple(
-        BlockedPlacement(
-            gpu.pci,
-            instance.placement,
-            "foreign-instance",
-            f"GPU instance {instance.id} of GPU {gpu.pci} at {_place(instance.placement)} was made by "
-            "somebody else",
-        )
-        for gpu in gpus
-        if gpu.mig
-        for instance in gpu.mig.instances
-        if not any(_is_of(device, gpu, instance) for device in owners)
-    )
-
-
-def _place(placement: Placement) -> str:
-    last = placement.start + placement.size - 1
-    return f"memory slice {last}" if placement.size == 1 else f"memory slices {placement.start} to {last}"
-
-
-def _is_of(device: HeldDevice, gpu: Gpu, instance: GpuInstance) -> bool:
-    """Whether the instance is this device's: a part of a static instance is not its owner."""
-    name = parse_device_name(device.device)
-    if name is None or name.pci != gpu.pci or name.static or name.profile is None:
-        return False
-    record = device.partition
-    if record is None:
-        return name.start == instance.placement.start
-    same_place = (record.profile_id, record.placement) == (instance.profile_id, instance.placement)
-    return record.attempted and same_place

@@ -6,21 +6,23 @@ from collections.abc import Iterable, Iterator
 
 from driver.process.metrics import ShareUse
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.journal.identity import Era
+from kubeletplugin.kinds.kind import HeldKinds
 
 
-def share_uses(entries: Iterable[Entry], boot_id: str) -> Iterator[ShareUse]:
+def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator[ShareUse]:
     """Each share that a claim has, and each device that a claim shares among its own pods.
 
     What an entry of an earlier boot says is left out; a rebuilt entry does not know what it has.
     """
     for entry in entries:
-        if entry.state == "prepared" and entry.boot_id == boot_id:
+        if entry.state == "prepared" and entry.is_live(era):
             for held in entry.devices:
                 if held.share is not None:
-                    yield _use(entry, held, held.share)
+                    yield _use(entry, held, held.share, kinds.of(held).cuda_uuid(held))
 
 
-def _use(entry: Entry, held: HeldDevice, share: ShareRecord) -> ShareUse:
+def _use(entry: Entry, held: HeldDevice, share: ShareRecord, cuda_uuid: str) -> ShareUse:
     mps = share.strategy == "MPS"
     return ShareUse(
         claim_namespace=entry.namespace,
@@ -28,7 +30,7 @@ def _use(entry: Entry, held: HeldDevice, share: ShareRecord) -> ShareUse:
         device=held.device,
         share_id=held.share_id or "",
         strategy="mps" if mps else "time-slicing",
-        uuid=held.cuda_uuid,
+        uuid=cuda_uuid,
         pci_bus_id=held.pci,
         shares=_told(share.shares),
         memory_bytes=_told(share.memory_bytes),

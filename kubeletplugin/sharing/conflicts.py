@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from driver.devices.names import parse_device_name
+from driver.devices.sharing import split_shared_suffix
 from driver.errors import DeviceHeld
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
 
@@ -22,13 +22,13 @@ def refuse_conflicts(
     """
     others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
     for index, held in enumerate(devices):
-        name = parse_device_name(held.device)
-        if held.admin_access or name is None or name.shared is None:
+        _, form = split_shared_suffix(held.device)
+        if held.admin_access or form is None:
             continue
         # Shares that the claim has of the same device count as well, each with those before it.
         beside = [one for one in devices[:index] if one.device == held.device]
         taken = [*_of_others(held, others), *((None, one) for one in beside)]
-        _refuse_overcommit(held, name.shared.shares, memory_bytes[index], taken)
+        _refuse_overcommit(held, form.shares, memory_bytes[index], taken)
         if held.share is not None and held.share.interval:
             _refuse_other_interval(held, held.share, taken)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from driver.devices.names import parse_device_name
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import ComputeMode, DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
@@ -18,6 +17,8 @@ from driver.nvml.deadline import Watch
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.journal.identity import Era
+from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.sharing.conflicts import interval_of
 from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.sharing.mps_client import MpsClient
@@ -33,10 +34,16 @@ _GONE = (DriverNotLoaded, GpuLost, NotFound)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One share that a claim holds, with the claim's UID."""
+    """One share that a claim holds, with the claim's UID.
+
+    ``cuda_uuid`` is what CUDA knows the device by. ``has_modes`` is whether it is a GPU with a compute mode
+    and a time-slice; partitions have none, and those of their GPU stay as they are.
+    """
 
     uid: str
     held: HeldDevice
+    cuda_uuid: str
+    has_modes: bool
 
 
 class NotReady(ClaimBlocked):
@@ -46,7 +53,7 @@ class NotReady(ClaimBlocked):
 class Sharing:
     """The sharing of one node's GPUs. Callers hold the locks of the GPUs concerned.
 
-    ``step(name)`` follows the steps.
+    ``mps_is_used()`` hears of each daemon that a share needs. ``step(name)`` follows the steps.
     """
 
     def __init__(
@@ -55,14 +62,18 @@ class Sharing:
         time_slices: TimeSlices,
         mps: MpsClient,
         records: SharingRecords,
-        boot_id: str,
+        kinds: HeldKinds,
+        era: Callable[[], Era],
+        mps_is_used: Callable[[], None],
         step: Callable[[str], None],
     ) -> None:
         self._discovery = discovery
         self._time_slices = time_slices
         self._mps = mps
         self._records = records
-        self._boot_id = boot_id
+        self._kinds = kinds
+        self._era = era
+        self._mps_is_used = mps_is_used
         self._step = step
 
     def settle(self, group: str, members: Sequence[Member]) -> str | None:
@@ -83,8 +94,11 @@ class Sharing:
         if record is not None and (record.strategy, record.gpus) != (shares[0].strategy, gpus):
             self._undo(record)  # left over from shares that are gone
             record = None
-        wanted = record or SharingRecord(group, self._boot_id, shares[0].strategy, gpus)
-        whole = [member.held for member in members if member.held.partition is None]
+        era = self._era()
+        wanted = record or SharingRecord(
+            group, era.boot_id, shares[0].strategy, gpus, driver_generation=era.driver_generation
+        )
+        whole = [member.held for member in members if member.has_modes]
         try:
             if wanted.strategy == "MPS":
                 self._run_daemon(wanted, whole, daemon_of(group, members))
@@ -98,8 +112,8 @@ class Sharing:
 
         A reset of the GPU, or somebody else, may have changed it. Raises NvmlError, StorageError.
         """
-        record, name = self._records.get(group), parse_device_name(group)
-        if record is None or name is None or name.profile is not None:
+        record, name = self._records.get(group), self._kinds.parse(group)
+        if record is None or name is None or not name.kind.has_modes:
             return
         if record.strategy == "MPS" and record.applied:
             changed = [pci for pci in record.gpus if self._mode(pci) != _MODES["MPS"]]
@@ -108,12 +122,10 @@ class Sharing:
                 self._records.put(replace(record, applied=False))
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
-        """The records of this boot that concern any of the GPUs; for any caller. Raises StorageError."""
-        wanted = set(gpus)
+        """The records of this era that concern any of the GPUs; for any caller. Raises StorageError."""
+        wanted, era = set(gpus), self._era()
         return tuple(
-            record
-            for record in self._records.look()
-            if record.boot_id == self._boot_id and wanted & set(record.gpus)
+            record for record in self._records.look() if record.is_live(era) and wanted & set(record.gpus)
         )
 
     def recorded(self) -> tuple[SharingRecord, ...]:
@@ -132,6 +144,7 @@ class Sharing:
         if not wanted.applied:
             wanted = self._take_modes(replace(wanted, daemon=True), whole)
         self._mps.ensure(daemon)
+        self._mps_is_used()
         self._step("daemon")
         self._applied(wanted)
 
@@ -264,7 +277,7 @@ class Sharing:
 
 def _widened(record: SharingRecord, members: Sequence[Member]) -> SharingRecord:
     """A record that was lost and assumed, with all GPUs that the members share: it knew the first alone."""
-    modes: dict[str, ComputeMode] = {one.held.pci: "default" for one in members if one.held.partition is None}
+    modes: dict[str, ComputeMode] = {one.held.pci: "default" for one in members if one.has_modes}
     return replace(record, gpus=tuple(sorted({one.held.pci for one in members})), compute_modes=modes)
 
 
@@ -273,11 +286,11 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
 
     Each client is held to its own limits by its environment, which can lower them only.
     """
-    uuids = tuple(sorted({member.held.cuda_uuid for member in members}))
+    uuids = tuple(sorted({member.cuda_uuid for member in members}))
     granted: dict[tuple[str, str, str], list[ShareRecord]] = {}
     for member in members:
         if member.held.share is not None:
-            key = member.uid, member.held.request, member.held.cuda_uuid
+            key = member.uid, member.held.request, member.cuda_uuid
             granted.setdefault(key, []).append(member.held.share)
     limits = [(uuid, limits_together(shares)) for (_, _, uuid), shares in granted.items()]
     pinned = {uuid: [mib for of, (_, mib) in limits if of == uuid] for uuid in uuids}
@@ -290,12 +303,14 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
     )
 
 
-def members_of(group: str, entries: Iterable[Entry], boot_id: str, without: str = "") -> tuple[Member, ...]:
-    """The shares of a group that claims have in this boot, those of the claim ``without`` left out."""
+def members_of(
+    group: str, entries: Iterable[Entry], era: Era, kinds: HeldKinds, without: str = ""
+) -> tuple[Member, ...]:
+    """The shares of a group that claims have in this era, those of the claim ``without`` left out."""
     return tuple(
-        Member(entry.uid, held)
+        Member(entry.uid, held, (kind := kinds.of(held)).cuda_uuid(held), kind.offered.has_modes)
         for entry in entries
-        if entry.uid != without and entry.state in ("preparing", "prepared") and entry.boot_id == boot_id
+        if entry.uid != without and entry.state in ("preparing", "prepared") and entry.is_live(era)
         for held in entry.devices
         if held.share is not None and held.share.group == group
     )

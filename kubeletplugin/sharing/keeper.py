@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from driver.devices.names import parse_device_name
 from driver.errors import DriverError
 from driver.process.log import get_logger
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, gpu_key
+from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.of_claims import ClaimShares, groups_of
@@ -35,6 +35,7 @@ class SharingKeeper:
         self,
         sharing: Sharing,
         shares: ClaimShares,
+        kinds: HeldKinds,
         journal: Journal,
         locks: KeyedLocks,
         mps: MpsClient,
@@ -42,6 +43,7 @@ class SharingKeeper:
     ) -> None:
         self._sharing = sharing
         self._shares = shares
+        self._kinds = kinds
         self._journal = journal
         self._locks = locks
         self._mps = mps
@@ -62,8 +64,8 @@ class SharingKeeper:
         for group, concerned in sorted(groups.items()):
             self._under_lock(group, concerned, partial(self._shares.settle, group, concerned))
         for daemon in sorted(set(self._daemons) - {record.group for record in records if record.daemon}):
-            name = parse_device_name(daemon)
-            if name is not None:
+            name = self._kinds.parse(daemon)
+            if name is not None and name.pci is not None:
                 gpu = {str(name.pci)}
                 self._under_lock(daemon, gpu, partial(self._shares.end_unrecorded, daemon, gpu))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubeletplugin.cdi.spec import CdiMount
+from kubeletplugin.cdi.spec import CdiMount, Edits
 from kubeletplugin.journal.entry import HeldDevice
 from kubeletplugin.sharing.limits import limits_together
 
@@ -29,9 +29,7 @@ class MpsFolders:
         return self.daemons / group / "pipe"
 
 
-def mps_edits(
-    held: HeldDevice, devices: Sequence[HeldDevice], folders: MpsFolders
-) -> tuple[tuple[str, ...], tuple[CdiMount, ...]]:
+def mps_edits(held: HeldDevice, devices: Sequence[HeldDevice], folders: MpsFolders) -> Edits:
     """The variables and mounts of one device of a claim, whose devices are ``devices``; none without MPS.
 
     All devices of one request reach the same container: its shares of one device count together. A
@@ -39,7 +37,7 @@ def mps_edits(
     """
     share = held.share
     if share is None or share.strategy != "MPS":
-        return (), ()
+        return Edits()
     mounts = (
         CdiMount(str(folders.pipes(share.group)), PIPES_IN_CONTAINER),
         CdiMount(str(folders.shm), SHM_IN_CONTAINER),
@@ -55,4 +53,4 @@ def mps_edits(
         variables.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percentage}")
         if pinned_mib:
             variables.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={pinned_mib}M")
-    return tuple(variables), mounts
+    return Edits(variables=tuple(variables), mounts=mounts)

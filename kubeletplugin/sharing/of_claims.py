@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from driver.errors import ClaimBlocked, DriverError
-from driver.hardware.inventory import Discovery, GpuIdentity
-from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord
+from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.sharing.conflicts import refuse_conflicts
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of
 from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records
@@ -19,7 +20,7 @@ _log = get_logger("sharing")
 
 
 class ClaimShares:
-    """The shares of the claims of one node, in the boot that is running.
+    """The shares of the claims of one node, in the era that is now.
 
     Callers hold the locks of the claim and of its GPUs. ``published_memory(device)`` is the memory of a
     device as its slice has it, None when that was never seen.
@@ -28,42 +29,40 @@ class ClaimShares:
     def __init__(
         self,
         sharing: Sharing,
-        discovery: Discovery,
+        kinds: HeldKinds,
         journal: Journal,
-        boot_id: str,
+        era: Callable[[], Era],
         published_memory: Callable[[str], int | None],
     ) -> None:
         self._sharing = sharing
-        self._discovery = discovery
+        self._kinds = kinds
         self._journal = journal
-        self._boot_id = boot_id
+        self._era = era
         self._published_memory = published_memory
 
-    def held(
-        self,
-        uid: str,
-        planned: Sequence[PlannedDevice],
-        places: Sequence[PartitionRecord | None],
-        identities: Mapping[str, GpuIdentity],
+    def shared(
+        self, uid: str, planned: Sequence[PlannedDevice], held: Sequence[HeldDevice]
     ) -> tuple[HeldDevice, ...]:
         """What the claim is about to hold, with its shares.
 
         Raises ClaimRefused for limits above a share, DeviceHeld where other claims leave no room, NotReady
         while it is not known whether the claim has all of a device, NvmlError.
         """
-        both = list(zip(planned, places, strict=True))
-        memory = [self._memory_bytes(device, place) for device, place in both]
+        if all(device.wish is None for device in planned):
+            return tuple(held)
+        both = list(zip(planned, held, strict=True))
+        memory = [self._memory_bytes(*one) for one in both]
         shareables = [
             Shareable(
                 device.allocated.device,
                 device.allocated.request,
                 device.wish,
-                identities[str(device.pci)].uuid if place is None else place.uuid,
+                self._kinds.of(one).cuda_uuid(one),
                 memory_bytes,
                 self._published_memory(device.allocated.device),
-                whole=place is None,
+                whole=device.name.kind.has_modes,
             )
-            for (device, place), memory_bytes in zip(both, memory, strict=True)
+            for (device, one), memory_bytes in zip(both, memory, strict=True)
         ]
         unknown = next((one.device for one in shareables if all_is_unknown(one)), None)
         if unknown is not None:
@@ -71,13 +70,12 @@ class ClaimShares:
                 f"whether the claim has all of {unknown} is not known, since its ResourceSlice was not seen",
                 "wait for the controller to publish it",
             )
-        held = tuple(
-            HeldDevice.of(device, identities[str(device.pci)].uuid, place, share)
-            for (device, place), share in zip(both, share_records(shareables), strict=True)
+        found = tuple(
+            replace(one, share=share) for one, share in zip(held, share_records(shareables), strict=True)
         )
         if any(device.name.shared is not None for device in planned):
-            refuse_conflicts(uid, held, memory, self._holders(device.pci for device in held))
-        return held
+            refuse_conflicts(uid, found, memory, self._holders(one.pci for one in found))
+        return found
 
     def reach(self, gpus: Iterable[str]) -> set[str]:
         """The GPUs with those that have to be locked to clear them: some were shared together with others.
@@ -137,7 +135,7 @@ class ClaimShares:
             self._sharing.end_unrecorded(daemon)
 
     def _members(self, group: str, gpus: Iterable[str], without: str = "") -> tuple[Member, ...]:
-        return members_of(group, self._holders(gpus), self._boot_id, without)
+        return members_of(group, self._holders(gpus), self._era(), self._kinds, without)
 
     def _holders(self, gpus: Iterable[str]) -> Iterable[Entry]:
         """The claims that hold something on the GPUs, each once."""
@@ -147,12 +145,12 @@ class ClaimShares:
         """Whether a claim is on the GPUs of which only the CDI spec is known: it may have a share."""
         return any(entry.rebuilt for entry in self._holders(gpus))
 
-    def _memory_bytes(self, device: PlannedDevice, place: PartitionRecord | None) -> int:
+    def _memory_bytes(self, device: PlannedDevice, held: HeldDevice) -> int:
         """The memory of a shared device where its shares depend on it, else 0; raises NvmlError."""
         form = device.wish.form if device.wish else None
         if form is None or not (form.strategy == "MPS" or form.memory):
             return 0
-        found = _memory(self._discovery, device.pci) if place is None else place.memory_bytes
+        found = self._kinds.of(held).memory_bytes(held)
         if not found:
             raise ClaimBlocked(
                 f"the memory of {device.allocated.device} is not known, so shares of it have no limit",
@@ -168,7 +166,3 @@ def groups_of(entry: Entry) -> dict[str, tuple[str, ...]]:
         if held.share is not None:
             found.setdefault(held.share.group, set()).add(held.pci)
     return {group: tuple(sorted(gpus)) for group, gpus in sorted(found.items())}
-
-
-def _memory(discovery: Discovery, pci: PciAddress) -> int:
-    return discovery.on_gpu(pci, lambda device, watch: watch("memory_bytes", device.memory_bytes))

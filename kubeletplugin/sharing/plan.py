@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.opaque import GpuConfig, MigDeviceConfig, MpsSettings
-from driver.devices.names import DRIVER_NAME, DeviceName, unshared_name
+from driver.claims.opaque import Document, GpuConfig, MigDeviceConfig, MpsSettings
+from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.devices.sharing import Share, SharedForm, read_share
 from driver.errors import ClaimRefused
+from driver.kinds.kind import DeviceName
 from kubeletplugin.journal.entry import ShareRecord
 from kubeletplugin.wire.planned import Wish
 
@@ -41,9 +42,7 @@ class Shareable:
     whole: bool = True
 
 
-def wish_of(
-    allocated: AllocatedDevice, name: DeviceName, config: GpuConfig | MigDeviceConfig | None
-) -> Wish | None:
+def wish_of(allocated: AllocatedDevice, name: DeviceName, config: Document | None) -> Wish | None:
     """How the device is to be shared, None where nothing has to be done for that.
 
     ``config`` is the one that wins. Raises ClaimRefused for amounts that cannot be, a strategy that is not
@@ -51,8 +50,8 @@ def wish_of(
     """
     if allocated.admin_access:
         return None
-    strategy = config.strategy if config else None
-    mps = config.mps if config else MpsSettings()
+    asked = config if isinstance(config, GpuConfig | MigDeviceConfig) else GpuConfig()
+    strategy, mps = asked.strategy, asked.mps
     if mps.active_thread_percentage == 0:
         raise ClaimRefused(
             f"request {allocated.request} limits MPS clients to 0 percent of the threads, which runs nothing",
@@ -62,7 +61,7 @@ def wish_of(
     form = name.shared
     if form is None:
         # What the instances of a partition do by themselves needs no setting: NVIDIA's driver says so, too.
-        if strategy is None or (strategy == "TimeSlicing" and name.profile is not None):
+        if strategy is None or (strategy == "TimeSlicing" and not name.kind.has_modes):
             return None
         return Wish(strategy, interval=interval, mps=mps)
     if strategy not in (None, form.strategy):

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from driver.devices.names import parse_device_name
 from driver.devices.sharing import Strategy
 from driver.errors import StorageError
+from driver.kinds.kind import DeviceName
 from driver.nvml.api import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import remove_durably, write_durably
 from driver.process.log import get_logger
+from kubeletplugin.journal.identity import Era
 
 UNKNOWN = ""
 """In place of an interval: nobody knows which one is set."""
@@ -36,7 +37,7 @@ _log = get_logger("sharing")
 
 @dataclass(frozen=True, slots=True)
 class SharingRecord:
-    """What was changed for one group, in the boot that it names: a reboot puts everything back.
+    """What was changed for one group, in the boot and the load of the driver that it names.
 
     ``gpus`` are the PCI addresses concerned. ``compute_modes`` has the mode that each GPU had before, of
     those whose mode was to be changed. ``interval`` is the time-slice that was to be set; ``daemon`` is
@@ -51,14 +52,23 @@ class SharingRecord:
     interval: str = "Default"
     daemon: bool = False
     applied: bool = False
+    driver_generation: str = ""
+
+    def is_live(self, era: Era) -> bool:
+        """Whether what it says was changed is so now: another load of the driver has put everything back."""
+        return era.covers(self.boot_id, self.driver_generation)
 
 
 class SharingRecords:
     """The files in one folder. Callers hold the locks of a group's GPUs, for all but ``look``."""
 
-    def __init__(self, folder: Path, boot_id: str) -> None:
+    def __init__(
+        self, folder: Path, era: Callable[[], Era], parse: Callable[[str], DeviceName | None]
+    ) -> None:
+        """``parse`` reads the name of a device."""
         self._folder = folder
-        self._boot_id = boot_id
+        self._era = era
+        self._parse = parse
         self._cache: dict[str, tuple[tuple[int, int, int], SharingRecord]] = {}
         with _storage_errors(folder, "making"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,7 +82,7 @@ class SharingRecords:
         path = self._path(group)
         try:
             record = self._read(group, path)
-            if record is not None and record.boot_id != self._boot_id:
+            if record is not None and not record.is_live(self._era()):
                 self.forget(group)
                 return None
             return record
@@ -126,12 +136,21 @@ class SharingRecords:
         return record
 
     def _assumed(self, group: str) -> SharingRecord | None:
-        name = parse_device_name(group)
-        if name is None:
+        name = self._parse(group)
+        if name is None or name.pci is None:
             return None
-        gpu = str(name.pci)
-        modes: dict[str, ComputeMode] = {gpu: "default"} if name.profile is None else {}
-        return SharingRecord(group, self._boot_id, "MPS", (gpu,), modes, UNKNOWN, daemon=True)
+        gpu, era = str(name.pci), self._era()
+        modes: dict[str, ComputeMode] = {gpu: "default"} if name.kind.has_modes else {}
+        return SharingRecord(
+            group,
+            era.boot_id,
+            "MPS",
+            (gpu,),
+            modes,
+            UNKNOWN,
+            daemon=True,
+            driver_generation=era.driver_generation,
+        )
 
     def put(self, record: SharingRecord) -> None:
         """Write a record durably; raises StorageError."""
@@ -187,4 +206,5 @@ def _read(data: bytes) -> SharingRecord:
         str(body["interval"]),
         bool(body["daemon"]),
         bool(body["applied"]),
+        str(body.get("driver_generation", "")),
     )

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
 from driver.claims.opaque import MpsSettings
-from driver.devices.names import DeviceName
 from driver.devices.sharing import Share, SharedForm, Strategy
-from driver.nvml.pci_address import PciAddress
+from driver.kinds.kind import DeviceName
 
 _NOTHING, _NO_LIMITS = Share(), MpsSettings()
 
@@ -38,18 +37,3 @@ class PlannedDevice:
     name: DeviceName
     cdi_device: str
     wish: Wish | None = None
-
-    @property
-    def pci(self) -> PciAddress:
-        """The physical GPU."""
-        return self.name.pci
-
-    @property
-    def takes_whole(self) -> bool:
-        """Whether the claim gets the whole GPU for itself."""
-        return self.name.profile is None and not self.allocated.admin_access
-
-    @property
-    def made_on_request(self) -> bool:
-        """Whether it is a partition that is made for this claim."""
-        return self.name.profile is not None and not self.name.static and not self.allocated.admin_access

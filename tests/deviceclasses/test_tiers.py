@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from driver.claims.opaque import decode_gpu_config
+from driver.claims.opaque import GpuConfig, decode_for
 from fakegpu.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OPT_IN, matches
@@ -120,9 +120,15 @@ def test_no_class_fails_for_a_device_that_lacks_something(name: str) -> None:
                     matches(name, selectable(bare))
 
 
+def gpu_config(parameters: Any) -> GpuConfig:
+    config = decode_for(parameters, "GpuConfig", "a GPU")
+    assert isinstance(config, GpuConfig)
+    return config
+
+
 def test_the_tiers_of_shares_carry_what_belongs_to_them() -> None:
     carried = {
-        name: decode_gpu_config(entry["opaque"]["parameters"])
+        name: gpu_config(entry["opaque"]["parameters"])
         for name, one in ALL.items()
         for entry in one["spec"].get("config", ())
     }

@@ -9,6 +9,7 @@ from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import GpuInstance, Placement
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.held import partition_of
 
 ONE, THREE = 19, 9
 """The ids of the profiles 1g.10gb and 3g.40gb of an H100."""
@@ -52,5 +53,6 @@ def nodes_of(node: FakeNode, ref: ClaimRef) -> list[list[str]]:
 def uuid_of(node: FakeNode, ref: ClaimRef) -> str:
     entry = node.journal.get(ref.uid)
     assert entry is not None
-    assert entry.devices[0].partition is not None
-    return entry.devices[0].partition.uuid
+    record = partition_of(entry.devices[0])
+    assert record is not None
+    return record.uuid

@@ -25,7 +25,8 @@ from fakegpu.machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.intervals import Intervals
-from kubeletplugin.journal.identity import Identity, boottime_ns
+from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.locks import Peers
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
@@ -39,12 +40,20 @@ from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 NODE = "node-a"
 POOL = pool_name(NODE)
 MPS_FOLDER, SHM_FOLDER = Path("/run/gpu.nvidia.com/mps"), Path("/dev/shm")
-STEPS_OF_PREPARE = ("begun", "spec written", "committed")
+STEPS_OF_PREPARE = ("committed", "spec written")
 STEPS_OF_UNPREPARE = ("spec removed", "released")
-STEPS_OF_MAKING = ("mode", "gpu instance", "compute instance", "made", "spec written", "committed")
+STEPS_OF_MAKING = (
+    "begun",
+    "mode",
+    "gpu instance",
+    "compute instance",
+    "made",
+    "committed",
+    "spec written",
+)
 STEPS_OF_DESTROYING = ("spec removed", "releasing", "destroyed", "released")
 """The same of a claim for a partition, the first on its GPU."""
-STEPS_OF_SHARED_MAKING = ("begun", *STEPS_OF_MAKING[:4], "sharing noted", "daemon")
+STEPS_OF_SHARED_MAKING = (*STEPS_OF_MAKING[:5], "sharing noted", "daemon")
 """The steps before the spec of a claim for a share of a partition, the first on its GPU."""
 
 
@@ -85,6 +94,8 @@ class FakeNode:
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
         self.boot_id = "boot-1"
+        self.driver_generation = ""
+        self.on_prepared: Callable[[Entry], None] = lambda _: None
         self.crash_after: str | None = None
         self.steps: list[str] = []
         self.on_complaint: Callable[[str], None] = lambda _: None
@@ -106,6 +117,7 @@ class FakeNode:
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
         self.reconciler, self.keeper = parts.reconciler, parts.keeper
+        self.kinds = parts.kinds
         self.watch, self.health = parts.watch, parts.health
         return parts.recovered
 
@@ -114,7 +126,7 @@ class FakeNode:
         ``peers`` are closed.
         """
         return assemble(
-            Identity(DRIVER_NAME, POOL, self.boot_id),
+            Identity(DRIVER_NAME, POOL, self.boot_id, lambda: self.driver_generation),
             fake_hardware(self.discovery, self.folder, self.time_slices, self.mps),
             Cluster(
                 self._get_claim,
@@ -125,7 +137,7 @@ class FakeNode:
                 self._note,
             ),
             Folders(self.folder, self.cdi),
-            Listeners(self._step, self._heard, self.board),
+            Listeners(lambda: None, self._prepared, self._heard, self.board, self._step),
             Intervals(patience_seconds=self.patience_seconds, state_again_seconds=0.05),
         )
 
@@ -147,6 +159,10 @@ class FakeNode:
         self.cdi.mkdir()
         self.in_use.clear()
         self.restart()
+
+    def era(self) -> Era:
+        """The era of what is made now."""
+        return Era(self.boot_id, self.driver_generation)
 
     def claim(self, name: str, *gpus: int, uid: str = "", admin: bool = False, **extra: Any) -> ClaimRef:
         """Put an allocated claim with these GPUs (by position on the bus) into the API."""
@@ -228,6 +244,9 @@ class FakeNode:
 
     def _note(self, claim: ClaimRef, text: str) -> None:
         self.notes.append(f"{claim}: {text}")
+
+    def _prepared(self, entry: Entry) -> None:
+        self.on_prepared(entry)
 
     def _heard(self, state: NodeState) -> None:
         self.on_state(state)

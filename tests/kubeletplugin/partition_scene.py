@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from driver.devices.names import DeviceName
 from driver.errors import StorageError
 from driver.hardware.inventory import Discovery
+from driver.kinds.partition.names import PartitionName
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard, Watch
 from driver.nvml.mig import ComputeInstance, GpuInstance, Placement
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
-from kubeletplugin.journal.entry import PartitionRecord
 from kubeletplugin.kinds.partition.making import Partitions
+from kubeletplugin.kinds.partition.record import PartitionRecord
 from tests.kubeletplugin.fake_roots import lay_sysfs
 
 
@@ -41,7 +41,7 @@ class Scene:
 
     def located(self, profile: str, start: int, gpu: int = 0) -> PartitionRecord:
         """The fresh record of a partition that is made on request; ``profile`` is as device names have it."""
-        return self.partitions.locate(DeviceName(self.pci(gpu), profile, start))
+        return self.partitions.locate(PartitionName(self.pci(gpu), profile, start))
 
     def make(
         self, record: PartitionRecord, gpu: int = 0, ours: frozenset[int] = frozenset()
@@ -105,7 +105,7 @@ class Scene:
 
     def static(self, profile: str, start: int, compute_start: int | None = None) -> PartitionRecord:
         """The record of a partition that an admin made on the first GPU."""
-        name = DeviceName(self.pci(), profile, start, static=True, compute_start=compute_start)
+        name = PartitionName(self.pci(), profile, start, static=True, compute_start=compute_start)
         return self.partitions.locate(name)
 
 

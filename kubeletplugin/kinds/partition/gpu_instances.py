@@ -18,7 +18,7 @@ from driver.nvml.api import (
 from driver.nvml.deadline import Watch
 from driver.nvml.mig import ComputeInstance, ComputeInstanceProfile, GpuInstance
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.journal.entry import PartitionRecord
+from kubeletplugin.kinds.partition.record import PartitionRecord
 
 _MOST_NAMED = 8
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from driver.devices.names import DeviceName, profile_slug
 from driver.errors import ClaimRefused
+from driver.kinds.partition.names import PartitionName, profile_slug
 from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
 from driver.nvml.mig import GpuInstanceProfile, MigDevice, partition_name
-from kubeletplugin.journal.entry import PartitionRecord
 from kubeletplugin.kinds.partition.gpu_instances import GpuInstances
+from kubeletplugin.kinds.partition.record import PartitionRecord
 
 _ANEW = "delete the pod, so that it is scheduled anew with a device that exists"
 
 
-def locate_made(device: NvmlDevice, watch: Watch, name: DeviceName) -> PartitionRecord:
+def locate_made(device: NvmlDevice, watch: Watch, name: PartitionName) -> PartitionRecord:
     """A partition that is made on request: its profile and its place, which need not exist yet.
 
     Raises ClaimRefused where the GPU has no such profile, or none at that place.
@@ -40,7 +40,7 @@ def locate_made(device: NvmlDevice, watch: Watch, name: DeviceName) -> Partition
     )
 
 
-def locate_static(device: NvmlDevice, watch: Watch, name: DeviceName) -> PartitionRecord:
+def locate_static(device: NvmlDevice, watch: Watch, name: PartitionName) -> PartitionRecord:
     """A partition that exists, whoever made it; raises ClaimRefused where it is not there (any more)."""
     profiles = {profile.id: profile for profile in _profiles(device, watch)}
     instances = GpuInstances(name.pci, device, watch)
@@ -75,7 +75,7 @@ def _profiles(device: NvmlDevice, watch: Watch) -> tuple[GpuInstanceProfile, ...
         return ()
 
 
-def _is_meant(instances: GpuInstances, seen: MigDevice, name: DeviceName) -> bool:
+def _is_meant(instances: GpuInstances, seen: MigDevice, name: PartitionName) -> bool:
     """Whether the part of a GPU instance is the one that the name tells by its first compute slice."""
     if name.compute_start is None:
         return True

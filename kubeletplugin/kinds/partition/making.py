@@ -10,18 +10,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from driver.devices.names import DeviceName
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from driver.hardware.inventory import Discovery
+from driver.kinds.partition.names import PartitionName
 from driver.nvml.api import NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
 from driver.nvml.mig import GpuInstance
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
-from kubeletplugin.journal.entry import PartitionRecord
 from kubeletplugin.kinds.partition.gpu_instances import GpuInstances, NoRoom, described, find, own
 from kubeletplugin.kinds.partition.lookup import locate_made, locate_static
 from kubeletplugin.kinds.partition.mig_mode import MigSwitch
+from kubeletplugin.kinds.partition.record import PartitionRecord
 
 T = TypeVar("T")
 Note = Callable[[str, PartitionRecord], None]
@@ -34,13 +34,13 @@ class Partitions:
 
     Every call raises NvmlError when NVML gives no answer; then it can be repeated as it was.
     ``note(step, record)`` is called between changes of hardware with what is known by then, and has
-    written it down when it returns. Records are those of this boot: ids mean nothing in another.
+    written it down when it returns. Records are those of this era: ids mean nothing in another.
     """
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
 
-    def locate(self, name: DeviceName) -> PartitionRecord:
+    def locate(self, name: PartitionName) -> PartitionRecord:
         """What a partition's name means on its GPU now; a static one with its ids and its UUID.
 
         Raises ClaimRefused where the GPU has no such profile or place, and for a static partition that
@@ -87,7 +87,7 @@ class Partitions:
         made = record
         try:
             if mine is None:
-                attempt = replace(_unmade(record), attempted=True)
+                attempt = replace(record.unmade, attempted=True)
                 note("gpu instance", attempt)
                 made = attempt
                 mine = self._changed(pci, self._creation(pci, made))
@@ -119,7 +119,7 @@ class Partitions:
                 instances.destroy(mine, record.profile)
 
         self._discovery.on_gpu(pci, job)
-        note("destroyed", _unmade(record))
+        note("destroyed", record.unmade)
 
     def rest(self, pci: PciAddress) -> None:
         """Turn MIG mode off after the last partition, where no instance is left and no reset is needed.
@@ -214,7 +214,7 @@ class Partitions:
         try:
             if isinstance(first, NoRoom):
                 # Nothing was made: what lies at the place now is not the record's, and never will be.
-                note("destroyed", _unmade(record))
+                note("destroyed", record.unmade)
             else:
                 self.destroy(pci, record, note)
         except DriverError as second:
@@ -225,10 +225,6 @@ class Partitions:
                 start=record.start,
                 error=str(second),
             )
-
-
-def _unmade(record: PartitionRecord) -> PartitionRecord:
-    return replace(record, attempted=False, gpu_instance_id=None, compute_instance_id=None, uuid="")
 
 
 def _completion(pci: PciAddress, owner: GpuInstance) -> Callable[[NvmlDevice, Watch], tuple[int, str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from controller.webhook.findings import CLASS_KINDS, CLASS_STRATEGIES
 from driver.claims.allocation import read_claim
-from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_gpu_config
+from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
 from driver.devices.names import unshared_name
 from driver.errors import ClaimRefused
 from kubeletplugin.claims.plan import plan
@@ -26,6 +26,7 @@ from tests.controller.webhook.reviewed import (
     warnings,
 )
 from tests.deviceclasses.shipped_classes import DEFAULT, expressions
+from tests.kubeletplugin.held import held_kinds
 
 SLICED = parameters(sharing=TIME_SLICING)
 NO_THREADS: Object = {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 0}}
@@ -206,9 +207,15 @@ def test_the_classes_that_come_along_are_known_by_what_their_devices_are() -> No
     assert set(DEFAULT) - set(kinds) == {"monitoring"}
 
 
+def strategy_of(parameters: Object) -> str | None:
+    config = decode_any(parameters)
+    assert isinstance(config, GpuConfig)
+    return config.strategy
+
+
 def test_the_classes_of_shares_are_known_by_the_strategy_that_they_carry() -> None:
     carried = {
-        name: decode_gpu_config(entry["opaque"]["parameters"]).strategy
+        name: strategy_of(entry["opaque"]["parameters"])
         for name, one in DEFAULT.items()
         for entry in one["spec"].get("config", ())
     }
@@ -239,7 +246,7 @@ def refused_at_prepare(stored: Object, device: str) -> bool:
     stored["metadata"] = {"name": "c", "namespace": "n", "uid": "u"}
     stored["status"] = {"allocation": {"devices": {"results": [result], "config": configs}}}
     try:
-        plan(read_claim(stored, "u", "gpu.nvidia.com"), "p")
+        plan(read_claim(stored, "u", "gpu.nvidia.com"), "p", held_kinds())
     except ClaimRefused:
         return True
     return False

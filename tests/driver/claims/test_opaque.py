@@ -15,14 +15,30 @@ from driver.claims.opaque import (
     MpsSettings,
     VfioDeviceConfig,
     decode_any,
-    decode_gpu_config,
-    decode_mig_config,
+    decode_for,
 )
 from driver.errors import ClaimRefused
 
 HEAD = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 MIG = {**HEAD, "kind": "MigDeviceConfig"}
 VFIO = {**HEAD, "kind": "VfioDeviceConfig"}
+
+
+def decode_gpu_config(parameters: Any) -> GpuConfig:
+    config = decode_for(parameters, "GpuConfig", "a GPU")
+    assert isinstance(config, GpuConfig)
+    return config
+
+
+def decode_mig_config(parameters: Any) -> MigDeviceConfig:
+    config = decode_for(parameters, "MigDeviceConfig", "a partition")
+    assert isinstance(config, MigDeviceConfig)
+    return config
+
+
+def test_a_device_that_takes_no_configuration_refuses_any() -> None:
+    with pytest.raises(ClaimRefused, match="applies to a variable, which takes none"):
+        decode_for({}, "", "a variable")
 
 
 def test_an_empty_config_means_one_claim_alone() -> None:
@@ -76,9 +92,7 @@ def test_all_errors_come_together_with_their_paths() -> None:
 
 
 def test_a_config_for_another_kind_of_device_is_named() -> None:
-    with pytest.raises(
-        ClaimRefused, match="is a MigDeviceConfig, but the device it applies to is a whole GPU"
-    ):
+    with pytest.raises(ClaimRefused, match="is a MigDeviceConfig, but the device it applies to is a GPU"):
         decode_gpu_config({**HEAD, "kind": "MigDeviceConfig"})
 
 
@@ -137,7 +151,7 @@ def test_a_config_of_a_partition_is_read_strictly(document: dict[str, Any], mess
 def test_a_config_for_another_kind_of_device_than_a_partition_is_named_with_the_way_out(kind: str) -> None:
     with pytest.raises(
         ClaimRefused,
-        match=f"is a {kind}, but the device it applies to is a MIG partition: use kind MigDeviceConfig, or "
+        match=f"is a {kind}, but the device it applies to is a partition: use kind MigDeviceConfig, or "
         "name the `requests`",
     ):
         decode_mig_config({**HEAD, "kind": kind})

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from driver.errors import NodeIncomplete
-from kubeletplugin.cdi.spec import CdiDevice, HostPaths, build_spec, file_edits, lowest_version
+from kubeletplugin.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits, lowest_version
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles, Link
@@ -32,7 +32,9 @@ CONTROL = DeviceNode("/dev/nvidiactl", "/dev/nvidiactl", 195, 255)
 
 def spec(files: DriverFiles = FILES, host: HostPaths = SAME, name: str = "u-1-gpu-0", below: str = "") -> Any:
     node = DeviceNode("/dev/nvidia0", f"{below}/dev/nvidia0", 195, 0)
-    built = json.loads(build_spec([CdiDevice(name, (node,))], [CONTROL], file_edits(files, host), host))
+    built = json.loads(
+        build_spec([CdiDevice(name, Edits((node,)))], [CONTROL], file_edits(files, host), host)
+    )
     validate(built)
     return built
 
@@ -105,7 +107,7 @@ def test_the_version_is_the_lowest_that_the_features_need(name: str, below: str,
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:
-    device = CdiDevice("u", (CONTROL,))
+    device = CdiDevice("u", Edits((CONTROL,)))
 
     assert build_spec([device], [CONTROL], file_edits(FILES, SAME), SAME) == build_spec(
         [device], [CONTROL], file_edits(FILES, SAME), SAME
@@ -128,7 +130,7 @@ def test_a_store_lists_its_own_specs_only_and_reads_what_it_wrote(tmp_path: Path
     (tmp_path / "vendor.json").write_text("{}")
     (tmp_path / "k8s.gpu.nvidia.com-claim_u-2.json").write_text("cut {")
     store.write(
-        "u-1", build_spec([CdiDevice("u-1-gpu", (CONTROL,))], [CONTROL], file_edits(FILES, SAME), SAME)
+        "u-1", build_spec([CdiDevice("u-1-gpu", Edits((CONTROL,)))], [CONTROL], file_edits(FILES, SAME), SAME)
     )
 
     assert store.uids() == ("u-1", "u-2")

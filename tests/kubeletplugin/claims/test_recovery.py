@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.cdi.spec import CdiDevice, HostPaths, build_spec, file_edits
+from kubeletplugin.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.host.device_nodes import DeviceNode
@@ -21,6 +21,7 @@ from kubeletplugin.journal.identity import Identity
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.wire.names import cdi_device_name
 from tests.examples import examples
+from tests.kubeletplugin.held import held_kinds
 
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
 SHARE = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
@@ -38,7 +39,7 @@ def rebuilt(uid: str, *names: str) -> tuple[HeldDevice, ...]:
     with TemporaryDirectory() as folder:
         journal, store = Journal(Path(folder) / "journal", lambda: True), CdiStore(Path(folder))
         write(store, uid, *names)
-        recover(journal, store, Identity(DRIVER_NAME, "pool", "boot"))
+        recover(journal, store, Identity(DRIVER_NAME, "pool", "boot"), held_kinds())
         entry = journal.get(uid)
         return entry.devices if entry else ()
 
@@ -47,7 +48,7 @@ def write(store: CdiStore, uid: str, *names: str) -> None:
     node = DeviceNode("/dev/nvidia0", "/dev/nvidia0", 195, 0)
     host = HostPaths(Path("/"), Path("/"))
     files = file_edits(DriverFiles("580", (), (), (), (), (), None), host)
-    store.write(uid, build_spec([CdiDevice(name, (node,)) for name in names], [node], files, host))
+    store.write(uid, build_spec([CdiDevice(name, Edits((node,))) for name in names], [node], files, host))
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -57,7 +58,9 @@ def test_the_device_and_the_share_are_read_from_the_name(
 ) -> None:
     share_id = None if share is None else str(share)
     name = cdi_device_name(str(claim), device, share_id)
-    assert rebuilt(str(claim), name) == (HeldDevice("", "pool", device, PCI, "", name, share_id),)
+    kind = "partition" if "-mig-" in device else "static" if "-static-" in device else "whole"
+    held = HeldDevice("", "pool", device, PCI, "", name, share_id, kind=kind)
+    assert rebuilt(str(claim), name) == (held,)
 
 
 @pytest.mark.parametrize("rest", ["", "-", f"-{SHARE}", "-colour", f"-gpu-0-{SHARE}"])
@@ -71,9 +74,9 @@ def test_a_lost_entry_of_shares_is_rebuilt_and_what_names_none_is_removed(tmp_pa
     write(store, "u-2", "u-2-colour")
 
     identity = Identity(DRIVER_NAME, "pool", "boot")
-    assert recover(journal, store, identity) == Recovered((UID,), ("u-2",))
+    assert recover(journal, store, identity, held_kinds()) == Recovered((UID,), ("u-2",))
     entry = journal.get(UID)
     assert entry is not None
     assert (entry.rebuilt, entry.state, entry.shares) == (True, "prepared", False)
     assert [(held.device, held.share_id) for held in entry.devices] == [("gpu-0000-8a-00-0-mps-4", SHARE)]
-    assert recover(journal, store, identity) == Recovered()
+    assert recover(journal, store, identity, held_kinds()) == Recovered()

@@ -20,12 +20,13 @@ from kubeletplugin.journal.entry import (
     Entry,
     HeldDevice,
     MalformedEntry,
-    PartitionRecord,
     ShareRecord,
     decode,
     encode,
 )
 from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.partition.record import PartitionRecord
+from tests.kubeletplugin.held import made
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
 
@@ -183,10 +184,10 @@ def test_no_damaged_byte_goes_unnoticed(written: Entry, data: st.DataObject) -> 
 
 
 def test_an_entry_from_before_there_were_shares_is_read(tmp_path: Path) -> None:
-    older = replace(entry(), devices=(replace(held(), partition=PartitionRecord("1g.10gb", 19, 6, 1)),))
+    older = replace(entry(), devices=(replace(held(), **made(PartitionRecord("1g.10gb", 19, 6, 1))),))
     document = json.loads(encode(older))
     (device,) = document["entry"]["devices"]
-    del device["share"], device["partition"]["memory_bytes"]
+    del device["share"], device["partition"]["memory_bytes"], device["kind"], device["record"]
     (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
 
     assert alone(tmp_path).get("u-1") == older

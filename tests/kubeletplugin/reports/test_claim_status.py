@@ -95,8 +95,8 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
     def started() -> ClaimStatuses:
         stop_all()
         node = cluster.node
-        statuses = ClaimStatuses(client, node.journal, node.boot_id, settle_seconds=0.01)
-        node.on_step = lambda step: statuses.claims_changed() if step == "committed" else None
+        statuses = ClaimStatuses(client, node.journal, node.era, node.kinds, settle_seconds=0.01)
+        node.on_prepared = statuses.prepared
         thread = threading.Thread(target=statuses.run)
         thread.start()
         running.append((statuses, thread))

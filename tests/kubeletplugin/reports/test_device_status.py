@@ -6,21 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.entry import Entry, HeldDevice, PartitionRecord
+from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.device_status import ToldClaim, statuses_to_apply, told_claims
+from tests.kubeletplugin.held import era, held_kinds, made
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
 RECORD = PartitionRecord("1g.10gb", 19, 6, 1, True, 9, 0, "MIG-1")
 MADE = HeldDevice(
-    "gpu", "pool", "gpu-0000-8a-00-0-mig-1g-10gb-6", "0000:8a:00.0", "GPU-1", "cdi", partition=RECORD
+    "gpu", "pool", "gpu-0000-8a-00-0-mig-1g-10gb-6", "0000:8a:00.0", "GPU-1", "cdi", **made(RECORD)
 )
-ENTRY = Entry("uid", "team", "train", "prepared", "boot", 7, (MADE,))
+ENTRY = Entry("uid", "team", "train", "prepared", "boot-1", 7, (MADE,))
 
 Object = dict[str, Any]
 
 
 def claim(*devices: HeldDevice) -> ToldClaim:
-    (found,) = told_claims([replace(ENTRY, devices=devices or (MADE,))], "boot")
+    (found,) = told_claims([replace(ENTRY, devices=devices or (MADE,))], era(), held_kinds())
     return found
 
 
@@ -41,18 +43,18 @@ def test_only_claims_that_are_prepared_in_this_boot_and_known_by_name_have_somet
         replace(ENTRY, rebuilt=True),
         replace(ENTRY, devices=()),
     )
-    assert list(told_claims(silent, "boot")) == []
-    assert [found.uid for found in told_claims([*silent, ENTRY], "boot")] == ["uid"]
+    assert list(told_claims(silent, era(), held_kinds())) == []
+    assert [found.uid for found in told_claims([*silent, ENTRY], era(), held_kinds())] == ["uid"]
 
 
 def test_whole_gpus_static_partitions_and_what_has_no_uuid_yet_are_not_told() -> None:
     others = (
-        replace(MADE, device="gpu-0000-8a-00-0", partition=None),
-        replace(MADE, device="gpu-0000-8a-00-0-static-1g-10gb-6"),
-        replace(MADE, partition=replace(RECORD, uuid="")),
+        replace(MADE, device="gpu-0000-8a-00-0", kind="whole", record={}),
+        replace(MADE, device="gpu-0000-8a-00-0-static-1g-10gb-6", kind="static"),
+        replace(MADE, **made(replace(RECORD, uuid=""))),
     )
     assert [device.device for device in claim(*others, MADE).devices] == [MADE.device]
-    assert list(told_claims([replace(ENTRY, devices=others)], "boot")) == []
+    assert list(told_claims([replace(ENTRY, devices=others)], era(), held_kinds())) == []
 
 
 def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.hardware.gpu import Inventory
 from driver.nvml.mig import Placement
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
-from kubeletplugin.reports.node_watch import foreign_instances
+from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.health_board import DeviceHealth
 from kubeletplugin.wire.mps_daemon import MpsState
@@ -20,10 +23,12 @@ from tests.kubeletplugin.heard_states import watching
 
 def blocked(node: FakeNode, *before: Entry) -> list[tuple[str, Placement | None]]:
     """What a look at the hardware finds, as reason and place."""
-    found = foreign_instances(
-        node.discovery.snapshot().gpus, [*before, *node.journal.entries()], node.boot_id
-    )
-    return [(one.reason, one.span) for one in found]
+    return [(one.reason, one.span) for one in found_foreign(node, node.discovery.snapshot(), before)]
+
+
+def found_foreign(node: FakeNode, seen: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:
+    watch = NodeWatch(node.journal, node.era, node.kinds, lambda _: None, 1.0)
+    return watch.foreign(seen, before)
 
 
 def test_a_partition_that_a_claim_has_blocks_nothing(node: FakeNode) -> None:
@@ -58,7 +63,7 @@ def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: Fake
     before = node.journal.entries()
     seen = node.discovery.snapshot()
     node.unprepare(ref)
-    assert foreign_instances(seen.gpus, [*before, *node.journal.entries()], node.boot_id) == ()
+    assert found_foreign(node, seen, before) == ()
 
 
 def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:

@@ -22,7 +22,7 @@ CONFIG = {
 
 
 def uses(node: FakeNode) -> list[ShareUse]:
-    return list(share_uses(node.journal.entries(), node.boot_id))
+    return list(share_uses(node.journal.entries(), node.era(), node.kinds))
 
 
 def test_an_mps_share_is_told_with_its_claim_its_id_and_its_limits(node: FakeNode) -> None:
@@ -72,7 +72,9 @@ def test_the_status_of_a_claim_says_how_its_device_is_shared(node: FakeNode) -> 
     node.prepare(node.claim("slices", 1, config=[CONFIG]))
     node.prepare(node.claim("whole", 2))
 
-    told = {claim.name: claim.devices for claim in told_claims(node.journal.entries(), node.boot_id)}
+    told = {
+        claim.name: claim.devices for claim in told_claims(node.journal.entries(), node.era(), node.kinds)
+    }
 
     assert told.keys() == {"mps", "slices"}
     (mps,), (slices,) = told["mps"], told["slices"]

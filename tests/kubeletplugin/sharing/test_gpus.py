@@ -19,6 +19,7 @@ from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, daemon_of
 from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.sharing.records import SharingRecords
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.held import era, held_kinds
 from tests.kubeletplugin.share_node import mode, recorded, uuid, whole
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ HELD = HeldDevice("r", "p", f"{GROUP}-mps-8", "0000:01:00.0", "GPU-1", "cdi", "s
 
 def member(uid: str, request: str, percentage: int, mib: int) -> Member:
     share = ShareRecord(GROUP, "MPS", 1, 0, "", percentage, mib, multi_user=True)
-    return Member(uid, replace(HELD, request=request, share=share))
+    return Member(uid, replace(HELD, request=request, share=share), "GPU-1", has_modes=True)
 
 
 members = st.lists(
@@ -66,6 +67,10 @@ def test_shares_of_one_client_add_up_to_all_threads_at_most() -> None:
     assert limits_together([one, two]) == (100, 0), "one that has no limit lets all of them be"
 
 
+def nobody() -> None:
+    """Nobody hears of MPS."""
+
+
 class _Deaf:
     """A GPU that says that it did what it did not."""
 
@@ -85,14 +90,14 @@ class _DeafDiscovery(Discovery):
 
 
 def test_a_compute_mode_is_read_back(node: FakeNode, tmp_path: Path) -> None:
-    records = SharingRecords(tmp_path / "sharing", "boot-1")
+    records = SharingRecords(tmp_path / "sharing", era, held_kinds().parse)
     guard = Guard(5.0)
     deaf = _DeafDiscovery(node.machine.nvml(), node.sysfs, guard)
-    sharing = Sharing(deaf, node.time_slices, node.mps, records, "boot-1", lambda _: None)
+    sharing = Sharing(deaf, node.time_slices, node.mps, records, held_kinds(), era, nobody, lambda _: None)
     share = ShareRecord(whole(node), "MPS", 1)
     held = replace(HELD, pci=str(node.gpus[0]), uuid=uuid(node), share=share)
     with pytest.raises(NotReady, match="was set to compute mode exclusive-process and is in default"):
-        sharing.settle(whole(node), (Member("u", held),))
+        sharing.settle(whole(node), (Member("u", held, held.uuid, has_modes=True),))
     guard.close()
     assert (node.mps.ensured, mode(node)) == (0, "default"), "its clients would not be kept apart"
     assert recorded(node) == [whole(node)]

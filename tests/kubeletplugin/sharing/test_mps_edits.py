@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.cdi.spec import CdiDevice, CdiMount, HostPaths, build_spec, file_edits
+from kubeletplugin.cdi.spec import CdiDevice, CdiMount, Edits, HostPaths, build_spec, file_edits
 from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import HeldDevice, ShareRecord
@@ -27,12 +27,13 @@ MOUNTS = (
 
 
 def limits(held: HeldDevice, *others: HeldDevice) -> list[str]:
-    variables, _ = mps_edits(held, [held, *others], FOLDERS)
-    return [line.removeprefix("CUDA_MPS_") for line in variables if line != PIPES]
+    edits = mps_edits(held, [held, *others], FOLDERS)
+    return [line.removeprefix("CUDA_MPS_") for line in edits.variables if line != PIPES]
 
 
 def test_a_share_is_held_to_its_limits_at_its_daemon() -> None:
-    assert mps_edits(HELD, [HELD], FOLDERS) == (
+    assert mps_edits(HELD, [HELD], FOLDERS) == Edits(
+        (),
         (PIPES, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M"),
         MOUNTS,
     )
@@ -64,19 +65,20 @@ def test_no_memory_limit_is_no_variable() -> None:
 
 def test_a_claims_own_device_has_the_daemons_limits() -> None:
     own = replace(HELD, share=replace(SHARE, shares=0, memory_bytes=0))
-    assert mps_edits(own, [own], FOLDERS) == ((PIPES,), MOUNTS)
+    assert mps_edits(own, [own], FOLDERS) == Edits((), (PIPES,), MOUNTS)
 
 
 @pytest.mark.parametrize("share", [None, replace(SHARE, strategy="TimeSlicing")])
 def test_what_has_no_daemon_is_given_nothing(share: ShareRecord | None) -> None:
     held = replace(HELD, share=share)
-    assert mps_edits(held, [held], FOLDERS) == ((), ())
+    assert mps_edits(held, [held], FOLDERS) == Edits()
 
 
 def test_the_spec_with_them_is_valid_and_only_the_device_brings_them() -> None:
     node = DeviceNode("/dev/nvidia0", "/dev/nvidia0", 195, 0)
     host = HostPaths(Path("/"), Path("/"))
-    devices = [CdiDevice("cdi-1", (node,), *mps_edits(HELD, [HELD], FOLDERS)), CdiDevice("cdi-2", (node,))]
+    own = Edits((node,))
+    devices = [CdiDevice("cdi-1", own + mps_edits(HELD, [HELD], FOLDERS)), CdiDevice("cdi-2", own)]
     files = file_edits(DriverFiles("580", (), (), (), (), (), None), host)
     built = json.loads(build_spec(devices, [node], files, host))
     validate(built)

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from driver.devices.sharing import Strategy
 from driver.errors import StorageError
+from driver.kinds.registry import KINDS
 from driver.nvml.api import ComputeMode
+from kubeletplugin.journal.identity import Era
 from kubeletplugin.sharing.records import UNKNOWN, SharingRecord, SharingRecords
 from tests.examples import examples
 
@@ -27,7 +29,7 @@ ASSUMED = SharingRecord(GROUP, "boot", "MPS", (PCI,), {PCI: "default"}, UNKNOWN,
 
 @pytest.fixture
 def records(tmp_path: Path) -> SharingRecords:
-    return SharingRecords(tmp_path / "sharing", "boot")
+    return SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse)
 
 
 def file(tmp_path: Path, group: str = GROUP) -> Path:
@@ -39,7 +41,7 @@ def test_a_record_is_there_after_a_restart_and_gone_once_it_is_forgotten(
 ) -> None:
     assert records.get(GROUP) is None
     records.put(RECORD)
-    for one in (records, SharingRecords(tmp_path / "sharing", "boot")):
+    for one in (records, SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse)):
         assert one.get(GROUP) == RECORD
         assert one.look() == (RECORD,)
     records.forget(GROUP)
@@ -64,12 +66,12 @@ written = st.builds(
 @given(written)
 def test_every_record_reads_back(record: SharingRecord) -> None:
     with TemporaryDirectory() as folder:
-        SharingRecords(Path(folder), "boot").put(record)
-        assert SharingRecords(Path(folder), "boot").get(GROUP) == record
+        SharingRecords(Path(folder), lambda: Era("boot"), KINDS.parse).put(record)
+        assert SharingRecords(Path(folder), lambda: Era("boot"), KINDS.parse).get(GROUP) == record
 
 
 def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRecords) -> None:
-    other = SharingRecords(tmp_path / "sharing", "boot")
+    other = SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse)
     for record in (RECORD, replace(RECORD, applied=False), replace(RECORD, gpus=(PCI,))):
         other.put(record)
         assert records.get(GROUP) == record
@@ -79,7 +81,7 @@ def test_what_another_instance_wrote_is_seen(tmp_path: Path, records: SharingRec
 
 def test_a_record_of_an_earlier_boot_counts_for_nothing(tmp_path: Path, records: SharingRecords) -> None:
     """A reboot has put everything back; what others see of it does not remove it without the locks."""
-    later = SharingRecords(tmp_path / "sharing", "later")
+    later = SharingRecords(tmp_path / "sharing", lambda: Era("later"), KINDS.parse)
     records.put(RECORD)
     assert later.look() == (RECORD,)
     assert file(tmp_path).exists()
@@ -125,7 +127,9 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_the_most_is_assumed(
     assert file(tmp_path).read_bytes() == content
     assert records.get(GROUP) == ASSUMED
     assert file(tmp_path).with_suffix(".unreadable").read_bytes() == content
-    assert SharingRecords(tmp_path / "sharing", "boot").get(GROUP) == ASSUMED, "it is written down"
+    assert SharingRecords(tmp_path / "sharing", lambda: Era("boot"), KINDS.parse).get(GROUP) == ASSUMED, (
+        "it is written down"
+    )
 
 
 def test_of_a_partition_no_compute_mode_is_assumed(tmp_path: Path, records: SharingRecords) -> None:
@@ -161,7 +165,7 @@ def test_a_name_that_is_no_device_never_becomes_a_file(records: SharingRecords, 
 def test_a_folder_that_is_no_folder_is_a_storage_error(tmp_path: Path, records: SharingRecords) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="check the disk"):
-        SharingRecords(tmp_path / "file", "boot")
+        SharingRecords(tmp_path / "file", lambda: Era("boot"), KINDS.parse)
     (tmp_path / "sharing").rmdir()
     with pytest.raises(StorageError):
         records.look()

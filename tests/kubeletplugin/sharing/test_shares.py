@@ -8,6 +8,7 @@ from driver.kinds.partition.names import static_device_name
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.held import partition_of
 from tests.kubeletplugin.share_node import (
     GIB,
     H100_MIB,
@@ -254,8 +255,7 @@ def test_a_partition_that_its_claim_shares_has_a_daemon_of_its_own_and_no_mode(n
     node.prepare(ref)
     (running,) = node.mps.running.values()
     held = entry_of(node, ref).devices[0]
-    assert held.partition is not None
-    assert (running.name, running.devices) == (device, (held.partition.uuid,))
+    assert (running.name, running.devices) == (device, (cuda_uuid(held),))
     assert running.devices[0].startswith("MIG-")
     assert mode(node) == "default"
     node.unprepare(ref)
@@ -282,7 +282,7 @@ def test_the_first_share_makes_the_partition_and_the_last_destroys_it(node: Fake
     for ref in refs:
         node.prepare(ref)
         assert starts(node) == [4]
-    first, second = (entry_of(node, ref).devices[0].partition for ref in refs)
+    first, second = (partition_of(entry_of(node, ref).devices[0]) for ref in refs)
     assert first is not None
     assert first == second
     (running,) = node.mps.running.values()

@@ -26,6 +26,7 @@ from kubeletplugin.wire.claim_call import ClaimRef
 from tests.examples import examples
 from tests.kubeletplugin.cut_node import starts
 from tests.kubeletplugin.fake_node import STEPS_OF_SHARED_MAKING, Crash, FakeNode
+from tests.kubeletplugin.held import cuda_uuid, partition_of
 from tests.kubeletplugin.share_node import (
     H100_MIB,
     MIB,
@@ -121,7 +122,7 @@ class SharesOfANode(RuleBasedStateMachine):
         """Of what is no partition nothing keeps a claim from being let go, but a disk."""
         self.answered.discard(ref.uid)
         entry = self.node.journal.get(ref.uid)
-        parts = entry is not None and any(held.partition is not None for held in entry.devices)
+        parts = entry is not None and any(partition_of(held) is not None for held in entry.devices)
         with contextlib.suppress(*([DriverError] if parts else [])):
             self.node.unprepare(ref)
             after = self.node.journal.get(ref.uid)
@@ -216,7 +217,7 @@ class SharesOfANode(RuleBasedStateMachine):
         for entry, held in self.sharers():
             share = held.share
             assert share is not None
-            if entry.state == "prepared" and not (share.strategy == "TimeSlicing" and held.partition):
+            if entry.state == "prepared" and not (share.strategy == "TimeSlicing" and partition_of(held)):
                 assert share.group in begun
             wanted.setdefault(share.group, []).append((entry.uid, held.request, share))
         assert begun <= set(wanted)
@@ -237,7 +238,7 @@ class SharesOfANode(RuleBasedStateMachine):
         shares = [
             held.share
             for _, held in self.sharers()
-            if held.pci == here and not held.partition and held.share and held.share.group in begun
+            if held.pci == here and not partition_of(held) and held.share and held.share.group in begun
         ]
         exclusive = any(share.group in self.node.mps.running for share in shares)
         assert mode(self.node, number) == ("exclusive-process" if exclusive else "default")
@@ -274,9 +275,9 @@ class SharesOfANode(RuleBasedStateMachine):
     def is_served(self, held: HeldDevice, share: ShareRecord) -> None:
         daemon = self.node.mps.running[share.group]
         assert daemon.active_thread_percentage >= share.active_thread_percentage
-        mib = daemon.pinned_memory_mib[daemon.devices.index(held.cuda_uuid)]
+        mib = daemon.pinned_memory_mib[daemon.devices.index(cuda_uuid(held))]
         assert mib == 0 or mib >= share.pinned_memory_mib > 0
-        if held.partition is None:
+        if partition_of(held) is None:
             assert (
                 self.node.machine.state.gpus[self.node.machine.pci(held.pci)].compute_mode
                 == "exclusive-process"

@@ -36,7 +36,9 @@ def only(inventory: Inventory) -> Gpu:
 def shapes(offers: Offers) -> list[str]:
     """The names of the devices without what says the GPU: ``whole``, ``mig-1g-10gb-6``."""
     return [
-        one.name.removeprefix(gpu_device_name(one.pci)).removeprefix("-") or "whole" for one in offers.devices
+        one.name.removeprefix(gpu_device_name(one.pci)).removeprefix("-") or "whole"
+        for one in offers.devices
+        if one.pci is not None
     ]
 
 

@@ -13,8 +13,8 @@ from driver.nvml.api import Code, DriverNotLoaded, GpuLost, NvmlCallFailed, Nvml
 from driver.nvml.deadline import Watch
 from driver.nvml.mig import Placement
 from fakegpu.nvml import FakeDevice
-from kubeletplugin.journal.entry import PartitionRecord
 from kubeletplugin.kinds.partition.mig_mode import MigSwitch
+from kubeletplugin.kinds.partition.record import PartitionRecord
 from tests.kubeletplugin.partition_scene import Crash, Scene, unmade
 
 CREATIONS = ["create_gpu_instance", "create_compute_instance"]

@@ -7,12 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from driver.errors import ClaimRefused
-from driver.kinds.partition.names import partition_device_name
-from driver.kinds.registry import KINDS
+from driver.kinds.partition.names import PartitionName, parse_partition_name, partition_device_name
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Watch
 from fakegpu.mig_profiles import load_catalogue
-from kubeletplugin.journal.entry import PartitionRecord
+from kubeletplugin.kinds.partition.record import PartitionRecord
 from tests.kubeletplugin.partition_scene import Scene
 
 
@@ -34,7 +33,7 @@ def test_the_name_of_every_profile_and_place_is_found(
 
     for profile in offered.profiles:
         for place in offered.placements[profile.id]:
-            name = KINDS.parse(partition_device_name(scene.pci(), profile.name, place.start))
+            name = parse_partition_name(partition_device_name(scene.pci(), profile.name, place.start))
             assert name is not None
             found = scene.partitions.locate(name)
             assert found == PartitionRecord(
@@ -58,7 +57,7 @@ def test_a_gpu_without_mig_has_no_partition(open_scene: Callable[..., Scene], *,
     scene = open_scene("l40s-octo")
 
     with pytest.raises(ClaimRefused, match=r"none: it knows no MIG|is not there any more"):
-        scene.partitions.locate(DeviceName(scene.pci(), "1g-10gb", 0, static))
+        scene.partitions.locate(PartitionName(scene.pci(), "1g-10gb", 0, static))
 
 
 def test_a_static_partition_is_found_with_its_ids_and_its_uuid(scene: Scene) -> None:

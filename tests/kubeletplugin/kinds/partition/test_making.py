@@ -12,8 +12,8 @@ import pytest
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.kinds.partition.names import profile_slug
 from driver.nvml.mig import GpuInstance, Placement
-from kubeletplugin.journal.entry import PartitionRecord
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.kinds.partition.record import PartitionRecord
 from tests.kubeletplugin.partition_scene import Scene, unmade
 
 ALL_STEPS = ["mode", "gpu instance", "compute instance", "made"]

@@ -23,6 +23,7 @@ from kubeletplugin.journal.entry import HeldDevice
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.examples import examples
 from tests.kubeletplugin.fake_node import STEPS_OF_DESTROYING, STEPS_OF_MAKING, Crash, FakeNode
+from tests.kubeletplugin.held import partition_of
 
 PLACES = (("1g.10gb", 6), ("1g.10gb", 5), ("1g.10gb", 0), ("2g.20gb", 4), ("3g.40gb", 0), ("3g.40gb", 4))
 FOREIGN = ((19, Placement(6, 1)), (9, Placement(4, 4)))
@@ -145,9 +146,9 @@ class PartitionsOfANode(RuleBasedStateMachine):
         entry = self.node.journal.get(ref.uid)
         if ref.uid in self.answered and entry is not None:
             for held in entry.devices:
-                if held.partition is not None:
-                    self.node.machine.set_processes(held.partition.uuid, (4242,))
-                    self.busy.add(held.partition.uuid)
+                if (record := partition_of(held)) is not None:
+                    self.node.machine.set_processes(record.uuid, (4242,))
+                    self.busy.add(record.uuid)
 
     @rule()
     def end_processes(self) -> None:
@@ -173,11 +174,11 @@ class PartitionsOfANode(RuleBasedStateMachine):
     def every_instance_is_accounted_for(self) -> None:
         for number in (0, 1):
             ours = {
-                (held.partition.profile_id, held.partition.placement)
+                (record.profile_id, record.placement)
                 for entry in self.node.journal.holders(str(self.node.gpus[number]))
                 if entry.boot_id == self.node.boot_id
                 for held in entry.devices
-                if held.partition and held.partition.attempted and self.at(held, number)
+                if (record := partition_of(held)) and record.attempted and self.at(held, number)
             }
             theirs = {one for at, one in self.foreign if at == number}
             assert theirs <= self.instances(number)
@@ -193,7 +194,9 @@ class PartitionsOfANode(RuleBasedStateMachine):
                 for held in entry.devices
                 if held.pci == str(pci)
             ]
-            spans = [held.partition.placement if held.partition else Placement(0, 8) for held in holding]
+            spans = [
+                record.placement if (record := partition_of(held)) else Placement(0, 8) for held in holding
+            ]
             for index, span in enumerate(spans):
                 assert not any(span.overlaps(other) for other in spans[index + 1 :])
 
@@ -205,8 +208,8 @@ class PartitionsOfANode(RuleBasedStateMachine):
             assert entry.state == "prepared"
             assert self.node.store.read(uid)
             for held in entry.devices:
-                if held.partition is not None:
-                    assert held.partition.gpu_instance_id in {
+                if (record := partition_of(held)) is not None:
+                    assert record.gpu_instance_id in {
                         one.id for number in (0, 1) if self.at(held, number) for one in self.instances(number)
                     }
 

@@ -18,7 +18,7 @@ from driver.nvml.api import Code
 from driver.nvml.mig import GpuInstance
 from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_profiles import load_catalogue
-from kubeletplugin.journal.entry import PartitionRecord
+from kubeletplugin.kinds.partition.record import PartitionRecord
 from tests.examples import examples
 from tests.kubeletplugin.partition_scene import Crash, Scene
 

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator
 
 from driver.process.metrics import PartitionUse
 from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.identity import Era
+from kubeletplugin.kinds.partition.record import partition_name, record_of
 
 
-def partition_uses(entries: Iterable[Entry], boot_id: str) -> Iterator[PartitionUse]:
+def partition_uses(entries: Iterable[Entry], era: Era) -> Iterator[PartitionUse]:
     """Each partition that exists and is a claim's, static ones included, once.
 
-    Admin access is left out: the partition is another claim's. So is what an entry of an earlier boot
+    Admin access is left out: the partition is another claim's. So is what an entry of an earlier era
     says, and a rebuilt entry, which does not know what it has.
     """
     for entry in entries:
-        if not entry.holds or entry.boot_id != boot_id or entry.rebuilt:
+        if not entry.holds or not entry.is_live(era) or entry.rebuilt:
             continue
         for held in entry.devices:
             use = None if held.admin_access else _use(entry, held)
@@ -24,7 +26,7 @@ def partition_uses(entries: Iterable[Entry], boot_id: str) -> Iterator[Partition
 
 
 def _use(entry: Entry, held: HeldDevice) -> PartitionUse | None:
-    record = held.partition
+    record = None if partition_name(held) is None else record_of(held)
     if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
         return None
     return PartitionUse(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from driver.kinds.partition.names import static_device_name
 from driver.nvml.api import NvmlDevice
 from driver.process.metrics import PartitionUse
-from kubeletplugin.reports.partition_uses import partition_uses
+from kubeletplugin.kinds.partition.uses import partition_uses
 from tests.kubeletplugin.cut_node import THREE, foreign, handle
 from tests.kubeletplugin.fake_node import FakeNode
 
 
 def uses(node: FakeNode) -> list[PartitionUse]:
-    return list(partition_uses(node.journal.entries(), node.boot_id))
+    return list(partition_uses(node.journal.entries(), node.era()))
 
 
 def only_instance(device: NvmlDevice) -> tuple[str, str, str]:

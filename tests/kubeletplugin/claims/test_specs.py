@@ -15,24 +15,34 @@ from driver.kinds.partition.names import partition_device_name
 from fakegpu.capabilities import access_minor
 from fakegpu.driver_root import build_driver_root
 from kubeletplugin.cdi.spec import HostPaths
-from kubeletplugin.claims.gpu_spec import GpuSpecs
+from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.driver_files import DriverRoot
-from kubeletplugin.journal.entry import HeldDevice, PartitionRecord
+from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.kind import HeldKinds, Look
+from kubeletplugin.kinds.partition.record import PartitionRecord, written
+from kubeletplugin.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.kinds.unknown import HeldUnknown
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.held import era, made, partition_of
 from tests.kubeletplugin.partition_scene import Scene
 
 MPS = MpsFolders(Path("/run/mps"), Path("/run/mps-shm"))
 
 
-class Specs:
+class Built:
     """The specs of a scene's claims, on a driver root of its machine."""
 
     def __init__(self, scene: Scene, folder: Path) -> None:
         self.scene = scene
         self.root = build_driver_root(folder / "driver", scene.machine)
+        nodes = GpuNodes(self.root, folder / "sys")
+        ports = NodePorts(scene.discovery, nodes, Journal(folder / "journal", lambda: False), era)
+        kinds = HeldKinds(own_kinds(ports), HeldUnknown())
         paths = HostPaths(self.root, Path("/host"))
-        self.specs = GpuSpecs(scene.discovery, folder / "sys", DriverRoot(self.root), paths, MPS)
+        self.specs = Specs(kinds, nodes, DriverRoot(self.root), paths, MPS)
 
     def whole(self, gpu: int) -> HeldDevice:
         """A claim's whole GPU."""
@@ -44,12 +54,11 @@ class Specs:
         """A claim's partition, which is made."""
         record = self.scene.make(self.scene.located(profile, start, gpu), gpu)
         name = partition_device_name(self.scene.pci(gpu), record.profile, start)
-        return replace(self.whole(gpu), device=name, cdi_device=f"u-{name}", partition=record)
+        return replace(self.whole(gpu), device=name, cdi_device=f"u-{name}", **made(record))
 
     def built(self, *devices: HeldDevice) -> Any:
         """The spec, valid by the schema."""
-        identities = self.specs.identities(tuple({self.scene.machine.pci(held.pci) for held in devices}))
-        built = json.loads(self.specs.spec(devices, identities))
+        built = json.loads(self.specs.spec(devices, Look(self.scene.discovery)))
         validate(built)
         return built
 
@@ -63,7 +72,7 @@ class Specs:
     def instance_nodes(self, held: HeldDevice) -> list[str]:
         """The nodes that a partition has to bring, by the rule of the fake driver."""
         minor = self.scene.machine.state.gpus[self.scene.machine.pci(held.pci)].minor
-        record = held.partition
+        record = partition_of(held)
         assert record is not None
         assert record.gpu_instance_id is not None
         owner = access_minor(minor, record.gpu_instance_id)
@@ -72,15 +81,15 @@ class Specs:
 
 
 @pytest.fixture
-def specs(scene: Scene, tmp_path: Path) -> Specs:
-    return Specs(scene, tmp_path)
+def specs(scene: Scene, tmp_path: Path) -> Built:
+    return Built(scene, tmp_path)
 
 
-def test_a_whole_gpu_brings_its_node_and_its_drm_nodes(specs: Specs) -> None:
+def test_a_whole_gpu_brings_its_node_and_its_drm_nodes(specs: Built) -> None:
     assert specs.nodes(specs.whole(2)) == [["/dev/nvidia2", "/dev/dri/card3", "/dev/dri/renderD130"]]
 
 
-def test_a_partition_brings_its_parents_node_and_its_two_capabilities_and_no_drm_node(specs: Specs) -> None:
+def test_a_partition_brings_its_parents_node_and_its_two_capabilities_and_no_drm_node(specs: Built) -> None:
     part = specs.part("3g-40gb", 4, gpu=2)
 
     assert specs.nodes(part) == [specs.instance_nodes(part)]
@@ -90,7 +99,7 @@ def test_a_partition_brings_its_parents_node_and_its_two_capabilities_and_no_drm
     ]
 
 
-def test_partitions_of_one_gpu_and_of_another_and_a_whole_gpu_go_together(specs: Specs) -> None:
+def test_partitions_of_one_gpu_and_of_another_and_a_whole_gpu_go_together(specs: Built) -> None:
     parts = [specs.part("1g-10gb", 0), specs.part("1g-10gb", 6), specs.part("2g-20gb", 0, gpu=1)]
     whole = specs.whole(3)
 
@@ -101,7 +110,7 @@ def test_partitions_of_one_gpu_and_of_another_and_a_whole_gpu_go_together(specs:
     assert len({path for part in parts for path in specs.instance_nodes(part)}) == 2 + 6
 
 
-def test_the_nodes_follow_the_minor_of_the_gpu(specs: Specs) -> None:
+def test_the_nodes_follow_the_minor_of_the_gpu(specs: Built) -> None:
     part = specs.part("1g-10gb", 0)
     before = specs.nodes(part)
     specs.scene.machine.set_minors({gpu: 7 - gpu for gpu in range(8)})
@@ -119,15 +128,15 @@ def test_the_nodes_follow_the_minor_of_the_gpu(specs: Specs) -> None:
     ids=["rebuilt from a spec", "without ids", "without a compute instance"],
 )
 def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(
-    specs: Specs, record: PartitionRecord | None
+    specs: Built, record: PartitionRecord | None
 ) -> None:
-    held = replace(specs.part("1g-10gb", 0), partition=record)
+    held = replace(specs.part("1g-10gb", 0), record=written(record))
 
     with pytest.raises(ClaimBlocked, match="mig-1g-10gb-0 is not made yet"):
         specs.built(held)
 
 
-def test_a_partition_that_is_gone_has_no_capabilities(specs: Specs) -> None:
+def test_a_partition_that_is_gone_has_no_capabilities(specs: Built) -> None:
     part = specs.part("1g-10gb", 0)
     specs.scene.machine.reset(0)
 
@@ -135,7 +144,7 @@ def test_a_partition_that_is_gone_has_no_capabilities(specs: Specs) -> None:
         specs.built(part)
 
 
-def test_a_partition_on_another_board_is_refused(specs: Specs) -> None:
+def test_a_partition_on_another_board_is_refused(specs: Built) -> None:
     part = specs.part("1g-10gb", 0)
     specs.scene.machine.replace_board(0)
 

@@ -1,0 +1,21 @@
+"""What whoever starts the controller hands it besides its flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controller.intervals import Intervals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from driver.kinds.kind import Kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """``kinds()`` gives the kinds that the node offers, None for the driver's own."""
+
+    intervals: Intervals = field(default_factory=Intervals)
+    kinds: Callable[[], Kinds] | None = None

@@ -1,0 +1,63 @@
+"""Does the work of a call again while what stands in its way may pass, and somebody waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from driver.errors import ApiError, DeviceHeld, DriverError, NodeIncomplete, NvmlError
+from driver.nvml.api import GpuLost, NotFound
+from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.sharing.gpus import NotReady
+from kubeletplugin.wire.claim_call import Call
+
+T = TypeVar("T")
+
+_WAITED_FOR = (ApiError, DeviceHeld, InstanceInUse, NodeIncomplete, NotReady, NvmlError)
+_NOT_SOON = (GpuLost, NotFound)
+_FIRST_DELAY_SECONDS = 0.25
+_LONGEST_DELAY_SECONDS = 2.0
+_ANSWER_SECONDS = 2.0
+_MOST_WAITING = 12
+"""Calls that may wait at once: the others of the server's workers stay free, for unprepare above all."""
+
+
+class Patience:
+    """``wait(seconds)`` returns when some claim lets go of its devices, or after the time."""
+
+    def __init__(self, wait: Callable[[float], None]) -> None:
+        self._wait = wait
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
+
+    def until_done(
+        self,
+        call: Call,
+        work: Callable[[], T],
+        seconds: float,
+        complain: Callable[[DriverError], None] | None = None,
+    ) -> T:
+        """The work's result; raises its DriverError when that does not pass within ``seconds``.
+
+        ``complain`` hears the first error that is waited for.
+        """
+        end = time.monotonic() + min(seconds, call.remaining_seconds() - _ANSWER_SECONDS)
+        delay_seconds = _FIRST_DELAY_SECONDS
+        while True:
+            try:
+                return work()
+            except _WAITED_FOR as error:
+                hopeless = not error.retryable or isinstance(error, _NOT_SOON)
+                if hopeless or time.monotonic() + delay_seconds > end or not call.is_active():
+                    raise
+                if complain is not None:
+                    complain(error)
+                    complain = None
+                if not self._waiting.acquire(blocking=False):
+                    raise
+            try:
+                self._wait(delay_seconds)
+            finally:
+                self._waiting.release()
+            delay_seconds = min(2 * delay_seconds, _LONGEST_DELAY_SECONDS)

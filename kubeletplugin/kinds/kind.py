@@ -1,0 +1,150 @@
+"""The seam on the node: what prepare and unprepare do for a kind of device, one object a kind.
+
+The other half of a kind, how it is offered, is ``driver.kinds.kind``; both say the same word. Sharing is no
+kind: it lies on top of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from driver.kinds.kind import Kinds
+
+if TYPE_CHECKING:
+    from driver.devices.health import Health
+    from driver.devices.node_state import BlockedPlacement
+    from driver.devices.region import Region
+    from driver.hardware.gpu import Inventory
+    from driver.hardware.inventory import Discovery, GpuIdentity
+    from driver.kinds.kind import DeviceName, OfferedKind
+    from driver.nvml.pci_address import PciAddress
+    from kubeletplugin.cdi.spec import Edits
+    from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+    from kubeletplugin.wire.planned import PlannedDevice
+
+Note = Callable[[str, "Record"], None]
+"""``note(step, record)`` writes down what is known of a device at a step, between changes of hardware.
+
+It has written it when it returns; raises StorageError.
+"""
+
+
+class Look:
+    """One look at the GPUs, for one call of the kubelet: what was asked once is not asked again."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+        self._identities: dict[PciAddress, GpuIdentity] = {}
+
+    def identity(self, pci: PciAddress) -> GpuIdentity:
+        """UUID, minor and MIG mode of a GPU as they are now; raises NvmlError."""
+        found = self._identities.get(pci)
+        if found is None:
+            found = self._identities[pci] = self._discovery.identity(pci)
+        return found
+
+
+class HeldKind(Protocol):
+    """A kind of device on the node. Callers hold the locks of the claim and of its GPUs.
+
+    Everything that asks the hardware raises NvmlError; then it can be repeated as it was.
+    """
+
+    offered: OfferedKind
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """What the device is on this node, before anything is changed.
+
+        ``own`` is the device as an earlier try of the same claim left it in this era, None where there was
+        none. Raises ClaimRefused for what the hardware cannot be or has no more, ClaimBlocked for what it
+        is not yet.
+        """
+        ...
+
+    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+        """What of GPUs a claim with the device takes from others, as far as that is known."""
+        ...
+
+    def changes(self, held: HeldDevice) -> bool:
+        """Whether ``make`` leaves something behind on the hardware that ``unmake`` has to take back."""
+        ...
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Have the device at this place of the entry usable; its record then.
+
+        Raises DriverError; what was noted then says how far it came, and ``unmake`` undoes it.
+        """
+        ...
+
+    def intact(self, held: HeldDevice) -> bool:
+        """Whether the device of a prepared claim is still there."""
+        ...
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """Whether there may be something on the hardware that was made for the claim."""
+        ...
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Take back what was made for the device; its record then. What is gone already is fine."""
+        ...
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """The record of the device when nothing is made for it."""
+        ...
+
+    def edits(self, held: HeldDevice, look: Look) -> Edits:
+        """What a container gets with the device, fresh; raises NodeIncomplete, ClaimBlocked."""
+        ...
+
+    def cuda_uuid(self, held: HeldDevice) -> str:
+        """What CUDA knows the device by, empty where that is not known or CUDA does not know it."""
+        ...
+
+    def memory_bytes(self, held: HeldDevice) -> int:
+        """The memory of the device, 0 where it is not known."""
+        ...
+
+    def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """How the device is, where its GPUs are so; None where that is not known."""
+        ...
+
+    def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """What the status of the claim tells of the device, and no slice does; empty for nothing."""
+        ...
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """What somebody else made on the GPUs that keeps devices of this kind from being made.
+
+        ``owners`` are the devices that claims hold.
+        """
+        ...
+
+
+class HeldKinds:
+    """The kinds that a node can prepare."""
+
+    def __init__(self, kinds: Sequence[HeldKind], unknown: HeldKind) -> None:
+        """``unknown`` stands in for a kind of a newer version, whose entries this one meets."""
+        self.offered = Kinds([kind.offered for kind in kinds])
+        self._by_word = {kind.offered.word: kind for kind in kinds}
+        self._unknown = unknown
+
+    def __iter__(self) -> Iterator[HeldKind]:
+        return iter(self._by_word.values())
+
+    def parse(self, device: str) -> DeviceName | None:
+        """What the name of a device means; None for one that this node does not offer."""
+        return self.offered.parse(device)
+
+    def of_name(self, name: DeviceName) -> HeldKind:
+        """The kind of a parsed name."""
+        return self._by_word[name.kind.word]
+
+    def of(self, held: HeldDevice) -> HeldKind:
+        """The kind of a held device: by its word, or by its name where the entry has no word."""
+        kind = self._by_word.get(held.kind)
+        if kind is not None:
+            return kind
+        name = None if held.kind else self.parse(held.device)
+        return self._unknown if name is None else self.of_name(name)

@@ -1,0 +1,93 @@
+"""Stands in for a kind that this version does not know, of entries that a newer one wrote.
+
+Its devices are held, their GPUs are nobody else's, and only who knows the kind can take back what it made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.region import Region
+from driver.errors import ClaimBlocked
+from driver.kinds.kind import OfferedKind
+from driver.kinds.whole import WHOLE
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+
+if TYPE_CHECKING:
+    from driver.devices.health import Health
+    from driver.devices.node_state import BlockedPlacement
+    from driver.hardware.gpu import Inventory
+    from kubeletplugin.cdi.spec import Edits
+    from kubeletplugin.kinds.kind import Look, Note
+    from kubeletplugin.wire.planned import PlannedDevice
+
+
+class HeldUnknown:
+    """Devices of a kind that this version does not know."""
+
+    offered: OfferedKind = WHOLE
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """Refuse."""
+        raise _refusal(device.allocated.device, device.name.kind.word)
+
+    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+        """All of its GPU, since nobody knows which part."""
+        return (Region(PciAddress.parse(held.pci)),) if held.pci else ()
+
+    def changes(self, held: HeldDevice) -> bool:
+        """It may."""
+        return True
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Refuse."""
+        raise _refusal(entry.devices[index].device, entry.devices[index].kind)
+
+    def intact(self, held: HeldDevice) -> bool:
+        """Nobody can tell: the claim stays as it is."""
+        return True
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """It may be."""
+        return True
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Refuse, with the entry as releasing, so that the version that knows the kind finishes it."""
+        raise _refusal(entry.devices[index].device, entry.devices[index].kind)
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """What it is."""
+        return held.record
+
+    def edits(self, held: HeldDevice, look: Look) -> Edits:
+        """Refuse."""
+        raise _refusal(held.device, held.kind)
+
+    def cuda_uuid(self, held: HeldDevice) -> str:
+        """Unknown."""
+        return ""
+
+    def memory_bytes(self, held: HeldDevice) -> int:
+        """Unknown."""
+        return 0
+
+    def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """That of its GPU, where it has one."""
+        return gpus.get(PciAddress.parse(held.pci)) if held.pci else None
+
+    def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """Nothing."""
+        return ()
+
+
+def _refusal(device: str, word: str) -> ClaimBlocked:
+    return ClaimBlocked(
+        f"device {device} is of kind {word or 'unknown'}, which this version of the driver does not know",
+        "run the version of the driver that prepared it until the claim is let go",
+    )

@@ -1,0 +1,104 @@
+"""The whole GPU on the node: nothing is made, but MIG mode that is on has to go off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.region import Region
+from driver.hardware.inventory import Discovery
+from driver.kinds.kind import OfferedKind
+from driver.kinds.whole import WHOLE
+from driver.nvml.pci_address import PciAddress
+from kubeletplugin.cdi.spec import Edits
+from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.kinds.kind import Look, Note
+
+if TYPE_CHECKING:
+    from driver.devices.health import Health
+    from driver.devices.node_state import BlockedPlacement
+    from driver.hardware.gpu import Inventory
+    from kubeletplugin.wire.planned import PlannedDevice
+
+
+class HeldWhole:
+    """GPUs as a whole.
+
+    ``leave_mig_mode(pci)`` turns MIG mode off; it raises ClaimBlocked where that cannot be.
+    """
+
+    offered: OfferedKind = WHOLE
+
+    def __init__(
+        self, discovery: Discovery, nodes: GpuNodes, leave_mig_mode: Callable[[PciAddress], None]
+    ) -> None:
+        self._discovery = discovery
+        self._nodes = nodes
+        self._leave_mig_mode = leave_mig_mode
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """The board that sits at the address now."""
+        (region,) = device.name.regions
+        return HeldDevice.of(device, look.identity(region.pci).uuid)
+
+    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+        """All of the GPU."""
+        return (Region(_pci(held)),)
+
+    def changes(self, held: HeldDevice) -> bool:
+        """Nothing: MIG mode stays off until a partition needs it."""
+        return False
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Turn MIG mode off where it is on; who looks on by admin access leaves it as it is."""
+        held = entry.devices[index]
+        pci = _pci(held)
+        if not held.admin_access and look.identity(pci).mig_enabled:
+            self._leave_mig_mode(pci)
+        return held.record
+
+    def intact(self, held: HeldDevice) -> bool:
+        """Always: whether it is the same board, its UUID tells."""
+        return True
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """Never."""
+        return False
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Nothing to do."""
+        return entry.devices[index].record
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """What it is."""
+        return held.record
+
+    def edits(self, held: HeldDevice, look: Look) -> Edits:
+        """The GPU's nodes, as its minor is now."""
+        pci = _pci(held)
+        return Edits(self._nodes.whole(pci, look.identity(pci).minor))
+
+    def cuda_uuid(self, held: HeldDevice) -> str:
+        """The GPU's UUID."""
+        return held.uuid
+
+    def memory_bytes(self, held: HeldDevice) -> int:
+        """The GPU's memory, fresh from NVML."""
+        return self._discovery.on_gpu(_pci(held), lambda device, watch: watch("memory", device.memory_bytes))
+
+    def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """That of the GPU."""
+        return gpus.get(_pci(held))
+
+    def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Nothing that the slice does not tell."""
+        return {}
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """Nothing."""
+        return ()
+
+
+def _pci(held: HeldDevice) -> PciAddress:
+    return PciAddress.parse(held.pci)

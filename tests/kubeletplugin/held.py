@@ -1,0 +1,55 @@
+"""Held devices and their kinds, as tests make and read them."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from driver.hardware.inventory import Discovery
+from driver.nvml.deadline import Guard
+from fakegpu.machine import FakeMachine
+from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.identity import Era
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.kinds.partition.record import PartitionRecord, partition_name, record_of, written
+from kubeletplugin.kinds.registry import NodePorts, own_kinds
+from kubeletplugin.kinds.unknown import HeldUnknown
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="kinds-")
+
+
+def era() -> Era:
+    """The era of entries of ``boot-1``."""
+    return Era("boot-1")
+
+
+@cache
+def held_kinds() -> HeldKinds:
+    """The kinds of a node whose hardware is not asked."""
+    nowhere = Path(_FOLDER.name)
+    ports = NodePorts(
+        Discovery(FakeMachine.open("a30-quad").nvml(), nowhere, Guard()),
+        GpuNodes(nowhere, nowhere),
+        Journal(nowhere / "journal", lambda: False),
+        era,
+    )
+    return HeldKinds(own_kinds(ports), HeldUnknown())
+
+
+def made(record: PartitionRecord) -> dict[str, Any]:
+    """The fields of a held device that say that it is a partition, made for its claim."""
+    return {"kind": "partition", "record": written(record)}
+
+
+def partition_of(held: HeldDevice) -> PartitionRecord | None:
+    """The record of a held device where it is a partition, and known."""
+    return None if partition_name(held) is None else record_of(held)
+
+
+def cuda_uuid(held: HeldDevice) -> str:
+    """What CUDA knows a held device by."""
+    return held_kinds().of(held).cuda_uuid(held)
