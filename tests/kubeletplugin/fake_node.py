@@ -44,7 +44,6 @@ STEPS_OF_PREPARE = ("committed", "spec written")
 STEPS_OF_UNPREPARE = ("spec removed", "released")
 STEPS_OF_MAKING = (
     "begun",
-    "mode",
     "gpu instance",
     "compute instance",
     "made",
@@ -53,7 +52,7 @@ STEPS_OF_MAKING = (
 )
 STEPS_OF_DESTROYING = ("spec removed", "releasing", "destroyed", "released")
 """The same of a claim for a partition, the first on its GPU."""
-STEPS_OF_SHARED_MAKING = (*STEPS_OF_MAKING[:5], "sharing noted", "daemon")
+STEPS_OF_SHARED_MAKING = (*STEPS_OF_MAKING[:4], "sharing noted", "daemon")
 """The steps before the spec of a claim for a share of a partition, the first on its GPU."""
 
 

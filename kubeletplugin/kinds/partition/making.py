@@ -68,8 +68,8 @@ class Partitions:
     ) -> PartitionRecord:
         """Make the partition at exactly its place, or finish what an earlier try left; the full record.
 
-        Steps noted: ``mode`` before MIG mode is turned on, ``gpu instance`` before that is created,
-        ``compute instance`` before that is, ``made`` once all is known. ``ours`` are the GPU instances of
+        Steps noted: ``gpu instance`` before that is created, ``compute instance`` before that is, ``made``
+        once all is known. ``ours`` are the GPU instances of
         other claims, for the message. On an error, what was made is taken back as far as that goes, with
         the step ``destroyed``, and the first error is raised.
 
@@ -79,7 +79,6 @@ class Partitions:
         instances = self._existing(pci)
         switched = instances is None
         if switched:
-            note("mode", record)
             self._turn_on(pci)
         mine = own(record, instances or ())
         if mine is None:

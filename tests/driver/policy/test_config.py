@@ -59,7 +59,7 @@ def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
         "colour: unknown field",
         "rules[0].when: the CEL expression '1 +' cannot be parsed",
         "rules[1].colour: unknown field",
-        "rules[1].offer: must be one of whole, shared, partitions, hidden",
+        "rules[1].offer: must be one of whole, partitions, shared, hidden",
         "rules[2]: must be a mapping",
         "rules[3].when: must be a CEL expression in quotes",
         "rules[3]: must say offer, mig or shared",

@@ -80,20 +80,16 @@ class ClaimsOfANode(RuleBasedStateMachine):
 
     @rule(ref=claims, step=st.sampled_from(STEPS_OF_PREPARE))
     def crash_in_prepare(self, ref: ClaimRef, step: str) -> None:
-        finished = ref.uid in self.holding - self.unfinished
         self.node.crash_after = step
         try:
             self.prepare(ref)
         except Crash:
             self.holding.add(ref.uid)
-            if finished or step == "committed":
-                self.unfinished.discard(ref.uid)
-            else:
-                self.unfinished.add(ref.uid)
+            self.unfinished.discard(ref.uid)
             if self.node.spec_path(ref).exists():
                 self.lost_specs.discard(ref.uid)
             else:
-                assert step == "begun"
+                assert step == "committed"
                 self.lost_specs.add(ref.uid)
         self.node.crash_after = None
         self.node.restart()

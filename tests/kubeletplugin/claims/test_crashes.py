@@ -139,7 +139,7 @@ def test_partitions_go_after_a_crash_at_any_step_of_unprepare(
 @pytest.mark.parametrize(
     ("operation", "kind", "fewest_ends"),
     [
-        ("prepare", "whole", 6),
+        ("prepare", "whole", 4),
         ("unprepare", "whole", 3),
         ("prepare", "partition", 12),
         ("unprepare", "partition", 7),

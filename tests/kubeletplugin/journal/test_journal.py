@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from kubeletplugin.journal.entry import (
     encode,
 )
 from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.partition.record import PartitionRecord
+from kubeletplugin.kinds.partition.record import PartitionRecord, record_of
 from tests.kubeletplugin.held import made
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
@@ -136,7 +136,7 @@ def test_who_waits_for_a_device_wakes_when_a_claim_lets_go(tmp_path: Path) -> No
 
 
 texts = st.text(max_size=20)
-partitions = st.builds(PartitionRecord, texts, st.integers(), st.integers(), st.integers(), st.booleans())
+records = st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts, max_size=3)
 shares = st.builds(
     ShareRecord,
     texts,
@@ -151,7 +151,8 @@ devices = st.builds(
     *[texts] * 6,
     st.none() | texts,
     st.booleans(),
-    st.none() | partitions,
+    st.sampled_from(["whole", "static", "partition", "of the future"]),
+    records,
     st.none() | shares,
 )
 entries = st.builds(
@@ -165,6 +166,7 @@ entries = st.builds(
     st.lists(devices, max_size=3).map(tuple),
     texts,
     st.booleans(),
+    texts,
 )
 
 
@@ -183,15 +185,27 @@ def test_no_damaged_byte_goes_unnoticed(written: Entry, data: st.DataObject) -> 
         assert decode(damaged) == written, "only what the checksum does not cover may differ"
 
 
-def test_an_entry_from_before_there_were_shares_is_read(tmp_path: Path) -> None:
+def test_an_entry_of_an_instance_without_shares_and_kinds_is_read(tmp_path: Path) -> None:
     older = replace(entry(), devices=(replace(held(), **made(PartitionRecord("1g.10gb", 19, 6, 1))),))
     document = json.loads(encode(older))
     (device,) = document["entry"]["devices"]
     del device["share"], device["partition"]["memory_bytes"], device["kind"], device["record"]
     (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
 
-    assert alone(tmp_path).get("u-1") == older
-    assert not older.shares
+    read = alone(tmp_path).get("u-1")
+    assert read is not None
+    assert record_of(read.devices[0]) == PartitionRecord("1g.10gb", 19, 6, 1)
+    assert not read.shares
+
+
+def test_an_instance_without_kinds_finds_the_record_of_a_partition_where_it_looks_for_it() -> None:
+    """It takes a device without one for a whole GPU."""
+    record = PartitionRecord("1g.10gb", 19, 6, 1, attempted=True, gpu_instance_id=3)
+    document = json.loads(encode(replace(entry(), devices=(replace(held(), **made(record)), held()))))
+
+    partition, whole = document["entry"]["devices"]
+    assert partition["partition"] == asdict(record)
+    assert whole["partition"] is None
 
 
 def signed(document: dict[str, Any]) -> dict[str, Any]:

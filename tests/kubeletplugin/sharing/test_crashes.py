@@ -25,12 +25,12 @@ from tests.kubeletplugin.share_node import (
 )
 
 STEPS = {
-    "mps": ("begun", "sharing noted", "compute mode", "daemon", "spec written", "committed"),
-    "ts": ("begun", "sharing noted", "compute mode", "time-slice", "spec written", "committed"),
-    "own": ("begun", "sharing noted", "compute mode", "daemon", "spec written", "committed"),
+    "mps": ("begun", "sharing noted", "compute mode", "daemon", "committed", "spec written"),
+    "ts": ("begun", "sharing noted", "compute mode", "time-slice", "committed", "spec written"),
+    "own": ("begun", "sharing noted", "compute mode", "daemon", "committed", "spec written"),
     "part": (
-        *("begun", "mode", "gpu instance", "compute instance", "made", "sharing noted"),
-        *("daemon", "spec written", "committed"),
+        *("begun", "gpu instance", "compute instance", "made", "sharing noted"),
+        *("daemon", "committed", "spec written"),
     ),
 }
 BACK = {

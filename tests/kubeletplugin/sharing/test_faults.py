@@ -270,7 +270,7 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
     assert_as_before(node)
 
 
-@pytest.mark.parametrize(("form", "fewest"), [("mps-4", 5), ("ts-4", 5), ("part", 6)])
+@pytest.mark.parametrize(("form", "fewest"), [("mps-4", 5), ("ts-4", 5), ("part", 5)])
 def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str, fewest: int) -> None:
     refusals = 0
     for files in range(30):

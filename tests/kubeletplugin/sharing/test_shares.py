@@ -8,7 +8,7 @@ from driver.kinds.partition.names import static_device_name
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.held import partition_of
+from tests.kubeletplugin.held import cuda_uuid, partition_of
 from tests.kubeletplugin.share_node import (
     GIB,
     H100_MIB,
@@ -51,7 +51,7 @@ def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     node.steps.clear()
     node.prepare(node.claim_shares("b", shared(node, "mps-4")))
-    assert node.steps == ["begun", "daemon", "spec written", "committed"]
+    assert node.steps == ["begun", "daemon", "committed", "spec written"]
 
 
 def test_the_compute_mode_of_before_comes_back(node: FakeNode) -> None:

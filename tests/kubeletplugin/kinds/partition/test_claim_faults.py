@@ -256,7 +256,7 @@ def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
         node.prepare(ref)
     node.restart()
     node.on_step = lambda step: (
-        shutil.rmtree(node.driver_root / "dev/nvidia-caps") if step == "made" else None
+        shutil.rmtree(node.driver_root / "dev/nvidia-caps") if step == "begun" else None
     )
     with pytest.raises(NodeIncomplete):
         node.prepare(ref)

@@ -16,7 +16,7 @@ from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.kinds.partition.record import PartitionRecord
 from tests.kubeletplugin.partition_scene import Scene, unmade
 
-ALL_STEPS = ["mode", "gpu instance", "compute instance", "made"]
+ALL_STEPS = ["gpu instance", "compute instance", "made"]
 
 
 def made_uuid(scene: Scene, record: PartitionRecord, gpu: int = 0) -> str:
@@ -59,7 +59,6 @@ def test_the_attempt_is_noted_before_anything_lies_at_the_place_and_the_id_befor
     made = scene.partitions.make(scene.pci(), scene.located("2g-20gb", 2), frozenset(), note)
 
     assert seen == [
-        ("mode", False, None, 0),
         ("gpu instance", True, None, 0),
         ("compute instance", True, made.gpu_instance_id, 1),
         ("made", True, made.gpu_instance_id, 1),

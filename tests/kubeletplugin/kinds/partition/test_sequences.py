@@ -28,7 +28,7 @@ CATALOGUES = {
     "rtx-pro-6000-octo": "rtx-pro-6000-96gb",
     "a30-quad": "a30-24gb",
 }
-STEPS = ["mode", "gpu instance", "compute instance", "made", "destroyed"]
+STEPS = ["gpu instance", "compute instance", "made", "destroyed"]
 
 
 class OneGpu(RuleBasedStateMachine):
