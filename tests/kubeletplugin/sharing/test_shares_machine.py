@@ -134,7 +134,7 @@ class SharesOfANode(RuleBasedStateMachine):
         try:
             self.prepare(ref)
         except Crash:
-            if step == "committed":
+            if step == "spec written":
                 self.answered.add(ref.uid)
         self.restart()
 

@@ -105,7 +105,7 @@ class PartitionsOfANode(RuleBasedStateMachine):
         try:
             self.prepare(ref)
         except Crash:
-            if step != "committed":
+            if step != "spec written":
                 self.answered.discard(ref.uid)
         self.restart()
 
