@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
@@ -39,11 +40,16 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How often each figure is taken."""
+    """How often each figure is taken.
+
+    A turn begins after a pause, in which what the turn before has set off comes to its end: a controller
+    that hears of a claim works on for some milliseconds, and would slow down somebody else's turn.
+    """
 
     singles: int = 40
     bursts: int = 20
     crowds: int = 8
+    pause_seconds: float = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,13 @@ def measure(contenders: Sequence[Contender], rounds: Rounds) -> tuple[Latency, .
     """Time single claims, eight claims at once on eight GPUs, and all of them at once, for each plugin.
 
     The plugins take turns claim by claim, and the first of one turn is the last of the next, so that
-    whatever else the machine does meets all of them. What is prepared is unprepared again.
+    whatever else the machine does meets all of them. What is prepared is unprepared again. The first
+    round of each kind does not count: connections and caches warm up in it.
     """
-    singles = [_single_round(contenders, number) for number in _numbers(rounds.singles)][_WARM_UP:]
-    bursts = [_burst(contenders, CLAIMS_PER_ROUND, number) for number in _numbers(rounds.bursts)][_WARM_UP:]
-    crowds = [_burst(contenders, None, number) for number in _numbers(rounds.crowds)][_WARM_UP:]
+    taken = _Turns(contenders, rounds.pause_seconds)
+    singles = [_single_round(taken) for _ in range(_WARM_UP + rounds.singles)][_WARM_UP:]
+    bursts = [_burst(taken, CLAIMS_PER_ROUND) for _ in range(_WARM_UP + rounds.bursts)][_WARM_UP:]
+    crowds = [_burst(taken, None) for _ in range(_WARM_UP + rounds.crowds)][_WARM_UP:]
     return tuple(
         Latency(
             tuple(found[index][0] for found in singles),
@@ -87,22 +95,31 @@ def measure(contenders: Sequence[Contender], rounds: Rounds) -> tuple[Latency, .
     )
 
 
-def _numbers(count: int) -> range:
-    """The numbers of the rounds; those of the warm-up come first, for connections and caches of all."""
-    return range(count + _WARM_UP)
+class _Turns:
+    """Lets the plugins take turns, the other way round in every second one."""
+
+    def __init__(self, contenders: Sequence[Contender], pause_seconds: float) -> None:
+        self._order = list(enumerate(contenders))
+        self._pause_seconds = pause_seconds
+
+    def __len__(self) -> int:
+        """How many plugins there are."""
+        return len(self._order)
+
+    def next(self) -> Iterator[tuple[int, Contender]]:
+        """The plugins with their index, each when it may begin."""
+        order = self._order
+        self._order = order[::-1]
+        for index, one in order:
+            time.sleep(self._pause_seconds)
+            yield index, one
 
 
-def _turns(contenders: Sequence[Contender], number: int) -> Iterator[tuple[int, Contender]]:
-    """The plugins with their index, the other way round in every second turn."""
-    order = list(enumerate(contenders))
-    return iter(order if number % 2 == 0 else order[::-1])
-
-
-def _single_round(contenders: Sequence[Contender], number: int) -> list[tuple[float, float, float]]:
+def _single_round(turns: _Turns) -> list[tuple[float, float, float]]:
     """For each plugin: prepare, prepare again, unprepare."""
-    times: list[list[tuple[float, float, float]]] = [[] for _ in contenders]
+    times: list[list[tuple[float, float, float]]] = [[] for _ in range(len(turns))]
     for which in range(CLAIMS_PER_ROUND):
-        for index, one in _turns(contenders, number + which):
+        for index, one in turns.next():
             claim = one.claims[which]
             times[index].append(
                 (one.calls.prepare(claim), one.calls.prepare(claim), one.calls.unprepare(claim))
@@ -117,10 +134,10 @@ def _single_round(contenders: Sequence[Contender], number: int) -> list[tuple[fl
     ]
 
 
-def _burst(contenders: Sequence[Contender], count: int | None, number: int) -> list[float]:
+def _burst(turns: _Turns, count: int | None) -> list[float]:
     """For each plugin the time until so many claims, or all, are prepared."""
-    times = [0.0 for _ in contenders]
-    for index, one in _turns(contenders, number):
+    times = [0.0] * len(turns)
+    for index, one in turns.next():
         claims = one.claims[:count]
         times[index] = one.calls.at_once(one.calls.prepare, claims)
         one.calls.at_once(one.calls.unprepare, claims)

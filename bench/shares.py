@@ -93,7 +93,7 @@ def of_form(word: str, plugin: Plugin, whole: pb.Claim, shares: Sequence[pb.Clai
     plugin.unprepare(shares[0])
     return [
         Row(f"another {word} share, beside a whole GPU", single, 1.5),
-        Row(f"{len(shares) - 1} more {word} shares of a GPU at once, beside the same in a row", at_once, 1.5),
+        Row(f"{len(shares) - 1} more {word} shares of a GPU at once, beside the same in a row", at_once, 1.0),
     ]
 
 

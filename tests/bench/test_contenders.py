@@ -18,7 +18,7 @@ from envtest.former import RELEASED, former_version
 from proto import dra_v1_pb2 as pb
 from tests.brisk import BRISK
 
-ONE_ROUND = Rounds(singles=1, bursts=1, crowds=1)
+ONE_ROUND = Rounds(singles=1, bursts=1, crowds=1, pause_seconds=0)
 ENOUGH = 8
 
 

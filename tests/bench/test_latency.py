@@ -37,7 +37,7 @@ class TimedPlugin:
 def test_every_figure_is_taken_in_each_round_and_nothing_stays_prepared() -> None:
     plugin = TimedPlugin("ours", 8.0, [])
 
-    (found,) = measure([Contender(plugin, CLAIMS)], Rounds(singles=3, bursts=2, crowds=1))
+    (found,) = measure([Contender(plugin, CLAIMS)], Rounds(singles=3, bursts=2, crowds=1, pause_seconds=0))
 
     assert found == Latency(
         prepare=(8.0,) * 3,
@@ -53,18 +53,18 @@ def test_plugins_take_turns_claim_by_claim_and_each_comes_first_as_often_as_the_
     called: list[str] = []
     contenders = [Contender(TimedPlugin(name, 1.0, called), CLAIMS) for name in ("a", "b")]
 
-    measure(contenders, Rounds(singles=1, bursts=1, crowds=1))
+    measure(contenders, Rounds(singles=1, bursts=1, crowds=1, pause_seconds=0))
 
     # Of each claim's turn both plugins have two calls; the warm-up is a round like the others.
     turns = [called[start : start + 4] for start in range(0, 2 * 4 * CLAIMS_PER_ROUND, 4)]
     there, back = ["a", "a", "b", "b"], ["b", "b", "a", "a"]
-    assert turns == [there, back] * 4 + [back, there] * 4
+    assert turns == [there, back] * CLAIMS_PER_ROUND
 
 
 def test_one_plugin_beside_another_is_the_ratio_of_their_rounds() -> None:
     slow = [Contender(TimedPlugin(name, time, []), CLAIMS) for name, time in (("new", 3.0), ("old", 4.0))]
 
-    new, old = measure(slow, Rounds(singles=2, bursts=2, crowds=2))
+    new, old = measure(slow, Rounds(singles=2, bursts=2, crowds=2, pause_seconds=0))
 
     assert new.beside(old) == dict.fromkeys(
         ("prepare", "again", "unprepare", "eight_at_once", "all_at_once"), Spread(0.75, 0.75, 0.75)
