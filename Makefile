@@ -51,7 +51,7 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
 	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -n 2 --dist loadfile
 
-bench: $(STAMP) ## Measure against a floor in the same run, on real Kubernetes (root)
+bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.api_server
 	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +24,10 @@ def _wait_slices(driver: DriverNode) -> list[dict[str, Any]]:
     return wait_for_list(driver.cluster.api, paths.resource_slice(), _have_slices, 60)
 
 
-def start_to_published(driver: DriverNode) -> float:
-    """Seconds from the start of both processes, on a node where none ran, to complete slices: a median.
+def start_to_published(driver: DriverNode) -> list[float]:
+    """Seconds from the start of both processes, on a node where none ran, to complete slices, start by start.
 
-    It contains the time, up to a second, until the kubelet looks for new plugins.
+    They contain the time, up to a second, until the kubelet looks for new plugins.
     """
     times = []
     for number in range(STARTS):
@@ -46,7 +44,7 @@ def start_to_published(driver: DriverNode) -> float:
             driver.cluster.api.delete(paths.resource_slice(found["metadata"]["name"]))
         wait_gone(driver.cluster.api, paths.resource_slice(stored["metadata"]["name"]))
         time.sleep(FORGOTTEN_SECONDS)
-    return statistics.median(times)
+    return times
 
 
 def slices_back(driver: DriverNode) -> float:
@@ -64,11 +62,6 @@ def slices_back(driver: DriverNode) -> float:
     thread.join(120)
     _wait_slices(driver)
     return time.perf_counter() - gone[0]
-
-
-def median_of(count: int, measure: Callable[[], float]) -> float:
-    """The median of several measurements."""
-    return statistics.median([measure() for _ in range(count)])
 
 
 def resident_mib(driver: DriverNode, package: str) -> float:

@@ -6,15 +6,15 @@ its state in a file that both processes change; calls that change a GPU take as 
 
 from __future__ import annotations
 
-import statistics
+import sys
 import time
 from collections.abc import Sequence
 
 import click
 
-from bench.__main__ import Row, print_table
 from bench.claims import make_claim, make_namespace
 from bench.kubelet_calls import Plugin
+from bench.table import Row, Spread, exit_status, print_table
 from driver.devices.names import gpu_device_name
 from driver.kinds.partition.names import partition_device_name
 from driver.nvml.mig import Placement
@@ -59,17 +59,16 @@ def nvml_alone(nvml: str, pci: PciAddress) -> float:
 
 
 def single(driver: DriverNode, plugin: Plugin, whole: pb.Claim, partition: pb.Claim) -> Row:
-    """What a partition takes beyond NVML and beyond a whole GPU, the three taking turns."""
-    extra = []
+    """A partition beside NVML alone and a whole GPU, the three taking turns."""
+    floor, ours = [], []
     pci = min(driver.machine.state.gpus)
     for _ in range(ROUNDS):
         alone = nvml_alone(driver.nvml, pci)
-        of_whole = plugin.prepare(whole)
+        floor.append(alone + plugin.prepare(whole))
         plugin.unprepare(whole)
-        of_partition = plugin.prepare(partition)
+        ours.append(plugin.prepare(partition))
         plugin.unprepare(partition)
-        extra.append(of_partition - of_whole - alone)
-    return Row("partition: beyond NVML and a whole GPU", "ms", None, statistics.median(extra), 5.0)
+    return Row("partition, beside NVML alone and a whole GPU", Spread.of_ratios(ours, floor), 1.5)
 
 
 def crowd(plugin: Plugin, rows_of_gpus: Sequence[Sequence[pb.Claim]]) -> Row:
@@ -83,7 +82,7 @@ def crowd(plugin: Plugin, rows_of_gpus: Sequence[Sequence[pb.Claim]]) -> Row:
         at_once.append(plugin.at_once(plugin.prepare, everything))
         plugin.at_once(plugin.unprepare, everything)
     what = f"{len(everything)} partitions at once, beside one GPU's {len(PLACES)} in a row"
-    return Row(what, "ms", statistics.median(in_row), statistics.median(at_once), 1.3, limits_ratio=True)
+    return Row(what, Spread.of_ratios(at_once, in_row), 1.3)
 
 
 @click.command()
@@ -111,9 +110,8 @@ def main(kubernetes: str, nvml_ms: int) -> None:
             driver.machine.slow(nvml_ms / 1000, call)
         table.append(crowd(plugin, rows_of_gpus))
         plugin.close()
-    print_table(table, kubernetes)
-    if not all(row.holds for row in table):
-        raise SystemExit(1)
+    print_table(table, kubernetes, "times what it is beside")
+    sys.exit(exit_status(table))
 
 
 if __name__ == "__main__":

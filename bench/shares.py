@@ -7,17 +7,17 @@ real processes that take about a tenth of a second to start.
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from bench.__main__ import Row, print_table
 from bench.claims import make_claim, make_namespace
 from bench.kubelet_calls import Plugin
+from bench.table import Row, Spread, exit_status, print_table
 from driver.devices.names import gpu_device_name, shared_device_name
 from driver.devices.sharing import SharedForm
 from envtest.driver_node import DriverNode
@@ -28,20 +28,31 @@ from proto import dra_v1_pb2 as pb
 MACHINE = "hgx-h100"
 ROUNDS = 40
 STARTS = 3
+CROWDS = 3
 MANY = 48
 FORMS = {"time-sliced": SharedForm("TimeSlicing", MANY), "MPS": SharedForm("MPS", MANY)}
 
 
-def beyond_whole(plugin: Plugin, whole: pb.Claim, share: pb.Claim) -> float:
-    """Milliseconds that a share takes more than a whole GPU, the two taking turns."""
-    extra = []
+def beside_whole(plugin: Plugin, whole: pb.Claim, share: pb.Claim) -> Spread:
+    """A share beside a whole GPU, the two taking turns."""
+    floor, ours = [], []
     for _ in range(ROUNDS):
-        of_whole = plugin.prepare(whole)
+        floor.append(plugin.prepare(whole))
         plugin.unprepare(whole)
-        of_share = plugin.prepare(share)
+        ours.append(plugin.prepare(share))
         plugin.unprepare(share)
-        extra.append(of_share - of_whole)
-    return statistics.median(extra)
+    return Spread.of_ratios(ours, floor)
+
+
+def beside_a_row(plugin: Plugin, shares: Sequence[pb.Claim]) -> Spread:
+    """Shares of one GPU at once beside the same ones in a row."""
+    in_row, at_once = [], []
+    for _ in range(CROWDS):
+        in_row.append(sum(plugin.prepare(share) for share in shares))
+        plugin.at_once(plugin.unprepare, shares)
+        at_once.append(plugin.at_once(plugin.prepare, shares))
+        plugin.at_once(plugin.unprepare, shares)
+    return Spread.of_ratios(at_once, in_row)
 
 
 def daemon_alone(driver: DriverNode, folder: Path) -> float:
@@ -71,19 +82,18 @@ def first_share(driver: DriverNode, plugin: Plugin, share: pb.Claim) -> Row:
         alone.append(daemon_alone(driver, folder))
         ours.append(plugin.prepare(share))
         plugin.unprepare(share)
-    what = "first MPS share, beside its daemon by hand"
-    return Row(what, "ms", statistics.median(alone), statistics.median(ours), 1.5, limits_ratio=True)
+    return Row("first MPS share, beside its daemon by hand", Spread.of_ratios(ours, alone), 1.5)
 
 
 def of_form(word: str, plugin: Plugin, whole: pb.Claim, shares: Sequence[pb.Claim]) -> list[Row]:
     """The rows of one way to share: a share on a GPU that has one, and all of them at once."""
     plugin.prepare(shares[0])
-    single = beyond_whole(plugin, whole, shares[1])
-    at_once = plugin.at_once(plugin.prepare, shares[1:])
-    plugin.at_once(plugin.unprepare, shares)
+    single = beside_whole(plugin, whole, shares[1])
+    at_once = beside_a_row(plugin, shares[1:])
+    plugin.unprepare(shares[0])
     return [
-        Row(f"another {word} share, beyond a whole GPU", "ms", None, single, 2.0),
-        Row(f"{len(shares) - 1} more {word} shares of a GPU at once", "ms", None, at_once, 1000.0),
+        Row(f"another {word} share, beside a whole GPU", single, 1.5),
+        Row(f"{len(shares) - 1} more {word} shares of a GPU at once, beside the same in a row", at_once, 1.0),
     ]
 
 
@@ -117,9 +127,8 @@ def main(kubernetes: str) -> None:
         for word, claims in shares.items():
             table += of_form(word, plugin, whole, claims)
         plugin.close()
-    print_table(table, kubernetes)
-    if not all(row.holds for row in table):
-        raise SystemExit(1)
+    print_table(table, kubernetes, "times what it is beside")
+    sys.exit(exit_status(table))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ The NVIDIA driver's files and device nodes are fakes that containers can really 
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -20,6 +18,7 @@ from envtest.client.layout import NodeLayout
 from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster, Process
+from envtest.former import python_command, python_environment
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
 from fakegpu.mps.client import DaemonGone, Line
@@ -38,6 +37,7 @@ class DriverNode:
 
     ``nvml`` is what the driver's processes find the same machine by. ``launcher`` is a module with its first
     arguments, which starts the package that is named next; without one, the package is started itself.
+    ``packages`` is the folder whose packages run, this checkout's or a former version's.
     """
 
     cluster: Cluster
@@ -46,17 +46,23 @@ class DriverNode:
     nvml: str
     folder: Path
     launcher: tuple[str, ...] = ()
+    packages: Path = PACKAGE_ROOT
 
     @classmethod
     def install(
-        cls, cluster: Cluster, index: int = 0, machine: str = "hgx-h100", launcher: tuple[str, ...] = ()
+        cls,
+        cluster: Cluster,
+        index: int = 0,
+        machine: str = "hgx-h100",
+        launcher: tuple[str, ...] = (),
+        packages: Path = PACKAGE_ROOT,
     ) -> DriverNode:
         """Put a machine into a node, and the driver's rights, policy and class into the cluster.
 
-        Nothing is started yet. ``machine`` is a known one or the path of a machine file.
+        Nothing is started yet. ``machine`` is a known one or the path of a machine file. The rights, the
+        policy and the classes are those that lie beside ``packages``; the machine is today's.
         """
-        for manifest in (*(RIGHTS if cluster.has_rights else ()), *CLASSES):
-            cluster.api.apply(PACKAGE_ROOT / manifest)
+        _apply_manifests(cluster, packages)
         node = cluster.nodes[index]
         folder = node.folder / "gpus"
         (folder / "proc").mkdir(parents=True)
@@ -65,7 +71,15 @@ class DriverNode:
         fake = FakeMachine.open(nvml)
         build_driver_root(folder / "driver", fake)
         build_sysfs(folder, fake)
-        return cls(cluster, node, fake, nvml, folder, launcher)
+        return cls(cluster, node, fake, nvml, folder, launcher, packages)
+
+    def of_version(self, packages: Path, launcher: tuple[str, ...] = ()) -> DriverNode:
+        """The same node, on which the processes that are started next run the packages of another folder.
+
+        A former version knows no launcher that is younger than itself.
+        """
+        _apply_manifests(self.cluster, packages)
+        return replace(self, packages=packages, launcher=launcher)
 
     @property
     def data_dir(self) -> Path:
@@ -173,8 +187,11 @@ class DriverNode:
         return self._launch(package, suffix, *common, *flags)
 
     def _launch(self, package: str, suffix: str, *flags: str) -> Process:
-        # -P: our packages, whatever lies in the working folder.
-        command = (sys.executable, "-P", "-m", *self.launcher, package, *flags)
-        python_path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
+        command = python_command("-m", *self.launcher, package, *flags)
         name = f"{package}-{self.node.name}{suffix}"
-        return self.cluster.processes.start(name, command, {"PYTHONPATH": python_path})
+        return self.cluster.processes.start(name, command, python_environment(self.packages))
+
+
+def _apply_manifests(cluster: Cluster, packages: Path) -> None:
+    for manifest in (*(RIGHTS if cluster.has_rights else ()), *CLASSES):
+        cluster.api.apply(packages / manifest)

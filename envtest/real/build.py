@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from envtest.client.cache import user_cache
 from envtest.client.errors import BuildFailed, ClusterError, MissingPrerequisite
 
 GO_FOLDER = Path(__file__).parent / "go"
@@ -57,9 +58,8 @@ def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Where built binaries are kept (XDG base directory specification)."""
-    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
-    return Path(base, "gpu-dra", "envtest")
+    """Where built binaries are kept."""
+    return user_cache(environment) / "envtest"
 
 
 def cache_key(kubernetes: str, go_folder: Path = GO_FOLDER) -> str:

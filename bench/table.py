@@ -1,0 +1,89 @@
+"""The table of a benchmark: medians with their spread, ratios wherever there is something to compare with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of some measurements with their 10th and 90th percentile."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """The spread of at least one value."""
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0])
+        tenths = statistics.quantiles(values, n=10, method="inclusive")
+        return cls(statistics.median(values), tenths[0], tenths[-1])
+
+    @classmethod
+    def of_ratios(cls, ours: Sequence[float], floor: Sequence[float]) -> Self:
+        """The spread of our value by the floor's, round by round.
+
+        Rounds are compared one by one, so that whatever slows the machine for a while slows both sides of a
+        ratio. Raises ValueError when the two have not the same rounds.
+        """
+        return cls.of([one / least for one, least in zip(ours, floor, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; ``limit`` is on the median, None where none is set.
+
+    ``unit`` is empty for a ratio.
+    """
+
+    what: str
+    spread: Spread
+    limit: float | None
+    unit: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the limit is met."""
+        return self.limit is None or self.spread.median <= self.limit
+
+    def cells(self) -> tuple[str, ...]:
+        """The line's cells as text."""
+        unit = f" {self.unit}" if self.unit else ""
+        low, high = self.spread.low, self.spread.high
+        return (
+            self.what,
+            f"{self.spread.median:.2f}{unit}",
+            "" if low == high else f"{low:.2f} to {high:.2f}{unit}",
+            "" if self.limit is None else f"{self.limit:g}{unit}",
+            "" if self.limit is None else "yes" if self.holds else "NO",
+        )
+
+
+def lines(table: Sequence[Row], median: str) -> list[str]:
+    """The table as lines of Markdown; ``median`` heads the column of the medians."""
+    cells = [("what", median, "10th to 90th percentile", "limit", "met"), *(row.cells() for row in table)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    heads, *rows = (
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in cells
+    )
+    return [heads, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *rows]
+
+
+def print_table(table: Sequence[Row], kubernetes: str, median: str = "times the floor") -> None:
+    """Print the table, with the machine it was made on."""
+    print("\n".join(lines(table, median)))
+    python = platform.python_version()
+    print(f"\nKubernetes {kubernetes}, {os.cpu_count()} cores, Linux {platform.release()}, Python {python}.")
+
+
+def exit_status(table: Sequence[Row]) -> int:
+    """What the process ends with: 1 when a limit is not met."""
+    return 0 if all(row.holds for row in table) else 1

@@ -1,0 +1,87 @@
+"""Gives the source tree of a former version of this project, whose processes run beside today's.
+
+A former version runs with the interpreter and the libraries of today: ``python_command`` and
+``python_environment`` make its packages win over those of this checkout.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from envtest.client.cache import user_cache
+from envtest.client.errors import MissingPrerequisite
+from envtest.client.shipped import PACKAGE_ROOT
+
+RELEASED = "1801170"
+"""The version that was released last: nodes run it beside today's while they are updated."""
+
+_OF_ANOTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"})
+
+
+def former_version(
+    commit: str, repository: Path = PACKAGE_ROOT, environment: Mapping[str, str] = os.environ
+) -> Path:
+    """The folder with all files of a commit, taken out of the history first if it is not in the cache.
+
+    Several callers at once end up with one folder; one that is interrupted leaves nothing that counts.
+
+    Args:
+        commit: the name of a commit, which may be short.
+        repository: a folder of the repository that has the commit.
+        environment: the environment variables to go by.
+
+    Raises:
+        MissingPrerequisite: there is no git, no repository, or no such commit in its history.
+    """
+    name = _git(commit, repository, environment, "rev-parse", "--verify", f"{commit}^{{commit}}")
+    hexadecimal = name.decode().strip()
+    cache = user_cache(environment) / "former"
+    target = cache / hexadecimal
+    if target.is_dir():
+        return target
+    archive = _git(commit, repository, environment, "archive", "--format=zip", hexadecimal)
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{hexadecimal}-", dir=cache) as work:
+        tree = Path(work, "tree")
+        with zipfile.ZipFile(io.BytesIO(archive)) as files:
+            files.extractall(tree)
+        try:
+            tree.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another caller was faster
+                raise
+    return target
+
+
+def python_command(*arguments: str) -> tuple[str, ...]:
+    """This interpreter with arguments such as ``-m``; what lies in the working folder is not imported."""
+    return (sys.executable, "-P", *arguments)
+
+
+def python_environment(packages: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variable that makes a process import the packages of this folder rather than any others."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(packages), environment.get("PYTHONPATH")]))}
+
+
+def _git(commit: str, repository: Path, environment: Mapping[str, str], *arguments: str) -> bytes:
+    own = {name: value for name, value in environment.items() if name not in _OF_ANOTHER_REPOSITORY}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repository), *arguments], env=own, capture_output=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise MissingPrerequisite(f"version {commit} is needed, and there is no git: install it") from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()
+        raise MissingPrerequisite(
+            f"version {commit} is not in the history of {repository} ({said}): get all of it with "
+            f"git fetch --unshallow, in a clone of the project where this folder is none"
+        )
+    return done.stdout
