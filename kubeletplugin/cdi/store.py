@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from driver.errors import StorageError
-from driver.process.durable import write_durably
+from driver.process.durable import remove, write_atomically
 from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR, cdi_spec_file_name, is_safe_uid
 
 _PREFIX = f"{CDI_VENDOR}-{CDI_CLASS}_"
@@ -20,30 +20,21 @@ class CdiStore:
 
     def read(self, uid: str) -> bytes | None:
         """The spec of a claim, or None when there is none. Raises StorageError when it cannot be read."""
-        path = self._folder / cdi_spec_file_name(uid)
+        path = self._path(uid)
         try:
-            return path.read_bytes()
+            return Path(path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StorageError(f"reading {path} failed: {error.strerror}", "check the disk") from error
 
     def write(self, uid: str, spec: bytes) -> None:
-        """Write a claim's spec durably. Raises StorageError."""
-        write_durably(self._folder / cdi_spec_file_name(uid), spec, 0o644)
+        """Write a claim's spec. Raises StorageError."""
+        write_atomically(self._path(uid), spec, 0o644)
 
     def remove(self, uid: str) -> None:
-        """Remove a claim's spec if it is there. Raises StorageError.
-
-        The removal need not survive a crash: a spec without a journal entry is removed at the next start.
-        """
-        path = self._folder / cdi_spec_file_name(uid)
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"removing {path} failed: {error.strerror}", f"make {self._folder} writable"
-            ) from error
+        """Remove a claim's spec if it is there. Raises StorageError."""
+        remove(self._path(uid))
 
     def uids(self) -> tuple[str, ...]:
         """The claims that have a spec here, sorted."""
@@ -69,3 +60,6 @@ class CdiStore:
             return tuple(str(device["name"]) for device in spec.get("devices", ()))
         except (ValueError, KeyError, TypeError, AttributeError):
             return ()
+
+    def _path(self, uid: str) -> str:
+        return f"{self._folder}/{cdi_spec_file_name(uid)}"

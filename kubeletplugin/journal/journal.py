@@ -1,4 +1,4 @@
-"""The journal: one durable file per claim, and in memory who holds which GPU.
+"""The journal: one file per claim that outlives the process, and in memory who holds which GPU.
 
 Only this module reads and writes the folder. A file that cannot be read is put aside, never deleted,
 and only its own claim suffers.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import StorageError
-from driver.process.durable import TEMPORARY_PREFIX, remove_durably, write_durably
+from driver.process.durable import TEMPORARY_PREFIX, remove, write_atomically
 from kubeletplugin.journal.entry import Entry, MalformedEntry, decode, encode
 from kubeletplugin.wire.names import is_safe_uid
 
@@ -78,9 +78,9 @@ class Journal:
             return len(self._holding)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry durably, then remember it. Raises StorageError; then what is remembered stays."""
+        """Write an entry, then remember it. Raises StorageError; then what is remembered stays."""
         path = self._path(entry.uid)
-        write_durably(path, encode(entry))
+        write_atomically(path, encode(entry))
         with self._lock:
             self._remember(entry, _stamp(path))
             if not entry.holds:
@@ -88,7 +88,7 @@ class Journal:
 
     def forget(self, uid: str) -> None:
         """Remove an entry. Raises StorageError; then nothing has changed."""
-        remove_durably(self._path(uid))
+        remove(self._path(uid))
         with self._lock:
             self._drop(uid)
             self._released.notify_all()
