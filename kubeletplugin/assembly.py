@@ -24,7 +24,8 @@ from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.identity import Identity
 from kubeletplugin.journal.journal import Journal
-from kubeletplugin.journal.locks import KeyedLocks, Peers
+from kubeletplugin.journal.locks import KeyedLocks
+from kubeletplugin.journal.peers import Peers
 from kubeletplugin.kinds.partition.making import Partitions
 from kubeletplugin.kinds.partition.of_claims import ClaimPartitions
 from kubeletplugin.reports.health_check import HealthCheck
@@ -116,7 +117,7 @@ def assemble(
 ) -> Parts:
     """Build the parts, and bring journal and CDI folder together; raises StorageError."""
     peers = Peers(folders.data / "instances")
-    journal = Journal(folders.data / "journal", peers.may_have_written)
+    journal = Journal(folders.data / "journal", peers.watch())
     locks = KeyedLocks(folders.data / "locks")
     store = CdiStore(folders.cdi)
     boot_id = identity.boot_id

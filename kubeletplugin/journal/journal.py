@@ -6,6 +6,7 @@ and only its own claim suffers.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -15,10 +16,13 @@ from pathlib import Path
 from driver.errors import StorageError
 from driver.process.durable import TEMPORARY_PREFIX, remove, write_atomically
 from kubeletplugin.journal.entry import Entry, MalformedEntry, decode, encode
+from kubeletplugin.journal.stamp import Stamp, stamp_of
 from kubeletplugin.wire.names import is_safe_uid
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
+_NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of a read that say nothing about what was to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,11 @@ class Journal:
     def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
         self._folder = folder
         self._changed_elsewhere = changed_elsewhere
+        self._has_to_read = True
         self._lock = threading.RLock()
         self._released = threading.Condition(self._lock)
         self._entries: dict[str, Entry] = {}
-        self._stamps: dict[str, tuple[int, int, int]] = {}
+        self._stamps: dict[str, Stamp | None] = {}
         self._by_pci: dict[str, set[str]] = {}
         self._holding: set[str] = set()
         self._aside: list[SetAside] = []
@@ -82,7 +87,7 @@ class Journal:
         path = self._path(entry.uid)
         write_atomically(path, encode(entry))
         with self._lock:
-            self._remember(entry, _stamp(path))
+            self._remember(entry, stamp_of(path))
             if not entry.holds:
                 self._released.notify_all()
 
@@ -105,17 +110,18 @@ class Journal:
             aside, self._aside = tuple(self._aside), []
             return aside
 
-    def _path(self, uid: str) -> Path:
+    def _path(self, uid: str) -> str:
         if not is_safe_uid(uid):
             raise StorageError(f"the UID {uid!r} cannot name a file", "a claim's UID is a UUID")
-        return self._folder / f"{uid}{_SUFFIX}"
+        return f"{self._folder}/{uid}{_SUFFIX}"
 
     def _refresh(self) -> None:
-        if not self._changed_elsewhere():
+        self._has_to_read |= self._changed_elsewhere()
+        if not self._has_to_read:
             return
         try:
             names = os.listdir(self._folder)  # noqa: PTH208 - names are what is looked at
-            found = {name.removesuffix(_SUFFIX) for name in names if _is_entry(name)}
+            found = {uid for name in names if (uid := uid_of_entry(name)) is not None}
             for uid in sorted(found):
                 self._load(uid)
         except OSError as error:
@@ -124,14 +130,15 @@ class Journal:
             ) from error
         for uid in self._entries.keys() - found:
             self._drop(uid)
+        self._has_to_read = False
 
     def _load(self, uid: str) -> None:
         path = self._path(uid)
         try:
-            stamp = _stamp(path)
-            if self._stamps.get(uid) == stamp:
+            stamp = stamp_of(path)
+            if stamp is not None and self._stamps.get(uid) == stamp:
                 return
-            entry = decode(path.read_bytes())
+            entry = decode(Path(path).read_bytes())
             if entry.uid != uid:
                 raise MalformedEntry(f"it belongs to claim {entry.uid}")
         except FileNotFoundError:
@@ -139,17 +146,21 @@ class Journal:
         except MalformedEntry as error:
             self._drop(uid)
             self._put_aside(uid, path, str(error))
+        except OSError as error:
+            if error.errno in _NOT_OF_THE_FILE or uid in self._entries:
+                raise
+            self._put_aside(uid, path, str(error.strerror))
         else:
             self._remember(entry, stamp)
 
-    def _put_aside(self, uid: str, path: Path, reason: str) -> None:
+    def _put_aside(self, uid: str, path: str, reason: str) -> None:
         aside = self._folder / _ASIDE
         aside.mkdir(mode=0o700, exist_ok=True)
         target = aside / f"{uid}-{os.urandom(4).hex()}"
-        path.rename(target)
+        Path(path).rename(target)
         self._aside.append(SetAside(uid, target, reason))
 
-    def _remember(self, entry: Entry, stamp: tuple[int, int, int]) -> None:
+    def _remember(self, entry: Entry, stamp: Stamp | None) -> None:
         self._drop(entry.uid)
         self._entries[entry.uid] = entry
         self._stamps[entry.uid] = stamp
@@ -169,11 +180,7 @@ class Journal:
                 self._by_pci.pop(device.pci, None)
 
 
-def _is_entry(name: str) -> bool:
+def uid_of_entry(name: str) -> str | None:
+    """The claim whose entry a file of this name in the journal's folder is; None for other files."""
     uid = name.removesuffix(_SUFFIX)
-    return uid != name and not name.startswith(TEMPORARY_PREFIX) and is_safe_uid(uid)
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    status = os.stat(path)  # noqa: PTH116 - on every write
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    return uid if uid != name and not name.startswith(TEMPORARY_PREFIX) and is_safe_uid(uid) else None

@@ -20,7 +20,7 @@ from driver.devices.sharing import Strategy
 from driver.errors import StorageError
 from driver.nvml.api import ComputeMode
 from driver.nvml.pci_address import PciAddress
-from driver.process.durable import remove_durably, write_durably
+from driver.process.durable import remove, write_atomically
 from driver.process.log import get_logger
 
 UNKNOWN = ""
@@ -134,15 +134,15 @@ class SharingRecords:
         return SharingRecord(group, self._boot_id, "MPS", (gpu,), modes, UNKNOWN, daemon=True)
 
     def put(self, record: SharingRecord) -> None:
-        """Write a record durably; raises StorageError."""
+        """Write a record; raises StorageError."""
         self._cache.pop(record.group, None)
         body = json.dumps(asdict(record), sort_keys=True, separators=(",", ":"))
-        write_durably(self._path(record.group), f"{body}\n".encode())
+        write_atomically(self._path(record.group), f"{body}\n".encode())
 
     def forget(self, group: str) -> None:
         """Remove a record; raises StorageError."""
         self._cache.pop(group, None)
-        remove_durably(self._path(group))
+        remove(self._path(group))
 
     def _groups(self) -> tuple[str, ...]:
         """The groups that have a file, sorted; whatever else lies in the folder is left alone."""

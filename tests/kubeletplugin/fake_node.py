@@ -25,7 +25,7 @@ from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts,
 from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.identity import Identity, boottime_ns
-from kubeletplugin.journal.locks import Peers
+from kubeletplugin.journal.peers import Peers
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
