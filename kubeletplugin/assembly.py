@@ -22,6 +22,7 @@ from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.intervals import Intervals
+from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.identity import Identity
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks
@@ -39,6 +40,8 @@ from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.health_board import HealthBoard
+
+_STARTING_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +118,19 @@ def assemble(
     listeners: Listeners,
     intervals: Intervals,
 ) -> Parts:
-    """Build the parts, and bring journal and CDI folder together; raises StorageError."""
-    peers = Peers(folders.data / "instances")
-    journal = Journal(folders.data / "journal", peers.watch())
-    locks = KeyedLocks(folders.data / "locks")
-    store = CdiStore(folders.cdi)
+    """Drop what an earlier boot left, build the parts, and bring journal and CDI folder together.
+
+    Raises StorageError.
+    """
     boot_id = identity.boot_id
+    peers = Peers(folders.data / "instances")
+    locks = KeyedLocks(folders.data / "locks")
+    files = _files(folders)
+    with peers.starting(_STARTING_SECONDS):
+        drop_earlier_boots(files, boot_id, locks)
+        remove_litter(files, peers.alone)
+    journal = Journal(files.journal, peers.watch())
+    store = CdiStore(files.cdi)
     watch = NodeWatch(journal, boot_id, listeners.state, intervals.state_again_seconds)
 
     def step(name: str) -> None:
@@ -129,7 +139,7 @@ def assemble(
         if name == "daemon":
             keeper.mps_is_used()
 
-    records = SharingRecords(folders.data / "sharing", boot_id)
+    records = SharingRecords(files.sharing, boot_id)
     sharing = Sharing(hardware.discovery, hardware.time_slices, hardware.mps, records, boot_id, step)
     shares = ClaimShares(sharing, hardware.discovery, journal, boot_id, cluster.published_memory)
     keeper = SharingKeeper(sharing, shares, journal, locks, hardware.mps, watch.daemons)
@@ -155,6 +165,11 @@ def assemble(
         HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch),
         recover(journal, store, identity),
     )
+
+
+def _files(folders: Folders) -> BootFiles:
+    data = folders.data
+    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi)
 
 
 def _specs(hardware: Hardware) -> GpuSpecs:

@@ -8,7 +8,7 @@ file and of its folder, which takes the disk's time.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,7 +117,8 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], alone: Callable
 
     ``ours(name)`` says whether the finished file would have been ours. ``alone()`` says whether no other
     process lives that may be writing such files; it is asked once they are listed, so that none of a
-    process that has just begun is among them. Raises StorageError when one cannot be removed.
+    process that has just begun is among them. Raises StorageError for one that cannot be removed, once all
+    others are.
     """
     try:
         names = [path.name for path in folder.iterdir() if ours(_finished_name(path.name))]
@@ -127,8 +128,9 @@ def remove_unfinished(folder: Path, ours: Callable[[str], bool], alone: Callable
         raise StorageError(f"listing {folder} failed: {error.strerror}", "check the disk") from error
     if not names or not alone():
         return 0
-    for name in names:
-        remove(folder / name)
+    with ExitStack() as stack:
+        for name in names:
+            stack.callback(remove, folder / name)
     return len(names)
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import remove, write_atomically
-from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR, cdi_spec_file_name, is_safe_uid
-
-_PREFIX = f"{CDI_VENDOR}-{CDI_CLASS}_"
+from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 
 
 class CdiStore:
@@ -46,12 +44,7 @@ class CdiStore:
             raise StorageError(
                 f"listing {self._folder} failed: {error.strerror}", "set --cdi-dir to a folder of the runtime"
             ) from error
-        uids = (
-            name.removeprefix(_PREFIX).removesuffix(".json")
-            for name in names
-            if name.startswith(_PREFIX) and name.endswith(".json")
-        )
-        return tuple(sorted(uid for uid in uids if is_safe_uid(uid)))
+        return tuple(sorted(uid for name in names if (uid := claim_of_cdi_spec(name)) is not None))
 
     def device_names(self, uid: str) -> tuple[str, ...]:
         """The CDI device names in a claim's spec; empty when it is missing or unreadable as JSON."""

@@ -21,7 +21,7 @@ from kubeletplugin.wire.names import is_safe_uid
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
-_NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of a read that say nothing about what was to be read."""
 
 
@@ -147,7 +147,7 @@ class Journal:
             self._drop(uid)
             self._put_aside(uid, path, str(error))
         except OSError as error:
-            if error.errno in _NOT_OF_THE_FILE or uid in self._entries:
+            if error.errno in NOT_OF_THE_FILE or uid in self._entries:
                 raise
             self._put_aside(uid, path, str(error.strerror))
         else:

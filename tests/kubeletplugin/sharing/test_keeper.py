@@ -215,9 +215,9 @@ def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
     assert_as_before(node)
 
 
-def test_a_record_of_an_earlier_boot_is_removed(node: FakeNode) -> None:
+def test_no_record_outlives_its_boot(node: FakeNode) -> None:
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     node.reboot()
-    assert recorded(node) == [whole(node)]
+    assert recorded(node) == []
     node.keeper.run_once()
     assert_as_before(node)
