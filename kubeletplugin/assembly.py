@@ -139,7 +139,7 @@ def assemble(
         if name == "daemon":
             keeper.mps_is_used()
 
-    records = SharingRecords(files.sharing, boot_id)
+    records = SharingRecords(files.sharing, boot_id, peers.watch())
     sharing = Sharing(hardware.discovery, hardware.time_slices, hardware.mps, records, boot_id, step)
     shares = ClaimShares(sharing, hardware.discovery, journal, boot_id, cluster.published_memory)
     keeper = SharingKeeper(sharing, shares, journal, locks, hardware.mps, watch.daemons)

@@ -84,10 +84,9 @@ class Journal:
 
     def put(self, entry: Entry) -> None:
         """Write an entry, then remember it. Raises StorageError; then what is remembered stays."""
-        path = self._path(entry.uid)
-        write_atomically(path, encode(entry))
+        write_atomically(self._path(entry.uid), encode(entry))
         with self._lock:
-            self._remember(entry, stamp_of(path))
+            self._remember(entry, None)
             if not entry.holds:
                 self._released.notify_all()
 

@@ -109,12 +109,7 @@ class Sharing:
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
         """The records of this boot that concern any of the GPUs; for any caller. Raises StorageError."""
-        wanted = set(gpus)
-        return tuple(
-            record
-            for record in self._records.look()
-            if record.boot_id == self._boot_id and wanted & set(record.gpus)
-        )
+        return tuple(record for record in self._records.on(gpus) if record.boot_id == self._boot_id)
 
     def recorded(self) -> tuple[SharingRecord, ...]:
         """All records, also of earlier boots; for any caller. Raises StorageError."""
