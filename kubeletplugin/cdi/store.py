@@ -11,7 +11,13 @@ from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 
 
 class CdiStore:
-    """One spec file per claim, written atomically: the runtime sees a whole spec or none."""
+    """One spec file per claim, written atomically: the runtime sees a whole spec or none.
+
+    The runtime reads all specs again when its watch of the folder says so. The unfinished file lies in the
+    same folder, and its name does not end in ``.json``: then the watch of every runtime says so once for each
+    spec. Those with a CDI library up to 1.0 do not see a file that is moved in from elsewhere, a subfolder
+    for one, and the claim's devices stay unknown to them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
