@@ -23,10 +23,12 @@ from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.intervals import Intervals
+from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Identity
 from kubeletplugin.journal.journal import Journal
-from kubeletplugin.journal.locks import KeyedLocks, Peers
+from kubeletplugin.journal.locks import KeyedLocks
+from kubeletplugin.journal.peers import Peers
 from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
@@ -41,6 +43,8 @@ from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.health_board import HealthBoard
+
+_STARTING_SECONDS = 30.0
 
 
 def _nobody(_step: str) -> None:
@@ -130,9 +134,9 @@ def assemble(
     intervals: Intervals,
     kinds_of: KindsOf = own_kinds,
 ) -> Parts:
-    """Build the parts, and bring journal and CDI folder together; raises StorageError.
+    """Drop what an earlier boot left, build the parts, and bring journal and CDI folder together.
 
-    ``kinds_of`` gives the kinds that the node prepares.
+    ``kinds_of`` gives the kinds that the node prepares. Raises StorageError.
     """
 
     def changed() -> None:
@@ -143,14 +147,18 @@ def assemble(
         keeper.mps_is_used()
 
     peers = Peers(folders.data / "instances")
-    journal = Journal(folders.data / "journal", peers.may_have_written, changed)
     locks = KeyedLocks(folders.data / "locks")
-    store = CdiStore(folders.cdi)
+    files = _files(folders)
+    with peers.starting(_STARTING_SECONDS):
+        drop_earlier_boots(files, identity.boot_id, locks)
+        remove_litter(files, peers.alone)
+    journal = Journal(files.journal, peers.watch(), changed)
+    store = CdiStore(files.cdi)
     nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
     watch = NodeWatch(journal, identity.era, kinds, listeners.state, intervals.state_again_seconds)
-    records = SharingRecords(folders.data / "sharing", identity.era, kinds.parse)
+    records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = Sharing(
         hardware.discovery,
         hardware.time_slices,
@@ -186,6 +194,11 @@ def assemble(
         HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds),
         recover(journal, store, identity, kinds),
     )
+
+
+def _files(folders: Folders) -> BootFiles:
+    data = folders.data
+    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi)
 
 
 def _specs(hardware: Hardware, kinds: HeldKinds, nodes: GpuNodes) -> Specs:

@@ -1,35 +1,42 @@
-"""Writes files that survive a crash: temporary file, fsync, rename, fsync of the folder."""
+"""Writes files whole, so that they outlive the end of the process, or a power cut as well.
+
+What means something only within one boot has to outlive the process alone: a temporary file and a rename
+do, since the kernel keeps what it was given. What has to outlive a power cut needs fsync as well, of the
+file and of its folder, which takes the disk's time.
+"""
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
 TEMPORARY_PREFIX = ".tmp-"
 """Names of unfinished files start so; whatever lists a folder skips them."""
 
+_RANDOM_BYTES = 6
+
 
 @contextmanager
-def _storage_errors(path: Path, doing: str) -> Iterator[None]:
+def _storage_errors(path: str | Path, doing: str) -> Iterator[None]:
     """Translate the operating system's refusal into an error that names the file and the way out."""
     try:
         yield
     except OSError as error:
         raise StorageError(
             f"{doing} {path} failed: {error.strerror}",
-            f"see that the folder {path.parent} exists, can be written to and has space",
+            f"see that the folder {Path(path).parent} exists, can be written to and has space",
         ) from error
 
 
 def fsync_folder(folder: str | Path) -> None:
-    """Make renames and removals inside ``folder`` durable."""
+    """Make renames and removals inside ``folder`` outlive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -44,40 +51,92 @@ def _write_all(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def write_durably(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the file at ``path`` by ``data`` so that after a crash either the old or the new is there.
+def write_atomically(path: str | Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace the file at ``path`` by ``data``; whenever the process ends, the old or the new one is there.
 
-    Raises StorageError, with the old file untouched.
+    After a power cut the file may be the old one, the new one, a part of it, or missing. Raises
+    StorageError, with the old file untouched.
     """
+    with _storage_errors(path, "writing"):
+        _replace(path, data, mode, lasting=False)
+
+
+def write_durably(path: str | Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace the file at ``path`` by ``data`` so that also a power cut leaves the old file or the new one.
+
+    Once this returns it leaves the new one. Raises StorageError, with the old file untouched, or with the
+    new one there that a power cut may undo.
+    """
+    with _storage_errors(path, "writing"):
+        _replace(path, data, mode, lasting=True)
+        fsync_folder(os.path.dirname(path) or os.curdir)  # noqa: PTH120 - text or path
+
+
+def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool) -> None:
     # Text rather than paths: every claim comes here three times.
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{os.urandom(6).hex()}")  # noqa: PTH118 - text
-    with _storage_errors(path, "writing"):
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}-{os.urandom(_RANDOM_BYTES).hex()}")  # noqa: PTH118 - text
+    try:
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode
+        )
         try:
-            descriptor = os.open(
-                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode
-            )
-            try:
-                _write_all(descriptor, data)
+            _write_all(descriptor, data)
+            if lasting:
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(temporary, path)  # noqa: PTH104 - text
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)  # noqa: PTH108 - text
-            raise
-        fsync_folder(folder or os.curdir)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)  # noqa: PTH104 - text
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)  # noqa: PTH108 - text
+        raise
 
 
-def remove_durably(path: Path) -> None:
-    """Remove the file at ``path`` if it is there, so that it stays removed after a crash.
+def remove(path: str | Path) -> None:
+    """Remove the file at ``path`` if it is there; a power cut may bring it back. Raises StorageError."""
+    with _storage_errors(path, "removing"), suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108 - text
+
+
+def remove_durably(path: str | Path) -> None:
+    """Remove the file at ``path`` if it is there, so that it stays removed after a power cut.
 
     Raises StorageError.
     """
     with _storage_errors(path, "removing"):
         try:
-            path.unlink()
+            os.unlink(path)  # noqa: PTH108 - text
         except FileNotFoundError:
             return
-        fsync_folder(path.parent)
+        fsync_folder(os.path.dirname(path) or os.curdir)  # noqa: PTH120 - text or path
+
+
+def remove_unfinished(folder: Path, ours: Callable[[str], bool], alone: Callable[[], bool]) -> int:
+    """Remove the temporary files that a process which is gone has left in ``folder``; how many they were.
+
+    ``ours(name)`` says whether the finished file would have been ours. ``alone()`` says whether no other
+    process lives that may be writing such files; it is asked once they are listed, so that none of a
+    process that has just begun is among them. Raises StorageError for one that cannot be removed, once all
+    others are.
+    """
+    try:
+        names = [path.name for path in folder.iterdir() if ours(_finished_name(path.name))]
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise StorageError(f"listing {folder} failed: {error.strerror}", "check the disk") from error
+    if not names or not alone():
+        return 0
+    with ExitStack() as stack:
+        for name in names:
+            stack.callback(remove, folder / name)
+    return len(names)
+
+
+def _finished_name(name: str) -> str:
+    """The name that an unfinished file was to get; empty for any other file's name."""
+    finished, dash, token = name.removeprefix(TEMPORARY_PREFIX).rpartition("-")
+    if not name.startswith(TEMPORARY_PREFIX) or not dash or len(token) != 2 * _RANDOM_BYTES:
+        return ""
+    return finished if set(token) <= set("0123456789abcdef") else ""

@@ -6,44 +6,39 @@ import json
 from pathlib import Path
 
 from driver.errors import StorageError
-from driver.process.durable import write_durably
-from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR, cdi_spec_file_name, is_safe_uid
-
-_PREFIX = f"{CDI_VENDOR}-{CDI_CLASS}_"
+from driver.process.durable import remove, write_atomically
+from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 
 
 class CdiStore:
-    """One spec file per claim, written atomically: the runtime sees a whole spec or none."""
+    """One spec file per claim, written atomically: the runtime sees a whole spec or none.
+
+    The runtime reads all specs again when its watch of the folder says so. The unfinished file lies in the
+    same folder, and its name does not end in ``.json``: then the watch of every runtime says so once for each
+    spec. Those with a CDI library up to 1.0 do not see a file that is moved in from elsewhere, a subfolder
+    for one, and the claim's devices stay unknown to them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self, uid: str) -> bytes | None:
         """The spec of a claim, or None when there is none. Raises StorageError when it cannot be read."""
-        path = self._folder / cdi_spec_file_name(uid)
+        path = self._path(uid)
         try:
-            return path.read_bytes()
+            return Path(path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StorageError(f"reading {path} failed: {error.strerror}", "check the disk") from error
 
     def write(self, uid: str, spec: bytes) -> None:
-        """Write a claim's spec durably. Raises StorageError."""
-        write_durably(self._folder / cdi_spec_file_name(uid), spec, 0o644)
+        """Write a claim's spec. Raises StorageError."""
+        write_atomically(self._path(uid), spec, 0o644)
 
     def remove(self, uid: str) -> None:
-        """Remove a claim's spec if it is there. Raises StorageError.
-
-        The removal need not survive a crash: a spec without a journal entry is removed at the next start.
-        """
-        path = self._folder / cdi_spec_file_name(uid)
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"removing {path} failed: {error.strerror}", f"make {self._folder} writable"
-            ) from error
+        """Remove a claim's spec if it is there. Raises StorageError."""
+        remove(self._path(uid))
 
     def uids(self) -> tuple[str, ...]:
         """The claims that have a spec here, sorted."""
@@ -55,12 +50,7 @@ class CdiStore:
             raise StorageError(
                 f"listing {self._folder} failed: {error.strerror}", "set --cdi-dir to a folder of the runtime"
             ) from error
-        uids = (
-            name.removeprefix(_PREFIX).removesuffix(".json")
-            for name in names
-            if name.startswith(_PREFIX) and name.endswith(".json")
-        )
-        return tuple(sorted(uid for uid in uids if is_safe_uid(uid)))
+        return tuple(sorted(uid for name in names if (uid := claim_of_cdi_spec(name)) is not None))
 
     def device_names(self, uid: str) -> tuple[str, ...]:
         """The CDI device names in a claim's spec; empty when it is missing or unreadable as JSON."""
@@ -69,3 +59,6 @@ class CdiStore:
             return tuple(str(device["name"]) for device in spec.get("devices", ()))
         except (ValueError, KeyError, TypeError, AttributeError):
             return ()
+
+    def _path(self, uid: str) -> str:
+        return f"{self._folder}/{cdi_spec_file_name(uid)}"

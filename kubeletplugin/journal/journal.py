@@ -1,4 +1,4 @@
-"""The journal: one durable file per claim, and in memory who holds which GPU.
+"""The journal: one file per claim that outlives the process, and in memory who holds which GPU.
 
 Only this module reads and writes the folder. A file that cannot be read is put aside, never deleted,
 and only its own claim suffers.
@@ -6,6 +6,7 @@ and only its own claim suffers.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -13,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import StorageError
-from driver.process.durable import TEMPORARY_PREFIX, remove_durably, write_durably
+from driver.process.durable import TEMPORARY_PREFIX, remove, write_atomically
 from kubeletplugin.journal.entry import Entry, HeldDevice, MalformedEntry, decode, encode
+from kubeletplugin.journal.stamp import Stamp, stamp_of
 from kubeletplugin.wire.names import is_safe_uid
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
+NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of a read that say nothing about what was to be read."""
 
 
 def _nobody() -> None:
@@ -47,10 +51,11 @@ class Journal:
         self._folder = folder
         self._on_change = on_change
         self._changed_elsewhere = changed_elsewhere
+        self._has_to_read = True
         self._lock = threading.RLock()
         self._released = threading.Condition(self._lock)
         self._entries: dict[str, Entry] = {}
-        self._stamps: dict[str, tuple[int, int, int]] = {}
+        self._stamps: dict[str, Stamp | None] = {}
         self._by_place: dict[str, set[str]] = {}
         self._holding: set[str] = set()
         self._aside: list[SetAside] = []
@@ -93,12 +98,11 @@ class Journal:
             return len(self._holding)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry durably, then remember it. Raises StorageError; then what is remembered stays."""
-        path = self._path(entry.uid)
-        write_durably(path, encode(entry))
+        """Write an entry, then remember it. Raises StorageError; then what is remembered stays."""
+        write_atomically(self._path(entry.uid), encode(entry))
         with self._lock:
             before = self._entries.get(entry.uid)
-            self._remember(entry, _stamp(path))
+            self._remember(entry, None)
             if not entry.holds:
                 self._released.notify_all()
         if before is None or before.state != entry.state:
@@ -106,7 +110,7 @@ class Journal:
 
     def forget(self, uid: str) -> None:
         """Remove an entry. Raises StorageError; then nothing has changed."""
-        remove_durably(self._path(uid))
+        remove(self._path(uid))
         with self._lock:
             self._drop(uid)
             self._released.notify_all()
@@ -124,17 +128,18 @@ class Journal:
             aside, self._aside = tuple(self._aside), []
             return aside
 
-    def _path(self, uid: str) -> Path:
+    def _path(self, uid: str) -> str:
         if not is_safe_uid(uid):
             raise StorageError(f"the UID {uid!r} cannot name a file", "a claim's UID is a UUID")
-        return self._folder / f"{uid}{_SUFFIX}"
+        return f"{self._folder}/{uid}{_SUFFIX}"
 
     def _refresh(self) -> None:
-        if not self._changed_elsewhere():
+        self._has_to_read |= self._changed_elsewhere()
+        if not self._has_to_read:
             return
         try:
             names = os.listdir(self._folder)  # noqa: PTH208 - names are what is looked at
-            found = {name.removesuffix(_SUFFIX) for name in names if _is_entry(name)}
+            found = {uid for name in names if (uid := uid_of_entry(name)) is not None}
             for uid in sorted(found):
                 self._load(uid)
         except OSError as error:
@@ -143,14 +148,15 @@ class Journal:
             ) from error
         for uid in self._entries.keys() - found:
             self._drop(uid)
+        self._has_to_read = False
 
     def _load(self, uid: str) -> None:
         path = self._path(uid)
         try:
-            stamp = _stamp(path)
-            if self._stamps.get(uid) == stamp:
+            stamp = stamp_of(path)
+            if stamp is not None and self._stamps.get(uid) == stamp:
                 return
-            entry = decode(path.read_bytes())
+            entry = decode(Path(path).read_bytes())
             if entry.uid != uid:
                 raise MalformedEntry(f"it belongs to claim {entry.uid}")
         except FileNotFoundError:
@@ -158,17 +164,21 @@ class Journal:
         except MalformedEntry as error:
             self._drop(uid)
             self._put_aside(uid, path, str(error))
+        except OSError as error:
+            if error.errno in NOT_OF_THE_FILE or uid in self._entries:
+                raise
+            self._put_aside(uid, path, str(error.strerror))
         else:
             self._remember(entry, stamp)
 
-    def _put_aside(self, uid: str, path: Path, reason: str) -> None:
+    def _put_aside(self, uid: str, path: str, reason: str) -> None:
         aside = self._folder / _ASIDE
         aside.mkdir(mode=0o700, exist_ok=True)
         target = aside / f"{uid}-{os.urandom(4).hex()}"
-        path.rename(target)
+        Path(path).rename(target)
         self._aside.append(SetAside(uid, target, reason))
 
-    def _remember(self, entry: Entry, stamp: tuple[int, int, int]) -> None:
+    def _remember(self, entry: Entry, stamp: Stamp | None) -> None:
         self._drop(entry.uid)
         self._entries[entry.uid] = entry
         self._stamps[entry.uid] = stamp
@@ -192,11 +202,7 @@ def _place(device: HeldDevice) -> str:
     return device.pci or device.device
 
 
-def _is_entry(name: str) -> bool:
+def uid_of_entry(name: str) -> str | None:
+    """The claim whose entry a file of this name in the journal's folder is; None for other files."""
     uid = name.removesuffix(_SUFFIX)
-    return uid != name and not name.startswith(TEMPORARY_PREFIX) and is_safe_uid(uid)
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    status = os.stat(path)  # noqa: PTH116 - on every write
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    return uid if uid != name and not name.startswith(TEMPORARY_PREFIX) and is_safe_uid(uid) else None

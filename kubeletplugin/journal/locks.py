@@ -12,7 +12,6 @@ import hashlib
 import os
 import struct
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,8 +21,14 @@ from driver.errors import ClaimBlocked, StorageError
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
 
 
-def _range(kind: int, offset: int) -> bytes:
+def one_byte(kind: int, offset: int) -> bytes:
+    """What fcntl(2) is told: a lock of this kind (F_RDLCK, F_WRLCK, F_UNLCK) over the byte at ``offset``."""
     return _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0)
+
+
+def stands_in_the_way(answer: bytes) -> bool:
+    """Whether F_OFD_GETLK answered that somebody else holds what was asked for."""
+    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
 
 def claim_key(uid: str) -> str:
@@ -61,7 +66,7 @@ class KeyedLocks:
             for key in keys:
                 digest = hashlib.sha256(key.encode()).digest()
                 offset = int.from_bytes(digest[:8], "big") >> 2
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _range(fcntl.F_WRLCK, offset))
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, one_byte(fcntl.F_WRLCK, offset))
             yield
 
     def _open(self) -> int:
@@ -93,39 +98,3 @@ class KeyedLocks:
                 lock, users = self._locks.pop(key)
                 if users > 1:
                     self._locks[key] = (lock, users - 1)
-
-
-class Peers:
-    """Knows whether another instance of the plugin may have changed the shared data folder.
-
-    Each instance sets the time of a common file when it starts, which also a full disk lets it do, and
-    holds a shared lock on it as long as it lives: so a look at the time and at the lock, two system
-    calls, tells a lone instance that all it remembers is still true.
-    """
-
-    def __init__(self, file: Path) -> None:
-        """Raises StorageError when the file cannot be made or locked."""
-        try:
-            self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _range(fcntl.F_RDLCK, 0))
-            now_ns = time.time_ns()
-            os.utime(self._descriptor, ns=(now_ns, now_ns))
-        except OSError as error:
-            raise StorageError(
-                f"the file {file} cannot be used: {error.strerror}", f"make {file.parent} writable"
-            ) from error
-        self._seen_ns = -1
-        self._shared = True
-
-    def may_have_written(self) -> bool:
-        """Whether anybody but this instance could have written since the last time this was asked."""
-        touched_ns = os.fstat(self._descriptor).st_mtime_ns
-        probe = fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK, 0))
-        shared = _FLOCK.unpack(probe)[0] != fcntl.F_UNLCK
-        changed = shared or self._shared or touched_ns != self._seen_ns
-        self._seen_ns, self._shared = touched_ns, shared
-        return changed
-
-    def close(self) -> None:
-        """Let the others know that this instance is gone."""
-        os.close(self._descriptor)

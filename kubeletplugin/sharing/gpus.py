@@ -123,10 +123,9 @@ class Sharing:
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
         """The records of this era that concern any of the GPUs; for any caller. Raises StorageError."""
-        wanted, era = set(gpus), self._era()
-        return tuple(
-            record for record in self._records.look() if record.is_live(era) and wanted & set(record.gpus)
-        )
+        found = self._records.on(gpus)
+        era = self._era() if found else None
+        return tuple(record for record in found if era is not None and record.is_live(era))
 
     def recorded(self) -> tuple[SharingRecord, ...]:
         """All records, also of earlier boots; for any caller. Raises StorageError."""

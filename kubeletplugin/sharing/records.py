@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,9 +21,10 @@ from driver.errors import StorageError
 from driver.kinds.kind import DeviceName
 from driver.nvml.api import ComputeMode
 from driver.nvml.pci_address import PciAddress
-from driver.process.durable import remove_durably, write_durably
+from driver.process.durable import remove, write_atomically
 from driver.process.log import get_logger
 from kubeletplugin.journal.identity import Era
+from kubeletplugin.journal.stamp import Stamp, stamp_of
 
 UNKNOWN = ""
 """In place of an interval: nobody knows which one is set."""
@@ -59,17 +61,40 @@ class SharingRecord:
         return era.covers(self.boot_id, self.driver_generation)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a group's file said when it was read: ``wrong`` is empty, or why it is no record.
+
+    ``record`` then is what is assumed instead, None for the name of no device.
+    """
+
+    record: SharingRecord | None
+    stamp: Stamp | None = None
+    wrong: str = ""
+
+
 class SharingRecords:
-    """The files in one folder. Callers hold the locks of a group's GPUs, for all but ``look``."""
+    """The files in one folder, remembered. Callers hold the locks of a group's GPUs, but to ``look``.
+
+    ``changed_elsewhere`` tells whether another instance may have written since it was last asked.
+    """
 
     def __init__(
-        self, folder: Path, era: Callable[[], Era], parse: Callable[[str], DeviceName | None]
+        self,
+        folder: Path,
+        era: Callable[[], Era],
+        parse: Callable[[str], DeviceName | None],
+        changed_elsewhere: Callable[[], bool] = lambda: True,
     ) -> None:
         """``parse`` reads the name of a device."""
         self._folder = folder
         self._era = era
         self._parse = parse
-        self._cache: dict[str, tuple[tuple[int, int, int], SharingRecord]] = {}
+        self._changed_elsewhere = changed_elsewhere
+        self._has_to_read = True
+        self._lock = threading.RLock()
+        self._known: dict[str, _Known] = {}
+        self._by_gpu: dict[str, set[str]] = {}
         with _storage_errors(folder, "making"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -80,18 +105,22 @@ class SharingRecords:
         StorageError.
         """
         path = self._path(group)
-        try:
-            record = self._read(group, path)
-            if record is not None and not record.is_live(self._era()):
-                self.forget(group)
-                return None
-            return record
-        except _MALFORMED as error:
+        with self._lock:
+            self._refresh()
+            known = self._known.get(group)
+        if known is None:
+            return None
+        if known.wrong:
             aside = path.with_suffix(_ASIDE)
             with _storage_errors(path, "putting aside"):
                 path.replace(aside)
-            _log.error("sharing record put aside, it cannot be read", file=str(aside), reason=str(error))
+            _log.error("sharing record put aside, it cannot be read", file=str(aside), reason=known.wrong)
+            self._drop(group)
             return self.assume(group)
+        if known.record is not None and not known.record.is_live(self._era()):
+            self.forget(group)
+            return None
+        return known.record
 
     def assume(self, group: str) -> SharingRecord | None:
         """Write down that all may have been changed from the defaults; None for the name of no device.
@@ -108,32 +137,71 @@ class SharingRecords:
 
         Changes nothing: who acts on a record gets it again, with the locks of its GPUs. Raises StorageError.
         """
-        found = (self._seen(group) for group in self._groups())
+        with self._lock:
+            self._refresh()
+            found = [self._known[group].record for group in sorted(self._known)]
         return tuple(record for record in found if record is not None)
 
-    def _seen(self, group: str) -> SharingRecord | None:
-        try:
-            return self._read(group, self._path(group))
-        except _MALFORMED:
-            return self._assumed(group)
+    def on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
+        """As ``look``, the records that concern any of the GPUs: PCI addresses as sysfs has them."""
+        with self._lock:
+            self._refresh()
+            groups = {group for gpu in gpus for group in self._by_gpu.get(gpu, ())}
+            found = [self._known[group].record for group in sorted(groups)]
+        return tuple(record for record in found if record is not None)
 
-    def _read(self, group: str, path: Path) -> SharingRecord | None:
-        """The record, None without one; raises StorageError, or what ``_MALFORMED`` has."""
+    def put(self, record: SharingRecord) -> None:
+        """Write a record; raises StorageError, and then what is remembered stays."""
+        body = json.dumps(asdict(record), sort_keys=True, separators=(",", ":"))
+        write_atomically(self._path(record.group), f"{body}\n".encode())
+        self._remember(record.group, _Known(record))
+
+    def forget(self, group: str) -> None:
+        """Remove a record; raises StorageError, and then what is remembered stays."""
+        remove(self._path(group))
+        self._drop(group)
+
+    def _refresh(self) -> None:
+        """Read what another instance may have written; raises StorageError, and then reads again."""
+        self._has_to_read |= self._changed_elsewhere()
+        if not self._has_to_read:
+            return
+        found = self._groups()
+        for group in found:
+            self._load(group)
+        for group in self._known.keys() - set(found):
+            self._drop(group)
+        self._has_to_read = False
+
+    def _load(self, group: str) -> None:
+        path = self._path(group)
         with _storage_errors(path, "reading"):
             try:
-                status = path.stat()
-                stamp = status.st_ino, status.st_mtime_ns, status.st_size
-                known = self._cache.get(group)
-                if known is not None and known[0] == stamp:
-                    return known[1]
+                stamp = stamp_of(path)
+                known = self._known.get(group)
+                if known is not None and stamp is not None and known.stamp == stamp:
+                    return
                 data = path.read_bytes()
             except FileNotFoundError:
-                return None
-        record = _read(data)
-        if record.group != group:
-            raise ValueError(f"it is of {record.group}")
-        self._cache[group] = stamp, record
-        return record
+                self._drop(group)
+                return
+        try:
+            self._remember(group, _Known(_read(group, data), stamp))
+        except _MALFORMED as error:
+            self._remember(group, _Known(self._assumed(group), stamp, str(error) or type(error).__name__))
+
+    def _remember(self, group: str, known: _Known) -> None:
+        with self._lock:
+            self._drop(group)
+            self._known[group] = known
+            for gpu in known.record.gpus if known.record else ():
+                self._by_gpu.setdefault(gpu, set()).add(group)
+
+    def _drop(self, group: str) -> None:
+        with self._lock:
+            known = self._known.pop(group, None)
+            for gpu in known.record.gpus if known and known.record else ():
+                self._by_gpu[gpu].discard(group)
 
     def _assumed(self, group: str) -> SharingRecord | None:
         name = self._parse(group)
@@ -151,17 +219,6 @@ class SharingRecords:
             daemon=True,
             driver_generation=era.driver_generation,
         )
-
-    def put(self, record: SharingRecord) -> None:
-        """Write a record durably; raises StorageError."""
-        self._cache.pop(record.group, None)
-        body = json.dumps(asdict(record), sort_keys=True, separators=(",", ":"))
-        write_durably(self._path(record.group), f"{body}\n".encode())
-
-    def forget(self, group: str) -> None:
-        """Remove a record; raises StorageError."""
-        self._cache.pop(group, None)
-        remove_durably(self._path(group))
 
     def _groups(self) -> tuple[str, ...]:
         """The groups that have a file, sorted; whatever else lies in the folder is left alone."""
@@ -188,8 +245,8 @@ def _storage_errors(path: Path, doing: str) -> Iterator[None]:
         ) from error
 
 
-def _read(data: bytes) -> SharingRecord:
-    """Read a record; raises what ``_MALFORMED`` has when it is none."""
+def _read(group: str, data: bytes) -> SharingRecord:
+    """Read a group's record; raises what ``_MALFORMED`` has when it is none."""
     body: dict[str, Any] = json.loads(data)
     modes = {str(pci): mode for pci, mode in body["compute_modes"].items()}
     if body["strategy"] not in get_args(Strategy) or not set(modes.values()) <= set(get_args(ComputeMode)):
@@ -197,8 +254,10 @@ def _read(data: bytes) -> SharingRecord:
     gpus = tuple(str(PciAddress.parse(pci)) for pci in body["gpus"])
     if not gpus or not modes.keys() <= set(gpus):
         raise ValueError("it has modes of GPUs that it does not name")
+    if body["group"] != group:
+        raise ValueError(f"it is of {body['group']}")
     return SharingRecord(
-        str(body["group"]),
+        group,
         str(body["boot_id"]),
         body["strategy"],
         gpus,

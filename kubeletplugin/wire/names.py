@@ -28,3 +28,9 @@ def cdi_qualified_name(cdi_device: str) -> str:
 def cdi_spec_file_name(claim_uid: str) -> str:
     """The file of a claim's transient CDI spec."""
     return f"{CDI_VENDOR}-{CDI_CLASS}_{claim_uid}.json"
+
+
+def claim_of_cdi_spec(file_name: str) -> str | None:
+    """The UID of the claim whose CDI spec a file of this name is; None for files of others."""
+    uid = file_name.removeprefix(f"{CDI_VENDOR}-{CDI_CLASS}_").removesuffix(".json")
+    return uid if is_safe_uid(uid) and cdi_spec_file_name(uid) == file_name else None

@@ -27,7 +27,7 @@ from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
-from kubeletplugin.journal.locks import Peers
+from kubeletplugin.journal.peers import Peers
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices

@@ -8,6 +8,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.nvml.api import ComputeMode
 from kubeletplugin.journal.entry import Entry, ShareRecord
+from kubeletplugin.journal.peers import Peers
 from kubeletplugin.sharing.time_slices import Interval
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.mps_daemon import MpsDaemon
@@ -91,6 +92,11 @@ def variables(node: FakeNode, ref: ClaimRef, position: int = 0) -> dict[str, str
     """The variables that one device of a claim brings, by name."""
     lines = spec_of(node, ref)["devices"][position]["containerEdits"].get("env", ())
     return dict(line.split("=", 1) for line in lines)
+
+
+def read_anew(node: FakeNode) -> None:
+    """Have the plugin look at its files again, as when another instance was there and wrote them."""
+    Peers(node.folder / "instances").close()
 
 
 def recorded(node: FakeNode) -> list[str]:

@@ -127,10 +127,10 @@ class ClaimsOfANode(RuleBasedStateMachine):
 
     @rule()
     def reboot(self) -> None:
-        """Nothing is prepared after it, but the record stays: the claims still own their devices."""
+        """It ends every claim; the kubelet prepares those that it still has anew."""
         self.node.reboot()
-        self.lost_specs |= self.holding
-        self.unfinished |= self.holding
+        for known in (self.holding, self.lost_specs, self.unfinished):
+            known.clear()
 
     @rule()
     def restart(self) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.journal.locks import KeyedLocks, Peers
+from kubeletplugin.journal.locks import KeyedLocks
 
 
 def test_a_held_key_blocks_a_thread_until_it_gives_up(tmp_path: Path) -> None:
@@ -93,33 +93,3 @@ def test_a_key_held_by_another_process_is_waited_for(tmp_path: Path) -> None:
         assert got == ["taken"]
     finally:
         process.join(10)
-
-
-def test_a_lone_instance_knows_that_nobody_else_wrote(tmp_path: Path) -> None:
-    peers = Peers(tmp_path / "peers")
-
-    assert peers.may_have_written(), "what was there before the start has to be read once"
-    assert not peers.may_have_written()
-
-
-def test_a_second_instance_is_noticed_while_it_lives_and_once_after(tmp_path: Path) -> None:
-    first = Peers(tmp_path / "peers")
-    first.may_have_written()
-    second = Peers(tmp_path / "peers")
-
-    assert first.may_have_written()
-    assert first.may_have_written()
-    assert second.may_have_written()
-    second.close()
-    assert first.may_have_written()
-    assert not first.may_have_written()
-
-
-def test_an_instance_that_came_and_went_unseen_is_noticed(tmp_path: Path) -> None:
-    first = Peers(tmp_path / "peers")
-    first.may_have_written()
-
-    Peers(tmp_path / "peers").close()
-
-    assert first.may_have_written()
-    assert not first.may_have_written()

@@ -23,6 +23,7 @@ from tests.kubeletplugin.share_node import (
     limits,
     mode,
     mps,
+    read_anew,
     recorded,
     shared,
     slicing,
@@ -246,11 +247,13 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
     before = recorded(node)
     moved = node.folder / "sharing" / f"{before[0]}.json"
     aside = moved.rename(moved.with_name("aside"))
+    read_anew(node)
     node.mps.silent = True
     node.unprepare(ref)
 
     def appear() -> None:
         aside.rename(moved)
+        read_anew(node)
 
     shares = node.preparer._shares  # noqa: SLF001 - what happens between two of its calls
     reach = shares.reach

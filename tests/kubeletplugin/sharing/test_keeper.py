@@ -20,6 +20,7 @@ from tests.kubeletplugin.share_node import (
     limits,
     mode,
     mps,
+    read_anew,
     recorded,
     shared,
     slicing,
@@ -143,6 +144,7 @@ def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
     with following(node) as telling:
         node.prepare(node.claim_shares("a", shared(node, "mps-4")))
         (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+        read_anew(node)
         tell(node, telling, whole(node))
         node.keeper.run_once()
         assert list(telling.running) == recorded(node) == [whole(node)]
@@ -162,6 +164,7 @@ def test_a_daemon_that_a_claim_may_have_of_which_only_the_spec_is_known_stays(no
     node.prepare(ref)
     (node.folder / "journal" / f"{ref.uid}.json").write_text("{")
     (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+    read_anew(node)
     with following(node) as telling:
         tell(node, telling, whole(node))
         node.keeper.run_once()
@@ -183,6 +186,7 @@ def test_a_daemon_that_is_gone_is_run_again(node: FakeNode) -> None:
 def test_a_record_that_is_lost_is_written_again(node: FakeNode) -> None:
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     (node.folder / "sharing" / f"{whole(node)}.json").unlink()
+    read_anew(node)
     node.keeper.run_once()
     assert recorded(node) == [whole(node)]
 
@@ -215,9 +219,9 @@ def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
     assert_as_before(node)
 
 
-def test_a_record_of_an_earlier_boot_is_removed(node: FakeNode) -> None:
+def test_no_record_outlives_its_boot(node: FakeNode) -> None:
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     node.reboot()
-    assert recorded(node) == [whole(node)]
+    assert recorded(node) == []
     node.keeper.run_once()
     assert_as_before(node)

@@ -16,6 +16,7 @@ from tests.kubeletplugin.share_node import (
     limits,
     mode,
     mps,
+    read_anew,
     recorded,
     share_of,
     shared,
@@ -33,6 +34,7 @@ def test_a_record_that_cannot_be_read_is_made_good_with_the_next_share(node: Fak
     ref, other = claimed(node, "a"), claimed(node, "b")
     node.prepare(ref)
     (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
+    read_anew(node)
     node.prepare(other)
     assert (node.mps.started, mode(node)) == (1, "exclusive-process")
     for one in (ref, other):
@@ -44,6 +46,7 @@ def test_gpus_of_a_record_that_cannot_be_read_are_all_put_back(node: FakeNode) -
     ref = node.claim("own", 0, 1, config=mps())
     node.prepare(ref)
     (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
+    read_anew(node)
     node.keeper.run_once()
     assert (node.mps.started, mode(node, 0), mode(node, 1)) == (1, "exclusive-process", "exclusive-process")
     node.unprepare(ref)
@@ -55,6 +58,7 @@ def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silen
     handle(node).set_compute_mode("exclusive-process")
     node.mps.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
     (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
+    read_anew(node)
     node.mps.silent = True
     node.prepare(node.claim("whole", 0))
     assert (mode(node), recorded(node)) == ("default", [])

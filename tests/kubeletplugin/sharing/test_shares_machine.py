@@ -34,6 +34,7 @@ from tests.kubeletplugin.share_node import (
     interval,
     mode,
     mps,
+    read_anew,
     recorded,
     shared,
     slicing,
@@ -188,6 +189,7 @@ class SharesOfANode(RuleBasedStateMachine):
         path = self.folder / "sharing" / f"{whole(self.node, number)}.json"
         if path.exists():
             path.write_text('{"group":')
+            read_anew(self.node)
 
     @rule()
     def a_daemon_dies(self) -> None:

@@ -1,0 +1,217 @@
+"""Drops what an earlier boot has left, before anything of it is read.
+
+A boot ends every claim on the node, every MIG instance, time-slice and compute mode, and a power cut may
+leave any part of files that only had to outlive the process. So the first start within a boot drops the
+journal's entries, the records of sharing and the CDI specs of claims; the kubelet has its claims prepared
+anew. One file, the marker, names the boot that has done so. It is written last, and so that it outlives a
+power cut: a start that ends before drops again, and only what was left before the first marker lacks one.
+
+A version of the plugin that knows no marker may have written in this boot before this one was started,
+and may even run beside it. So what proves to be of this boot stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from driver.errors import StorageError
+from driver.kinds.registry import KINDS
+from driver.process.durable import fsync_folder, remove, remove_unfinished, write_durably
+from driver.process.log import get_logger
+from kubeletplugin.journal.entry import MalformedEntry, decode
+from kubeletplugin.journal.journal import NOT_OF_THE_FILE, uid_of_entry
+from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
+from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
+
+_LOCK_SECONDS = 10.0
+_LONGEST_BYTES = 1 << 24
+
+_log = get_logger("boot")
+
+
+@dataclass(frozen=True, slots=True)
+class BootFiles:
+    """Where the marker lies, and the folders whose files mean something within one boot only.
+
+    ``cdi`` is shared with other drivers, and may be on a disk or on a tmpfs.
+    """
+
+    marker: Path
+    journal: Path
+    sharing: Path
+    cdi: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How many files of earlier boots were dropped."""
+
+    entries: int = 0
+    records: int = 0
+    specs: int = 0
+
+
+def drop_earlier_boots(files: BootFiles, boot_id: str, locks: KeyedLocks) -> Dropped:
+    """Drop what is not of the boot that is running, unless a start within it has done so before.
+
+    Without any marker, CDI specs whose journal entry is missing or malformed stay as well: the version that
+    ran last knew no marker, wrote everything durably, and such an entry is rebuilt from its spec. Callers
+    see to it that one instance at a time is here. Raises StorageError.
+    """
+    marked = _content(files.marker)
+    if marked == _mark(boot_id):
+        return Dropped()
+    dropped = _Dropping(files, boot_id, locks, marked is None).run()
+    if dropped != Dropped():
+        _log.warning(
+            "dropped what an earlier boot has left: claims are prepared anew",
+            entries=dropped.entries,
+            records=dropped.records,
+            specs=dropped.specs,
+        )
+    if marked is None:
+        _fsync(files.marker.parent.parent)
+    write_durably(files.marker, _mark(boot_id))
+    return dropped
+
+
+def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
+    """Remove unfinished files of ours that a crash has left; ``alone()`` as ``remove_unfinished`` has it.
+
+    What cannot be removed harms nobody, and is logged.
+    """
+    ours: dict[Path, Callable[[str], bool]] = {
+        files.marker.parent: lambda name: name == files.marker.name,
+        files.journal: lambda name: uid_of_entry(name) is not None,
+        files.sharing: lambda name: _group(name) is not None,
+        files.cdi: lambda name: claim_of_cdi_spec(name) is not None,
+    }
+    for folder, is_ours in ours.items():
+        try:
+            remove_unfinished(folder, is_ours, alone)
+        except StorageError as error:
+            _log.warning("unfinished files stay", error=str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropping:
+    """One look at everything, with locks, since an instance that knows no marker may be at work."""
+
+    files: BootFiles
+    boot_id: str
+    locks: KeyedLocks
+    never_marked: bool
+
+    def run(self) -> Dropped:
+        # Specs first: the entry of a claim is written before its spec.
+        specs = {uid for name in _names(self.files.cdi) if (uid := claim_of_cdi_spec(name)) is not None}
+        entries = {uid for name in _names(self.files.journal) if (uid := uid_of_entry(name)) is not None}
+        groups = {group for name in _names(self.files.sharing) if (group := _group(name)) is not None}
+        claims = [self._drop_claim(uid, uid in specs) for uid in sorted(specs | entries)]
+        return Dropped(
+            sum(entry for entry, _ in claims),
+            sum(self._drop_record(group) for group in sorted(groups)),
+            sum(spec for _, spec in claims),
+        )
+
+    def _drop_claim(self, uid: str, has_spec: bool) -> tuple[bool, bool]:
+        """Whether its entry and its spec were dropped."""
+        entry = self.files.journal / f"{uid}.json"
+        if self._boot_of_entry(uid, entry) == self.boot_id:
+            return False, False
+        with self.locks.holding([claim_key(uid)], _LOCK_SECONDS):
+            boot_id = self._boot_of_entry(uid, entry)
+            if boot_id == self.boot_id:
+                return False, False
+            drops_spec = has_spec and not (self.never_marked and not boot_id)
+            # The spec first: without its entry it would be taken for one whose entry was lost.
+            if drops_spec:
+                remove(self.files.cdi / cdi_spec_file_name(uid))
+            if boot_id is not None:
+                remove(entry)
+            return boot_id is not None, drops_spec
+
+    def _drop_record(self, group: str) -> bool:
+        record, name = self.files.sharing / f"{group}.json", KINDS.parse(group)
+        if _boot_of_record(record) == self.boot_id:
+            return False
+        with self.locks.holding([] if name is None else [gpu_key(str(name.pci))], _LOCK_SECONDS):
+            if _boot_of_record(record) in (self.boot_id, None):
+                return False
+            remove(record)
+            return True
+
+    def _boot_of_entry(self, uid: str, path: Path) -> str | None:
+        """The boot that a claim's entry is of; empty where it does not prove one, None without an entry."""
+        content = _content(path)
+        try:
+            entry = None if content is None else decode(content)
+        except MalformedEntry:
+            return ""
+        if entry is None:
+            return None
+        return entry.boot_id if entry.uid == uid else ""
+
+
+def _boot_of_record(path: Path) -> str | None:
+    """The boot that a record of sharing is of; empty where it does not prove one, None without a record."""
+    content = _content(path)
+    try:
+        return None if content is None else str(json.loads(content)["boot_id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def _group(name: str) -> str | None:
+    """What is shared as one and has its record in a file of this name."""
+    group = name.removesuffix(".json")
+    return group if group != name and group.startswith("gpu-") else None
+
+
+def _mark(boot_id: str) -> bytes:
+    return f"{boot_id}\n".encode()
+
+
+def _content(path: Path) -> bytes | None:
+    """What the file holds; empty when the disk does not give it, None without a file.
+
+    Raises StorageError when the process lacks what it takes to read any file.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(_LONGEST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in NOT_OF_THE_FILE:
+            raise StorageError(
+                f"reading {path} failed: {error.strerror}",
+                "give the plugin more of it, or find what uses it up",
+            ) from error
+        return b""
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """The names of what lies in a folder but folders, none without the folder; raises StorageError."""
+    try:
+        return iter([path.name for path in folder.iterdir() if path.is_symlink() or not path.is_dir()])
+    except FileNotFoundError:
+        return iter(())
+    except OSError as error:
+        raise StorageError(
+            f"listing {folder} failed: {error.strerror}",
+            "check the disk: what an earlier boot left has to go",
+        ) from error
+
+
+def _fsync(folder: Path) -> None:
+    """Have the data folder outlive a power cut as its marker does; raises StorageError."""
+    try:
+        fsync_folder(folder)
+    except OSError as error:
+        raise StorageError(
+            f"writing the folder {folder} to its disk failed: {error.strerror}", "check the disk"
+        ) from error

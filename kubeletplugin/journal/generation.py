@@ -1,0 +1,31 @@
+"""Tells one load of the NVIDIA kernel driver from the next, within a boot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from driver.errors import NodeIncomplete
+
+
+def driver_generation(sysfs_root: Path) -> str:
+    """What the load of the driver that is there now has and no other load of this boot; empty without one.
+
+    It is the inode number of the module's folder in sysfs, which the kernel makes when the module is loaded
+    and removes when it is unloaded. sysfs is a kernfs: the number is the node's id, which kernfs counts
+    upwards over its whole life, and every mount of sysfs shows the same. On 64-bit machines it is the whole
+    id of 64 bits since Linux 5.5; before, and on others, its lower half, which is used again after 2^31 nodes
+    at the earliest. Times are of no use: the kernel takes those of a kernfs inode from the clock when it
+    needs the inode, and again when memory was short in between.
+
+    Raises NodeIncomplete when sysfs does not tell.
+    """
+    folder = sysfs_root / "module" / "nvidia"
+    try:
+        return str(folder.stat().st_ino)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise NodeIncomplete(
+            f"whether the NVIDIA driver was loaded anew cannot be seen in {folder}: {error.strerror}",
+            "see that sysfs is mounted there and can be read",
+        ) from error
