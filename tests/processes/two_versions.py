@@ -53,14 +53,12 @@ class Gpu:
 
 
 class TwoVersions:
-    """A node of eight GPUs, one of which an admin has cut in halves, and the processes of either version."""
+    """A node, and the processes of either version on it."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.mps_dir, self.proc = node.folder / "mps", node.folder / "proc"
         self.proc.mkdir()
-        cut_in_halves(node)
-        publish_memory(node)
         self.before = self.gpus()
 
     @contextmanager
@@ -168,8 +166,10 @@ class TwoVersions:
 
 @contextmanager
 def two_versions() -> Iterator[TwoVersions]:
-    """A node without any process."""
+    """A node without any process, for claims of every kind: an admin has cut one of its GPUs in halves."""
     with new_node() as node:
+        cut_in_halves(node)
+        publish_memory(node)
         both = TwoVersions(node)
         try:
             yield both
