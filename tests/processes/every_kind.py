@@ -13,7 +13,7 @@ from proto import dra_v1_pb2 as v1
 from tests.processes.node import GROUP, NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tests.processes.node import Node, Object
 
@@ -25,7 +25,7 @@ _HALF_GPU_INSTANCE, _HALF_COMPUTE_INSTANCE = 9, 2
 _UIDS = uuid.UUID("6a1c9f0e-2f0b-4b53-9d6a-3f8f1f5b8a10")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """A kind of claim, by the one device that it was given.
 
@@ -45,9 +45,14 @@ class Kind:
         """The UID of the claim of this kind, the same on every node."""
         return str(uuid.uuid5(_UIDS, self.name))
 
-    def device(self, node: Node) -> str:
-        """The name of its device."""
-        return node.gpus[self.gpu] + self.suffix
+    @property
+    def share_id(self) -> str | None:
+        """What the scheduler called its share; None for a device that is not shared."""
+        return str(uuid.uuid5(_UIDS, f"share of {self.name}")) if self.consumed else None
+
+    def device(self, gpus: Sequence[str]) -> str:
+        """The name of its device, by those of the node's GPUs."""
+        return gpus[self.gpu] + self.suffix
 
     def result(self, node: Node) -> Object:
         """The allocation's result."""
@@ -55,13 +60,12 @@ class Kind:
             "request": "gpu",
             "driver": DRIVER_NAME,
             "pool": pool_name(NODE),
-            "device": self.device(node),
+            "device": self.device(node.gpus),
         }
         if self.admin:
             given["adminAccess"] = True
         if self.consumed:
-            share_id = str(uuid.uuid5(_UIDS, f"share of {self.name}"))
-            given |= {"shareID": share_id, "consumedCapacity": dict(self.consumed)}
+            given |= {"shareID": self.share_id, "consumedCapacity": dict(self.consumed)}
         return given
 
     def config(self) -> list[Object]:
@@ -124,7 +128,7 @@ def cut_in_halves(node: Node) -> None:
 
 def publish_memory(node: Node) -> None:
     """Publish the fractional GPU, whose memory the plugin knows from its slice alone."""
-    device = ALL_OF_FRACTIONAL.device(node)
+    device = ALL_OF_FRACTIONAL.device(node.gpus)
     capacity = {"memory": {"value": ALL_MEMORY}}
     pool = {"name": pool_name(NODE), "generation": 1, "resourceSliceCount": 1}
     spec = {

@@ -54,7 +54,7 @@ def test_the_next_controller_hears_the_other_plugin_and_keeps_the_slices(before:
             assert controller.stop() == 0
         published, names = untainted(both), {one["metadata"]["name"] for one in node.slices()}
         claim = put_claim(node, PARTITION)
-        device = PARTITION.device(node)
+        device = PARTITION.device(node.gpus)
         assert device in published
 
         later = started.enter_context(node.controller(second.packages, config=ALL_TIERS))
