@@ -62,7 +62,7 @@ def test_the_next_controller_hears_the_other_plugin_and_keeps_the_slices(before:
         hears(later, [device], "")
         uuid = both.entry(claim.uid)["devices"][0]["partition"]["uuid"]
         node.machine.set_processes(uuid, (4_000_001,))
-        assert node.unprepare(claim, within_seconds=2.5, pod_uid=first.pod_uid) != [""]
+        assert node.unprepare(claim, within_seconds=3, pod_uid=first.pod_uid) != [""]
         hears(later, [device], "is left from claim team/partition")
         assert node.server.wait_until(lambda: device in tainted(both), WAIT_SECONDS)
         node.machine.set_processes(uuid, ())

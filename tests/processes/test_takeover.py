@@ -89,7 +89,7 @@ def test_the_next_version_takes_back_what_could_not_be_taken_back_yet(
         both.prepare(first, claim)
         uuid = both.entry(claim.uid)["devices"][0]["partition"]["uuid"]
         both.node.machine.set_processes(uuid, (4_000_001,))
-        (error,) = both.node.unprepare(claim, within_seconds=2.5, pod_uid=first.pod_uid)
+        (error,) = both.node.unprepare(claim, within_seconds=3, pod_uid=first.pod_uid)
         assert "4000001" in error
         assert both.states() == {claim.uid: "releasing"}
     both.node.machine.set_processes(uuid, ())

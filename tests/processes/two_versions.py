@@ -86,7 +86,7 @@ class TwoVersions:
 
     def refused(self, version: Version, claim: v1.Claim) -> str:
         """Why a version's plugin does not prepare the claim now."""
-        (answer,) = self.node.prepare(claim, within_seconds=2.5, pod_uid=version.pod_uid)
+        (answer,) = self.node.prepare(claim, within_seconds=3, pod_uid=version.pod_uid)
         assert answer.error
         return answer.error
 

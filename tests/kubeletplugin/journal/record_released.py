@@ -101,7 +101,7 @@ class Recorder:
         self._both.prepare(self._version, claim)
         uuid = self._both.entry(claim.uid)["devices"][0]["partition"]["uuid"]
         machine.set_processes(uuid, (4_000_001,))
-        self._both.node.unprepare(claim, within_seconds=2.5, pod_uid=self._version.pod_uid)
+        self._both.node.unprepare(claim, within_seconds=3, pod_uid=self._version.pod_uid)
         self._keep(RELEASING_KIND)
         machine.set_processes(uuid, ())
         self._both.unprepare(self._version, claim)
