@@ -84,11 +84,11 @@ class TwoVersions:
         assert [answer.error for answer in answers] == [""] * len(claims)
         return answers
 
-    def refused(self, version: Version, claim: v1.Claim) -> str:
-        """Why a version's plugin does not prepare the claim now."""
-        (answer,) = self.node.prepare(claim, within_seconds=3, pod_uid=version.pod_uid)
-        assert answer.error
-        return answer.error
+    def refused(self, version: Version, *claims: v1.Claim) -> list[str]:
+        """Why a version's plugin does not prepare each of the claims now."""
+        answers = self.node.prepare(*claims, within_seconds=3, pod_uid=version.pod_uid)
+        assert all(answer.error for answer in answers)
+        return [answer.error for answer in answers]
 
     def unprepare(self, version: Version, *claims: v1.Claim) -> None:
         """Have a version's plugin take the claims back."""
