@@ -14,8 +14,8 @@ from envtest.client.readiness import wait_until
 from envtest.driver_node import MPS
 from fakegpu.mps.client import CudaProcess
 from tests.flow.claims import journal_states, request, spec_files, wait_released, wait_running
-from tests.flow.mig_scene import admin_cuts, end, pod_of, template
-from tests.flow.share_scene import ask_mps, claim_of_pod, daemon_pid
+from tests.flow.mig_scene import admin_cuts, end, offered, pod_of, template, wait_offered
+from tests.flow.share_scene import ask_mps, claim_of_pod, daemon_pid, is_settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,6 +82,7 @@ class Upgraded:
         driver.start_plugin()
         driver.wait_serving()
         driver.start_controller("--config", str(self._rules))
+        self.offered = by_name(wait_offered(driver, is_settled))
 
     @property
     def cluster(self) -> Cluster:
@@ -89,7 +90,7 @@ class Upgraded:
         return self.driver.cluster
 
     def hand_over(self, driver: DriverNode, pod_uid: str = "") -> None:
-        """Have another version take over: its plugin serves before the other ends.
+        """Have another version take over: its plugin serves before the other ends, and it offers the same.
 
         ``pod_uid`` is that of the new plugin's pod; of two that run at once one needs it.
         """
@@ -99,9 +100,14 @@ class Upgraded:
         driver.wait_serving(driver.data_dir / service_socket_name(pod_uid))
         assert before.stop() == 0
         assert self._process("controller").stop() == 0
+        heard = self._heard()
         driver.start_controller("--config", str(self._rules))
+        wait_until([], self.cluster.processes, lambda: True if self._heard() > heard else None)
         assert self._process(MPS).stop() == 0
         driver.start_mps()
+        wait_offered(
+            driver, is_settled
+        )  # while nobody looks after the daemons, no shares by MPS are given away
 
     def start(self, prefix: str, forms: Iterable[str] = FORMS) -> list[str]:
         """Start a pod of each form and wait until all run; their names are ``<prefix>-<form>``."""
@@ -162,8 +168,9 @@ class Upgraded:
 
         def is_put_back() -> bool | None:
             sharing = list((self.driver.data_dir / "sharing").glob("*.json"))
-            left = (self.gpus() == self.before, self.daemons(), sharing, spec_files(self.driver))
-            return True if left == (True, {}, [], set()) else None
+            left = self.daemons(), sharing, spec_files(self.driver)
+            as_before = self.gpus() == self.before and by_name(offered(self.driver)) == self.offered
+            return True if as_before and left == ({}, [], set()) else None
 
         wait_until([], self.cluster.processes, is_put_back)
         assert set(journal_states(self.driver).values()) <= {"released"}
@@ -181,10 +188,19 @@ class Upgraded:
     def _process(self, package: str, suffix: str = "") -> Process:
         return self.cluster.processes.named(f"{package}-{self.driver.node.name}{suffix}")
 
+    def _heard(self) -> int:
+        """How often controllers have heard from a plugin what it holds."""
+        return self._process("controller").log.count("state of the node")
+
     def _container(self, pod: str) -> tuple[str, str, int]:
         status = self.cluster.api.get(paths.pod(pod, self.namespace))["status"]
         (container,) = status["containerStatuses"]
         return status["phase"], container["containerID"], container["restartCount"]
+
+
+def by_name(devices: list[Object]) -> dict[str, Object]:
+    """Published devices by their names."""
+    return {device["name"]: device for device in devices}
 
 
 def _asked(driver: DriverNode, form: Form) -> Object:
