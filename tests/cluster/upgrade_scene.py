@@ -105,9 +105,8 @@ class Upgraded:
         wait_until([], self.cluster.processes, lambda: True if self._heard() > heard else None)
         assert self._process(MPS).stop() == 0
         driver.start_mps()
-        wait_offered(
-            driver, is_settled
-        )  # while nobody looks after the daemons, no shares by MPS are given away
+        # While nobody looks after the daemons, the shares by MPS are tainted.
+        wait_offered(driver, lambda devices: by_name(devices) == self.offered)
 
     def start(self, prefix: str, forms: Iterable[str] = FORMS) -> list[str]:
         """Start a pod of each form and wait until all run; their names are ``<prefix>-<form>``."""
