@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.kube.paths import claim_path
+from driver.process.sockets import registration_socket, service_socket_name
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.former import python_environment
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
 from kubeletplugin.wire.names import cdi_spec_file_name
@@ -54,8 +57,8 @@ class Node:
             made.mkdir()
         self.data = self.plugins / DRIVER_NAME
         self.journal = self.data / "journal"
-        self.service_socket = self.data / "dra.sock"
-        self.registration_socket = self.registry / f"{DRIVER_NAME}-reg.sock"
+        self.service_socket = self.data / service_socket_name()
+        self.registration_socket = registration_socket(self.registry, DRIVER_NAME)
         self.kubeconfig = self._kubeconfig()
         server.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
@@ -89,25 +92,30 @@ class Node:
         return _as_arguments(flags | changed)
 
     @contextmanager
-    def plugin(self, **changed: str) -> Iterator[DriverProcess]:
-        """A plugin that the kubelet has registered; killed at the end when it still runs."""
-        with DriverProcess("kubeletplugin", *self.plugin_flags(**changed)) as process:
-            self.register(process)
+    def plugin(self, packages: Path = PACKAGE_ROOT, /, **changed: str) -> Iterator[DriverProcess]:
+        """A plugin that the kubelet has registered; killed at the end when it still runs.
+
+        ``packages`` is the folder whose packages run, this checkout's or a former version's.
+        """
+        flags = self.plugin_flags(**changed)
+        with DriverProcess("kubeletplugin", *flags, **python_environment(packages)) as process:
+            self.register(process, changed.get("pod_uid", ""))
             yield process
 
-    def register(self, plugin: DriverProcess) -> None:
+    def register(self, plugin: DriverProcess, pod_uid: str = "") -> None:
         """Do what the kubelet does with a registration socket that it found."""
-        plugin.wait_for("serving", socket=str(self.registration_socket))
-        with FakeKubelet(self.registration_socket) as kubelet:
+        found = registration_socket(self.registry, DRIVER_NAME, pod_uid)
+        plugin.wait_for("serving", socket=str(found))
+        with FakeKubelet(found) as kubelet:
             kubelet.call(
                 "/pluginregistration.Registration/NotifyRegistrationStatus",
                 registration.RegistrationStatus(plugin_registered=True),
                 registration.RegistrationStatusResponse,
             )
 
-    def controller(self, **changed: str) -> DriverProcess:
-        """A controller of this node."""
-        return DriverProcess("controller", *self.controller_flags(**changed))
+    def controller(self, packages: Path = PACKAGE_ROOT, /, **changed: str) -> DriverProcess:
+        """A controller of this node, of this checkout or of a former version."""
+        return DriverProcess("controller", *self.controller_flags(**changed), **python_environment(packages))
 
     def claim(
         self,
@@ -142,9 +150,14 @@ class Node:
                 self.server.replace(f"{claim_path('team', name)}/status", allocated)
         return v1.Claim(namespace="team", name=name, uid=stored["metadata"]["uid"])
 
-    def prepare(self, *claims: v1.Claim, within_seconds: float = WAIT_SECONDS) -> list[Claimed]:
-        """What the kubelet is answered when it asks for these claims in one call with that deadline."""
-        with FakeKubelet(self.service_socket) as kubelet:
+    def prepare(
+        self, *claims: v1.Claim, within_seconds: float = WAIT_SECONDS, pod_uid: str = ""
+    ) -> list[Claimed]:
+        """What the kubelet is answered when it asks for these claims in one call with that deadline.
+
+        ``pod_uid`` is that of the instance that is asked, where it has one.
+        """
+        with FakeKubelet(self.data / service_socket_name(pod_uid)) as kubelet:
             answer = kubelet.call(
                 f"{DRA_V1}/NodePrepareResources",
                 v1.NodePrepareResourcesRequest(claims=claims),
@@ -157,13 +170,16 @@ class Node:
             for entry in entries
         ]
 
-    def unprepare(self, *claims: v1.Claim) -> list[str]:
+    def unprepare(
+        self, *claims: v1.Claim, within_seconds: float = WAIT_SECONDS, pod_uid: str = ""
+    ) -> list[str]:
         """The errors that the kubelet is answered, empty where there is none."""
-        with FakeKubelet(self.service_socket) as kubelet:
+        with FakeKubelet(self.data / service_socket_name(pod_uid)) as kubelet:
             answer = kubelet.call(
                 f"{DRA_V1}/NodeUnprepareResources",
                 v1.NodeUnprepareResourcesRequest(claims=claims),
                 v1.NodeUnprepareResourcesResponse,
+                within_seconds,
             )
         return [answer.claims[claim.uid].error for claim in claims]
 

@@ -6,18 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+from envtest.client.shipped import PACKAGE_ROOT
+from envtest.former import python_command, python_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Line = dict[str, Any]
 
-REPOSITORY = Path(__file__).parents[2]
 TOKEN = "swordfish-0123456789-swordfish"  # noqa: S105 - it opens nothing, the tests look for it
 """The secret of every kubeconfig here: no process may ever write it."""
 
@@ -28,14 +28,14 @@ class DriverProcess:
     """One process of the driver; everything that it wrote is kept, and judged when the block ends.
 
     What is judged: no secret, no traceback, and every line is a JSON object as long as it ran well.
+    The packages of this checkout run, unless PYTHONPATH is given.
     """
 
     def __init__(self, module: str, *arguments: str, **environment: str) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPU_DRA_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=REPOSITORY,
-            env={**inherited, **environment},
+            python_command("-m", module, *arguments),
+            env={**inherited, **python_environment(PACKAGE_ROOT), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,0 +1,54 @@
+"""A node's driver is upgraded from the released version and taken back to it, while pods run on its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.shipped import PACKAGE_ROOT
+from envtest.driver_node import DriverNode
+from envtest.former import RELEASED, former_version
+from envtest.real.cluster import RealCluster
+from tests.cluster.upgrade_scene import Upgraded
+
+POD_UID = "3c1f8e52-61f5-4b7d-9d07-2f0a5f3f9c11"
+ENDED_BETWEEN = ("static", "dynamic", "time-sliced", "mps")
+"""The forms whose first pods the newer version ends; the others' last until the older one is back."""
+
+
+def test_pods_outlive_an_upgrade_and_the_way_back(
+    start_cluster: Callable[[int], RealCluster], driver_launcher: tuple[str, ...]
+) -> None:
+    released = former_version(RELEASED)
+    cluster = start_cluster(1)
+    with fresh_namespace(cluster.api) as namespace:
+        node = Upgraded(DriverNode.install(cluster, packages=released), namespace)
+        try:
+            older = node.driver
+            first = node.start("first")
+            node.connect_client()
+            newer = older.of_version(PACKAGE_ROOT, driver_launcher)
+            unchanged(node, first, lambda: node.hand_over(newer, POD_UID))
+            second = node.start("second")
+            ended = [f"first-{form}" for form in ENDED_BETWEEN]
+            node.end(ended)
+            left = [pod for pod in (*first, *second) if pod not in ended]
+            unchanged(node, left, lambda: node.hand_over(older.of_version(released)))
+            third = node.start("third", ENDED_BETWEEN)
+            node.end([*left, *third])
+            node.wait_put_back()
+        finally:
+            node.close()
+
+
+def unchanged(node: Upgraded, pods: list[str], change: Callable[[], None]) -> None:
+    """Do something that neither the pods nor the hardware and the daemons below them may notice."""
+
+    def look() -> tuple[object, ...]:
+        return node.containers(pods), node.specs(pods), node.gpus(), node.daemons()
+
+    before = look()
+    change()
+    assert look() == before
+    assert {(phase, restarts) for phase, _, restarts in node.containers(pods).values()} == {("Running", 0)}
+    assert node.client_is_connected()

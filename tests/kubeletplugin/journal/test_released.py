@@ -1,0 +1,238 @@
+"""What the released version wrote for claims of every kind is read today, and it reads what today writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
+from driver.process.metrics import PartitionUse, ShareUse
+from envtest.former import RELEASED, former_version, python_command, python_environment
+from fakegpu.machine import FakeMachine
+from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.recovery import Recovered, recover
+from kubeletplugin.journal.entry import Entry, decode, encode
+from kubeletplugin.journal.identity import Identity
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.reports.partition_uses import partition_uses
+from kubeletplugin.reports.share_uses import share_uses
+from kubeletplugin.sharing.records import SharingRecord, SharingRecords
+from kubeletplugin.wire.mps_daemon import read_spec, write_spec
+from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.journal.record_released import (
+    PREPARING_KIND,
+    REBUILT_KINDS,
+    RECORDED,
+    RELEASED_KIND,
+    STATES,
+)
+from tests.processes.every_kind import Kind
+from tests.processes.node import MACHINE, NODE
+
+READS = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from kubeletplugin.entry import decode
+from kubeletplugin.mps.spec import read_spec
+from kubeletplugin.sharing_records import SharingRecords
+folder = Path(sys.argv[1])
+found = {
+    "journal": {file.name: asdict(decode(file.read_bytes())) for file in folder.glob("journal/*.json")},
+    "sharing": {f"{one.group}.json": asdict(one) for one in SharingRecords(folder / "sharing", "").look()},
+    "mps": {file.name: asdict(read_spec(file.read_bytes())) for file in folder.glob("mps/*.json")},
+}
+print(json.dumps(found))
+"""
+"""What the released version's code has to say of a folder, as a program of its own."""
+
+# Strategy, shares, bytes, percent of the threads, MiB: as the metrics have them.
+SHARES = {
+    "own-mps": ("mps", "", "", "40", ""),
+    "own-time-slicing": ("time-slicing", "", "", "", ""),
+    "static-mps-share": ("mps", "1", "", "50", "20224"),
+    "partition-own-mps": ("mps", "", "", "40", ""),
+    "partition-mps-share": ("mps", "1", "", "50", "10048"),
+    "time-sliced-share": ("time-slicing", "1", "", "", ""),
+    "mps-share": ("mps", "1", "", "25", "20389"),
+    "fractional": ("mps", "", str(20 << 30), "25", "20480"),
+}
+
+# Profile and GPU instance.
+PARTITIONS = {
+    "static": ("3g.40gb", "2"),
+    "static-mps-share": ("3g.40gb", "1"),
+    "partition": ("1g.10gb", "13"),
+    "layout-partition": ("1g.20gb", "5"),
+    "partition-own-mps": ("2g.20gb", "3"),
+    "partition-mps-share": ("2g.20gb", "4"),
+    "releasing": ("1g.10gb", "13"),
+}
+
+# By GPU and the rest of the group's name: strategy, whether modes changed, interval, daemon, applied.
+GROUPS = {
+    (0, ""): ("MPS", True, "Default", True, False),
+    (1, ""): ("MPS", True, "Default", True, True),
+    (2, ""): ("TimeSlicing", False, "Long", False, True),
+    (3, "-static-3g-40gb-0"): ("MPS", False, "Default", True, True),
+    (4, "-mig-2g-20gb-0"): ("MPS", False, "Default", True, True),
+    (4, "-mig-2g-20gb-2"): ("MPS", False, "Default", True, True),
+    (5, ""): ("TimeSlicing", False, "Short", False, True),
+    (6, ""): ("MPS", True, "Default", True, True),
+    (7, ""): ("MPS", True, "Default", True, True),
+}
+
+EVERY_KIND = pytest.mark.parametrize("kind", STATES, ids=lambda kind: kind.name)
+LISTED = tuple(FakeMachine.open(MACHINE).state.listed())
+GPUS = tuple(map(gpu_device_name, LISTED))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of what was recorded."""
+    shutil.copytree(RECORDED, tmp_path / "released")
+    return tmp_path / "released"
+
+
+def recorded(kind: Kind) -> bytes:
+    return (RECORDED / "journal" / f"{kind.uid}.json").read_bytes()
+
+
+def content(data: bytes) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads(data)["entry"]
+    return entry
+
+
+def entries() -> tuple[Entry, ...]:
+    return tuple(decode(recorded(kind)) for kind in STATES)
+
+
+def boot_id() -> str:
+    return str(content(recorded(RELEASED_KIND))["boot_id"])
+
+
+def keeps(new: Any, old: Any) -> bool:
+    """Whether all that the old document says stands in the new one, which may say more."""
+    if isinstance(old, Mapping):
+        return isinstance(new, Mapping) and all(key in new and keeps(new[key], of) for key, of in old.items())
+    if isinstance(old, list):
+        return isinstance(new, list) and len(new) == len(old) and all(map(keeps, new, old))
+    return bool(new == old)
+
+
+@EVERY_KIND
+def test_an_entry_says_what_its_claim_holds(kind: Kind) -> None:
+    entry = decode(recorded(kind))
+    assert (entry.uid, entry.state, entry.rebuilt) == (kind.uid, STATES[kind], kind in REBUILT_KINDS)
+    assert entry.shares == (kind.name in {*SHARES, "preparing-share"})
+    assert entry.holds == (kind is not RELEASED_KIND)
+    if entry.holds:
+        (held,) = entry.devices
+        device = kind.device(GPUS)
+        assert (held.device, held.pci) == (device, str(LISTED[kind.gpu]))
+        assert (held.share_id, held.admin_access) == (kind.share_id, kind.admin)
+        assert held.cdi_device.startswith(f"{kind.uid}-{device}")
+        assert held.pool == pool_name(NODE)
+
+
+@EVERY_KIND
+def test_an_entry_keeps_all_that_it_says_when_it_is_written_again(kind: Kind) -> None:
+    written = encode(decode(recorded(kind)))
+    assert keeps(content(written), content(recorded(kind)))
+    assert decode(written) == decode(recorded(kind))
+
+
+def test_the_shares_of_claims_are_found() -> None:
+    def seen(use: ShareUse) -> tuple[str, ...]:
+        limits = (use.active_thread_percentage, use.pinned_memory_mib)
+        return (use.strategy, use.shares, use.memory_bytes, *limits)
+
+    assert {use.claim: seen(use) for use in share_uses(entries(), boot_id())} == SHARES
+
+
+def test_the_partitions_of_claims_are_found() -> None:
+    def seen(use: PartitionUse) -> tuple[str, ...]:
+        assert use.uuid.startswith("MIG-")
+        return use.profile, use.gpu_instance_id
+
+    assert {use.claim: seen(use) for use in partition_uses(entries(), boot_id())} == PARTITIONS
+
+
+def test_the_holders_of_each_gpu_are_found(folder: Path) -> None:
+    journal = Journal(folder / "journal", lambda: True)
+    for index, pci in enumerate(LISTED):
+        held = {kind.uid for kind in STATES if kind.gpu == index and kind is not RELEASED_KIND}
+        assert {entry.uid for entry in journal.holders(str(pci))} == held
+    assert journal.take_set_aside() == ()
+
+
+def test_the_specs_are_those_of_the_entries_and_nothing_has_to_be_recovered(folder: Path) -> None:
+    journal, store = Journal(folder / "journal", lambda: True), CdiStore(folder / "cdi")
+    prepared = [entry for entry in journal.entries() if entry.state == "prepared"]
+    assert store.uids() == tuple(entry.uid for entry in prepared)
+    for entry in prepared:
+        spec = store.read(entry.uid)
+        assert spec is not None
+        validate(json.loads(spec))
+        assert store.device_names(entry.uid) == tuple(held.cdi_device for held in entry.devices)
+        assert entry.rebuilt or entry.spec_sha256 == hashlib.sha256(spec).hexdigest()
+    identity = Identity(DRIVER_NAME, pool_name(NODE), boot_id())
+    assert recover(journal, store, identity) == Recovered()
+
+
+def test_the_records_of_sharing_are_read(folder: Path) -> None:
+    def seen(record: SharingRecord) -> tuple[str, bool, str, bool, bool]:
+        assert set(record.compute_modes) <= set(record.gpus)
+        changed = bool(record.compute_modes)
+        return record.strategy, changed, record.interval, record.daemon, record.applied
+
+    records = SharingRecords(folder / "sharing", boot_id()).look()
+    expected = {GPUS[gpu] + suffix: of for (gpu, suffix), of in GROUPS.items()}
+    assert {record.group: seen(record) for record in records} == expected
+
+
+def test_the_records_of_daemons_are_read_and_written_alike() -> None:
+    for file in sorted((RECORDED / "mps").iterdir()):
+        daemon = read_spec(file.read_bytes())
+        assert daemon.name == file.stem
+        assert write_spec(daemon) == file.read_bytes()
+
+
+def test_a_half_made_partition_is_known_by_its_place() -> None:
+    (device,) = content(encode(decode(recorded(PREPARING_KIND))))["devices"]
+    known = {"attempted": True, "gpu_instance_id": 13, "compute_instance_id": None, "uuid": ""}
+    assert keeps(device["partition"], {"profile": "1g.10gb", "start": 6, "size": 1, **known})
+
+
+def test_the_released_version_reads_what_is_written_today(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "mps").mkdir()
+    for entry in entries():
+        (tmp_path / "journal" / f"{entry.uid}.json").write_bytes(encode(entry))
+    sharing = SharingRecords(tmp_path / "sharing", boot_id())
+    for record in SharingRecords(RECORDED / "sharing", boot_id()).look():
+        sharing.put(record)
+    for file in (RECORDED / "mps").iterdir():
+        (tmp_path / "mps" / file.name).write_bytes(write_spec(read_spec(file.read_bytes())))
+
+    released = former_version(RELEASED)
+    done = subprocess.run(
+        python_command("-c", READS, str(tmp_path)),
+        env=python_environment(released),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    read = json.loads(done.stdout)
+    assert read["journal"] == {f"{kind.uid}.json": content(recorded(kind)) for kind in STATES}
+    for name in ("sharing", "mps"):
+        files = sorted((RECORDED / name).iterdir())
+        assert read[name] == {file.name: json.loads(file.read_bytes()) for file in files}

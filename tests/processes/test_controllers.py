@@ -1,0 +1,76 @@
+"""The controller of one version listens to the plugin of the other, and goes on where the other has left."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from envtest.client.shipped import PACKAGE_ROOT
+from tests.processes.every_kind import KINDS, put_claim
+from tests.processes.node import new_node
+from tests.processes.process import WAIT_SECONDS
+from tests.processes.two_versions import TwoVersions, Version
+
+if TYPE_CHECKING:
+    from tests.processes.process import DriverProcess
+
+ALL_TIERS = str(PACKAGE_ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml")
+PARTITION = next(kind for kind in KINDS if kind.name == "partition")
+
+
+def untainted(both: TwoVersions) -> dict[str, dict[str, Any]]:
+    """The published devices by name, without their taints."""
+    return {
+        one["name"]: {key: of for key, of in one.items() if key != "taints"} for one in both.node.devices()
+    }
+
+
+def tainted(both: TwoVersions) -> set[str]:
+    """The devices that have a taint."""
+    return {device["name"] for device in both.node.devices() if device.get("taints")}
+
+
+def hears(controller: DriverProcess, held: list[str], blocked: str) -> None:
+    """Wait until the controller has heard what is held, and of a blocked place or of none."""
+
+    def told() -> bool:
+        states = controller.logged("state of the node")
+        last = " ".join(states[-1]["blocked"]) if states else ""
+        return bool(states) and states[-1]["held"] == held and bool(blocked) == bool(last) and blocked in last
+
+    controller.wait_until(told)
+
+
+@pytest.mark.parametrize(("before", "after"), [("released", "today"), ("today", "released")])
+def test_the_next_controller_hears_the_other_plugin_and_keeps_the_slices(before: str, after: str) -> None:
+    first, second = Version.named(before), Version.named(after)
+    with new_node() as node, ExitStack() as started:
+        both = TwoVersions(node)
+        started.enter_context(both.plugin(first))
+        with node.controller(first.packages, config=ALL_TIERS) as controller:
+            controller.wait_for("slices published")
+            assert controller.stop() == 0
+        published, names = untainted(both), {one["metadata"]["name"] for one in node.slices()}
+        claim = put_claim(node, PARTITION)
+        device = PARTITION.device(node.gpus)
+        assert device in published
+
+        later = started.enter_context(node.controller(second.packages, config=ALL_TIERS))
+        both.prepare(first, claim)
+        hears(later, [device], "")
+        uuid = both.entry(claim.uid)["devices"][0]["partition"]["uuid"]
+        node.machine.set_processes(uuid, (4_000_001,))
+        assert node.unprepare(claim, within_seconds=3, pod_uid=first.pod_uid) != [""]
+        hears(later, [device], "is left from claim team/partition")
+        assert node.server.wait_until(lambda: device in tainted(both), WAIT_SECONDS)
+        node.machine.set_processes(uuid, ())
+        both.unprepare(first, claim)
+        hears(later, [], "")
+        assert node.server.wait_until(lambda: tainted(both) == set(), WAIT_SECONDS)
+
+        assert untainted(both) == published
+        assert {one["metadata"]["name"] for one in node.slices()} == names
+        writes = {(line["created"], line["deleted"]) for line in later.logged("slices published")}
+        assert writes == {(0, 0)}

@@ -1,0 +1,125 @@
+"""What one version of the driver has prepared another takes over: the released one, today's, either way."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from grpc import RpcError
+
+from tests.processes.every_kind import KINDS, put_claim
+from tests.processes.two_versions import TwoVersions, Version, kill, two_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ORDERS = [("released", "today"), ("today", "released")]
+PARTITION = next(kind for kind in KINDS if kind.name == "partition")
+
+
+@pytest.fixture
+def both() -> Iterator[TwoVersions]:
+    with two_versions() as node:
+        yield node
+
+
+@pytest.mark.parametrize(("before", "after"), ORDERS)
+def test_the_next_version_answers_for_claims_of_every_kind_and_takes_them_back(
+    both: TwoVersions, before: str, after: str
+) -> None:
+    first, second = Version.named(before), Version.named(after)
+    claims = [put_claim(both.node, kind) for kind in KINDS]
+    with ExitStack() as started:
+        supervisor = started.enter_context(both.supervisor(first))
+        plugin = started.enter_context(both.plugin(first))
+        answers = both.prepare(first, *claims)
+        gpus, daemons, specs, records = both.gpus(), both.daemons(), both.specs(), both.records()
+        assert len(daemons) == len(
+            [kind for kind in KINDS if "mps" in kind.name or kind.name == "fractional"]
+        )
+        assert len(specs) == len(KINDS)
+
+        assert supervisor.stop() == 0
+        started.enter_context(both.supervisor(second))
+        started.enter_context(both.plugin(second))
+        assert both.prepare(second, *claims) == answers
+        assert plugin.stop() == 0
+        assert both.prepare(second, *claims) == answers
+        assert (both.gpus(), both.daemons(), both.specs()) == (gpus, daemons, specs)
+        assert both.records() == records
+        assert set(both.states().values()) == {"prepared"}
+
+        both.unprepare(second, *claims)
+        both.assert_all_is_put_back()
+
+
+@pytest.mark.parametrize(("before", "after"), ORDERS)
+def test_the_next_version_finishes_what_a_crash_has_cut_off(
+    both: TwoVersions, before: str, after: str
+) -> None:
+    first, second = Version.named(before), Version.named(after)
+    claim = put_claim(both.node, PARTITION)
+    with both.plugin(first) as plugin, ThreadPoolExecutor() as pool:
+        both.node.machine.hang("create_compute_instance")
+        call = pool.submit(both.node.prepare, claim, pod_uid=first.pod_uid)
+        both.wait_for_state(PARTITION.uid, "preparing", lambda device: device["partition"]["attempted"])
+        both.wait_until(lambda: both.made_for_claims() != ())
+        kill(plugin)
+        with pytest.raises(RpcError):
+            call.result()
+        both.node.machine.heal()
+    half_made = both.made_for_claims()
+
+    with both.plugin(second):
+        both.prepare(second, claim)
+        assert both.made_for_claims() == half_made
+        both.unprepare(second, claim)
+        both.assert_all_is_put_back()
+
+
+@pytest.mark.parametrize(("before", "after"), ORDERS)
+def test_the_next_version_takes_back_what_could_not_be_taken_back_yet(
+    both: TwoVersions, before: str, after: str
+) -> None:
+    first, second = Version.named(before), Version.named(after)
+    claim = put_claim(both.node, PARTITION)
+    with both.plugin(first):
+        both.prepare(first, claim)
+        uuid = both.entry(claim.uid)["devices"][0]["partition"]["uuid"]
+        both.node.machine.set_processes(uuid, (4_000_001,))
+        (error,) = both.node.unprepare(claim, within_seconds=3, pod_uid=first.pod_uid)
+        assert "4000001" in error
+        assert both.states() == {claim.uid: "releasing"}
+    both.node.machine.set_processes(uuid, ())
+
+    with both.plugin(second):
+        both.unprepare(second, claim)
+        both.assert_all_is_put_back()
+
+
+@pytest.mark.parametrize(("before", "after"), ORDERS)
+def test_the_next_version_goes_on_with_claims_whose_journal_was_lost(
+    both: TwoVersions, before: str, after: str
+) -> None:
+    first, second = Version.named(before), Version.named(after)
+    kinds = [kind for kind in KINDS if kind.name in ("whole", "partition", "time-sliced-share")]
+    claims = [put_claim(both.node, kind) for kind in kinds]
+    with both.plugin(first) as plugin:
+        answers = both.prepare(first, *claims)
+        assert plugin.stop() == 0
+    for claim in claims:
+        (both.node.journal / f"{claim.uid}.json").unlink()
+    with both.plugin(first) as plugin:
+        plugin.wait_for("journal and CDI specs brought together")
+        assert all(both.entry(claim.uid)["rebuilt"] for claim in claims)
+        assert plugin.stop() == 0
+
+    with both.plugin(second):
+        gpus = both.gpus()
+        both.unprepare(second, claims[0])
+        assert both.prepare(second, *claims[1:]) == answers[1:]
+        assert both.gpus() == gpus
+        both.unprepare(second, *claims)
+        both.assert_all_is_put_back()

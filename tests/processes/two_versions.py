@@ -1,0 +1,194 @@
+"""A node on which processes of two versions run, and what one must not change when it takes over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from envtest.client.shipped import PACKAGE_ROOT
+from envtest.former import RELEASED, former_version, python_environment
+from kubeletplugin.mps.processes import end_left_over, own_daemon
+from tests.processes.every_kind import MADE_GPU, cut_in_halves, publish_memory
+from tests.processes.node import Node, new_node
+from tests.processes.process import WAIT_SECONDS, DriverProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from proto import dra_v1_pb2 as v1
+    from tests.processes.node import Claimed, Object
+
+LOOK_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of the driver; ``pod_uid`` is that of its plugin's pod, beside which another may run."""
+
+    packages: Path
+    pod_uid: str
+
+    @classmethod
+    def named(cls, name: str) -> Version:
+        """``released`` or ``today``; raises MissingPrerequisite without the history of the project."""
+        packages = former_version(RELEASED) if name == "released" else PACKAGE_ROOT
+        return cls(packages, f"11111111-2222-4333-8444-{sum(name.encode()):012d}")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What the driver may change on a GPU; of GPU instances the ids, the profiles and the places."""
+
+    compute_mode: str
+    time_slice: int
+    mig_enabled: bool
+    instances: tuple[tuple[int, int, int], ...]
+
+
+class TwoVersions:
+    """A node, and the processes of either version on it."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.mps_dir, self.proc = node.folder / "mps", node.folder / "proc"
+        self.proc.mkdir()
+        self.before = self.gpus()
+
+    @contextmanager
+    def plugin(self, version: Version) -> Iterator[DriverProcess]:
+        """The kubelet plugin of a version, registered."""
+        with self.node.plugin(version.packages, pod_uid=version.pod_uid) as process:
+            yield process
+
+    @contextmanager
+    def supervisor(self, version: Version) -> Iterator[DriverProcess]:
+        """The MPS supervisor of a version, serving; its daemons outlive it."""
+        flags = (
+            *("--mps-dir", str(self.mps_dir), "--driver-root", str(self.node.driver_root)),
+            *("--proc-root", str(self.proc)),
+        )
+        with DriverProcess("kubeletplugin.mps", *flags, **python_environment(version.packages)) as process:
+            process.wait_for("serving")
+            yield process
+
+    def prepare(self, version: Version, *claims: v1.Claim) -> list[Claimed]:
+        """What a version's plugin answers to the kubelet, without an error."""
+        answers = self.node.prepare(*claims, pod_uid=version.pod_uid)
+        assert [answer.error for answer in answers] == [""] * len(claims)
+        return answers
+
+    def refused(self, version: Version, *claims: v1.Claim) -> list[str]:
+        """Why a version's plugin does not prepare each of the claims now."""
+        answers = self.node.prepare(*claims, within_seconds=3, pod_uid=version.pod_uid)
+        assert all(answer.error for answer in answers)
+        return [answer.error for answer in answers]
+
+    def unprepare(self, version: Version, *claims: v1.Claim) -> None:
+        """Have a version's plugin take the claims back."""
+        assert self.node.unprepare(*claims, pod_uid=version.pod_uid) == [""] * len(claims)
+
+    def gpus(self) -> dict[str, Gpu]:
+        """What the GPUs are like."""
+        return {
+            str(pci): Gpu(
+                gpu.compute_mode,
+                gpu.time_slice,
+                gpu.mig.enabled,
+                tuple((one.id, one.profile_id, one.placement.start) for one in gpu.mig.instances),
+            )
+            for pci, gpu in self.node.machine.state.gpus.items()
+        }
+
+    def made_for_claims(self) -> tuple[tuple[int, int, int], ...]:
+        """The GPU instances on the GPU that the driver cuts."""
+        return self.gpus()[str(self.node.machine.pci(MADE_GPU))].instances
+
+    def wait_for_state(self, uid: str, state: str, true: Callable[[Object], bool]) -> None:
+        """Wait until the journal has the claim in a state, and something is true of its device."""
+
+        def came() -> bool:
+            with suppress(FileNotFoundError):
+                entry = self.entry(uid)
+                return bool(entry["state"] == state and true(entry["devices"][0]))
+            return False
+
+        self.wait_until(came)
+
+    def wait_until(self, true: Callable[[], bool]) -> None:
+        """Look again and again, at what nobody tells of, until it is true."""
+        looks = threading.Event()
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not true():
+            assert time.monotonic() < deadline, "it did not come to this"
+            looks.wait(LOOK_SECONDS)
+
+    def daemons(self) -> dict[str, int]:
+        """The process ids of the MPS control daemons, by their names."""
+        found = {pipes.parent.name: own_daemon(pipes) for pipes in self.mps_dir.glob("*/pipe")}
+        return {name: process.pid for name, process in found.items() if process is not None}
+
+    def specs(self) -> dict[str, tuple[int, bytes]]:
+        """The CDI specs: which files they are, and what they say."""
+        return {path.name: (path.stat().st_ino, path.read_bytes()) for path in self.node.cdi.iterdir()}
+
+    def records(self) -> set[str]:
+        """The groups that have a record of their sharing."""
+        return {path.stem for path in (self.node.data / "sharing").glob("*.json")}
+
+    def entry(self, uid: str) -> Object:
+        """What the journal says of a claim."""
+        entry: Object = json.loads((self.node.journal / f"{uid}.json").read_bytes())["entry"]
+        return entry
+
+    def states(self) -> dict[str, str]:
+        """The states of the claims in the journal, by UID."""
+        return {path.stem: self.entry(path.stem)["state"] for path in self.node.journal.glob("*.json")}
+
+    def assert_all_is_put_back(self) -> None:
+        """Of all claims only tombstones are left, and the hardware is as it was before."""
+        assert set(self.states().values()) <= {"released"}
+        assert (self.specs(), self.records(), self.daemons()) == ({}, set(), {})
+        assert self.gpus() == self.before
+        assert not (self.node.journal / "unreadable").exists()
+
+    def end_daemons(self) -> None:
+        """End the MPS daemons that a failed test has left."""
+        for pipes in self.mps_dir.glob("*/pipe"):
+            end_left_over(pipes)
+
+
+@contextmanager
+def two_versions() -> Iterator[TwoVersions]:
+    """A node without any process, for claims of every kind: an admin has cut one of its GPUs in halves."""
+    with new_node() as node:
+        cut_in_halves(node)
+        publish_memory(node)
+        both = TwoVersions(node)
+        try:
+            yield both
+        finally:
+            both.end_daemons()
+
+
+@contextmanager
+def side_by_side(first: Version, second: Version, supervisor: Version) -> Iterator[TwoVersions]:
+    """A node with the plugins of both versions and one MPS supervisor."""
+    with two_versions() as both, ExitStack() as processes:
+        processes.enter_context(both.supervisor(supervisor))
+        for version in (first, second):
+            processes.enter_context(both.plugin(version))
+        yield both
+
+
+def kill(process: DriverProcess) -> None:
+    """Kill a process and wait until it is gone."""
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    process.exit_code()
