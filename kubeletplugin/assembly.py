@@ -97,12 +97,11 @@ class Folders:
 class Listeners:
     """Who hears of what happens.
 
-    ``changed()`` hears when claims take or give back devices, ``prepared(entry)`` of each claim that is
-    ready, ``state`` of each new state of the node; ``board`` takes the health of devices. ``step(name)``
+    ``changed(held)`` hears how many claims hold devices, ``prepared(entry)`` of each claim that is ready, ``state`` of each new state of the node; ``board`` takes the health of devices. ``step(name)``
     follows the steps of a claim, for tests.
     """
 
-    changed: Callable[[], None]
+    changed: Callable[[int], None]
     prepared: Callable[[Entry], None]
     state: Callable[[NodeState], None]
     board: HealthBoard
@@ -141,7 +140,7 @@ def assemble(
 
     def changed() -> None:
         watch.claims_changed()
-        listeners.changed()
+        listeners.changed(journal.held_count())
 
     def mps_is_used() -> None:
         keeper.mps_is_used()

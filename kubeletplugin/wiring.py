@@ -169,15 +169,12 @@ def _claims(
             f"the folder {settings.data_dir} cannot be made: {error.strerror}", "make --plugins-dir writable"
         ) from error
 
-    def changed() -> None:
-        metrics.prepared_claims.set(journal.held_count())
-
     def prepared(entry: Entry) -> None:
         statuses.prepared(entry)
 
     folders = Folders(settings.data_dir, settings.cdi_dir)
     listeners = Listeners(
-        changed,
+        metrics.prepared_claims.set,
         prepared,
         front.state.update,
         front.board,

@@ -25,8 +25,8 @@ _STATES = ("preparing", "prepared", "releasing", "released")
 Record = Mapping[str, Any]
 """What a kind remembers of a device that it has found or made: JSON, which only the kind reads."""
 
-_WRITTEN_AS_PARTITION = frozenset({"partition", "static"})
-"""The kinds whose records an instance without kinds reads as ``partition``."""
+_WRITTEN_AS_PARTITION = frozenset({"", "partition", "static"})
+"""The kinds whose records an instance without kinds reads as ``partition``; it writes no word itself."""
 
 
 class MalformedEntry(Exception):

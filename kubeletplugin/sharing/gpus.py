@@ -76,16 +76,17 @@ class Sharing:
         self._mps_is_used = mps_is_used
         self._step = step
 
-    def settle(self, group: str, members: Sequence[Member]) -> str | None:
+    def settle(self, group: str, members: Sequence[Member], leaving: Sequence[Member] = ()) -> str | None:
         """Have the group's GPUs as its members need them, or as they were before when there are none.
 
         Where it is so already, MPS is asked once whether its daemon runs, and nothing else is touched.
+        ``leaving`` are members that are none any more: they tell which GPUs a record that was lost had.
         Returns what the GPU cannot do, in words. Raises ClaimRefused, NotReady, NvmlError, StorageError.
         """
         record = self._records.get(group)
         if not members:
             if record is not None:
-                self._undo(record)
+                self._undo(_widened(record, leaving) if record.interval == UNKNOWN and leaving else record)
             return None
         shares = [member.held.share for member in members if member.held.share is not None]
         gpus = tuple(sorted({member.held.pci for member in members}))
@@ -307,9 +308,17 @@ def members_of(
 ) -> tuple[Member, ...]:
     """The shares of a group that claims have in this era, those of the claim ``without`` left out."""
     return tuple(
-        Member(entry.uid, held, (kind := kinds.of(held)).cuda_uuid(held), kind.offered.has_modes)
+        member
         for entry in entries
         if entry.uid != without and entry.state in ("preparing", "prepared") and entry.is_live(era)
+        for member in members_of_entry(group, entry, kinds)
+    )
+
+
+def members_of_entry(group: str, entry: Entry, kinds: HeldKinds) -> tuple[Member, ...]:
+    """The shares of a group that a claim has or had."""
+    return tuple(
+        Member(entry.uid, held, (kind := kinds.of(held)).cuda_uuid(held), kind.offered.has_modes)
         for held in entry.devices
         if held.share is not None and held.share.group == group
     )

@@ -12,7 +12,7 @@ from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.sharing.conflicts import refuse_conflicts
-from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of
+from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of, members_of_entry
 from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records
 from kubeletplugin.wire.planned import PlannedDevice
 
@@ -117,7 +117,8 @@ class ClaimShares:
         for group, gpus in groups_of(entry).items():
             try:
                 if not self._rebuilt(gpus):
-                    self._sharing.settle(group, self._members(group, gpus, without=entry.uid))
+                    mine = members_of_entry(group, entry, self._kinds)
+                    self._sharing.settle(group, self._members(group, gpus, without=entry.uid), mine)
             except DriverError as error:
                 _log.warning("sharing is not put back yet", group=group, uid=entry.uid, error=str(error))
 

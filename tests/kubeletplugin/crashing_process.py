@@ -58,7 +58,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
             lambda *_: None,
         ),
         Folders(folder, folder / "cdi"),
-        Listeners(lambda: None, lambda _: None, lambda _: None, HealthBoard()),
+        Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         Intervals(),
     ).preparer
     _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing")))

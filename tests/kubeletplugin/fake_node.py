@@ -136,7 +136,7 @@ class FakeNode:
                 self._note,
             ),
             Folders(self.folder, self.cdi),
-            Listeners(lambda: None, self._prepared, self._heard, self.board, self._step),
+            Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step),
             Intervals(patience_seconds=self.patience_seconds, state_again_seconds=0.05),
         )
 

@@ -13,19 +13,21 @@ from typing import Any
 import pytest
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
+from driver.kinds.registry import KINDS
 from driver.process.metrics import PartitionUse, ShareUse
 from envtest.former import RELEASED, former_version, python_command, python_environment
 from fakegpu.machine import FakeMachine
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.journal.entry import Entry, decode, encode
-from kubeletplugin.journal.identity import Identity
+from kubeletplugin.journal.identity import Era, Identity
 from kubeletplugin.journal.journal import Journal
-from kubeletplugin.reports.partition_uses import partition_uses
+from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.reports.share_uses import share_uses
 from kubeletplugin.sharing.records import SharingRecord, SharingRecords
 from kubeletplugin.wire.mps_daemon import read_spec, write_spec
 from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.held import held_kinds
 from tests.kubeletplugin.journal.record_released import (
     PREPARING_KIND,
     REBUILT_KINDS,
@@ -118,6 +120,10 @@ def boot_id() -> str:
     return str(content(recorded(RELEASED_KIND))["boot_id"])
 
 
+def records_in(folder: Path) -> SharingRecords:
+    return SharingRecords(folder / "sharing", lambda: Era(boot_id()), KINDS.parse)
+
+
 def keeps(new: Any, old: Any) -> bool:
     """Whether all that the old document says stands in the new one, which may say more."""
     if isinstance(old, Mapping):
@@ -154,7 +160,7 @@ def test_the_shares_of_claims_are_found() -> None:
         limits = (use.active_thread_percentage, use.pinned_memory_mib)
         return (use.strategy, use.shares, use.memory_bytes, *limits)
 
-    assert {use.claim: seen(use) for use in share_uses(entries(), boot_id())} == SHARES
+    assert {use.claim: seen(use) for use in share_uses(entries(), Era(boot_id()), held_kinds())} == SHARES
 
 
 def test_the_partitions_of_claims_are_found() -> None:
@@ -162,7 +168,7 @@ def test_the_partitions_of_claims_are_found() -> None:
         assert use.uuid.startswith("MIG-")
         return use.profile, use.gpu_instance_id
 
-    assert {use.claim: seen(use) for use in partition_uses(entries(), boot_id())} == PARTITIONS
+    assert {use.claim: seen(use) for use in partition_uses(entries(), Era(boot_id()))} == PARTITIONS
 
 
 def test_the_holders_of_each_gpu_are_found(folder: Path) -> None:
@@ -184,7 +190,7 @@ def test_the_specs_are_those_of_the_entries_and_nothing_has_to_be_recovered(fold
         assert store.device_names(entry.uid) == tuple(held.cdi_device for held in entry.devices)
         assert entry.rebuilt or entry.spec_sha256 == hashlib.sha256(spec).hexdigest()
     identity = Identity(DRIVER_NAME, pool_name(NODE), boot_id())
-    assert recover(journal, store, identity) == Recovered()
+    assert recover(journal, store, identity, held_kinds()) == Recovered()
 
 
 def test_the_records_of_sharing_are_read(folder: Path) -> None:
@@ -193,7 +199,7 @@ def test_the_records_of_sharing_are_read(folder: Path) -> None:
         changed = bool(record.compute_modes)
         return record.strategy, changed, record.interval, record.daemon, record.applied
 
-    records = SharingRecords(folder / "sharing", boot_id()).look()
+    records = records_in(folder).look()
     expected = {GPUS[gpu] + suffix: of for (gpu, suffix), of in GROUPS.items()}
     assert {record.group: seen(record) for record in records} == expected
 
@@ -216,8 +222,8 @@ def test_the_released_version_reads_what_is_written_today(tmp_path: Path) -> Non
     (tmp_path / "mps").mkdir()
     for entry in entries():
         (tmp_path / "journal" / f"{entry.uid}.json").write_bytes(encode(entry))
-    sharing = SharingRecords(tmp_path / "sharing", boot_id())
-    for record in SharingRecords(RECORDED / "sharing", boot_id()).look():
+    sharing = records_in(tmp_path)
+    for record in records_in(RECORDED).look():
         sharing.put(record)
     for file in (RECORDED / "mps").iterdir():
         (tmp_path / "mps" / file.name).write_bytes(write_spec(read_spec(file.read_bytes())))

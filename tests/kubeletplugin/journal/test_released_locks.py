@@ -34,13 +34,17 @@ for line in sys.stdin:
     elif word == "leave":
         held.close()
     elif word == "live":
-        peers = locks.Peers(folder / "instances")
-        peers.may_have_written()
+        peers = import_module(sys.argv[3]).Peers(folder / "instances")
+        may_have_written = peers.watch() if hasattr(peers, "watch") else peers.may_have_written
+        may_have_written()
     elif word == "look":
-        answer = str(peers.may_have_written())
+        answer = str(may_have_written())
     print(answer, flush=True)
 """
-MODULES = {"released": "kubeletplugin.locks", "today": "kubeletplugin.journal.locks"}
+MODULES = {
+    "released": ("kubeletplugin.locks", "kubeletplugin.locks"),
+    "today": ("kubeletplugin.journal.locks", "kubeletplugin.journal.peers"),
+}
 BOTH_WAYS = pytest.mark.parametrize(("one", "other"), [("released", "today"), ("today", "released")])
 WAIT_SECONDS, SHORTLY_SECONDS = 30.0, 0.1
 
@@ -51,7 +55,7 @@ class Instance:
     def __init__(self, version: str, folder: Path) -> None:
         packages = former_version(RELEASED) if version == "released" else PACKAGE_ROOT
         self._process = subprocess.Popen(
-            python_command("-c", PROGRAM, MODULES[version], str(folder)),
+            python_command("-c", PROGRAM, MODULES[version][0], str(folder), MODULES[version][1]),
             env=python_environment(packages),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -53,6 +53,17 @@ def test_gpus_of_a_record_that_cannot_be_read_are_all_put_back(node: FakeNode) -
     assert_as_before(node)
 
 
+def test_gpus_of_a_record_that_cannot_be_read_are_all_put_back_when_the_claim_ends_first(
+    node: FakeNode,
+) -> None:
+    ref = node.claim("own", 0, 1, config=mps())
+    node.prepare(ref)
+    (node.folder / "sharing" / f"{whole(node)}.json").write_text("{")
+    read_anew(node)
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
 def test_a_record_that_cannot_be_read_is_put_back_though_the_supervisor_is_silent(node: FakeNode) -> None:
     """Nobody knows whether there ever was a daemon: where there was one, the keeper ends it later."""
     handle(node).set_compute_mode("exclusive-process")
