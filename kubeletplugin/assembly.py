@@ -97,8 +97,9 @@ class Folders:
 class Listeners:
     """Who hears of what happens.
 
-    ``changed(held)`` hears how many claims hold devices, ``prepared(entry)`` of each claim that is ready, ``state`` of each new state of the node; ``board`` takes the health of devices. ``step(name)``
-    follows the steps of a claim, for tests.
+    ``changed(held)`` hears how many claims hold devices, ``prepared(entry)`` of each claim that is ready,
+    ``state`` of each new state of the node; ``board`` takes the health of devices. ``step(name)`` follows
+    the steps of a claim, for tests.
     """
 
     changed: Callable[[int], None]

@@ -100,6 +100,27 @@ def test_the_next_version_takes_back_what_could_not_be_taken_back_yet(
 
 
 @pytest.mark.parametrize(("before", "after"), ORDERS)
+def test_an_entry_that_the_next_version_wrote_anew_tells_the_one_before_all_that_it_knew(
+    both: TwoVersions, before: str, after: str
+) -> None:
+    first, second = Version.named(before), Version.named(after)
+    claim = put_claim(both.node, PARTITION)
+    with both.plugin(first):
+        both.prepare(first, claim)
+    made = both.entry(claim.uid)["devices"][0]["partition"]
+    both.node.machine.set_processes(made["uuid"], (4_000_001,))
+    with both.plugin(second):
+        assert both.node.unprepare(claim, within_seconds=3, pod_uid=second.pod_uid) != [""]
+    assert both.states() == {claim.uid: "releasing"}
+    assert both.entry(claim.uid)["devices"][0]["partition"] == made
+    both.node.machine.set_processes(made["uuid"], ())
+
+    with both.plugin(first):
+        both.unprepare(first, claim)
+        both.assert_all_is_put_back()
+
+
+@pytest.mark.parametrize(("before", "after"), ORDERS)
 def test_the_next_version_goes_on_with_claims_whose_journal_was_lost(
     both: TwoVersions, before: str, after: str
 ) -> None:

@@ -12,24 +12,19 @@ from typing import Any
 
 import pytest
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
+from driver.devices.names import gpu_device_name, pool_name
 from driver.kinds.registry import KINDS
-from driver.process.metrics import PartitionUse, ShareUse
 from envtest.former import RELEASED, former_version, python_command, python_environment
 from fakegpu.machine import FakeMachine
 from kubeletplugin.cdi.store import CdiStore
-from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.journal.entry import Entry, decode, encode
-from kubeletplugin.journal.identity import Era, Identity
+from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.partition.uses import partition_uses
-from kubeletplugin.reports.share_uses import share_uses
 from kubeletplugin.sharing.records import SharingRecord, SharingRecords
 from kubeletplugin.wire.mps_daemon import read_spec, write_spec
 from tests.kubeletplugin.cdi_schema import validate
-from tests.kubeletplugin.held import held_kinds
+from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.journal.record_released import (
-    PREPARING_KIND,
     REBUILT_KINDS,
     RECORDED,
     RELEASED_KIND,
@@ -55,27 +50,29 @@ print(json.dumps(found))
 """
 """What the released version's code has to say of a folder, as a program of its own."""
 
-# Strategy, shares, bytes, percent of the threads, MiB: as the metrics have them.
+# Strategy, shares, bytes, interval, percent of the threads, MiB.
 SHARES = {
-    "own-mps": ("mps", "", "", "40", ""),
-    "own-time-slicing": ("time-slicing", "", "", "", ""),
-    "static-mps-share": ("mps", "1", "", "50", "20224"),
-    "partition-own-mps": ("mps", "", "", "40", ""),
-    "partition-mps-share": ("mps", "1", "", "50", "10048"),
-    "time-sliced-share": ("time-slicing", "1", "", "", ""),
-    "mps-share": ("mps", "1", "", "25", "20389"),
-    "fractional": ("mps", "", str(20 << 30), "25", "20480"),
+    "own-mps": ("MPS", 0, 0, "", 40, 0),
+    "own-time-slicing": ("TimeSlicing", 0, 0, "Long", 100, 0),
+    "static-mps-share": ("MPS", 1, 0, "", 50, 20224),
+    "partition-own-mps": ("MPS", 0, 0, "", 40, 0),
+    "partition-mps-share": ("MPS", 1, 0, "", 50, 10048),
+    "time-sliced-share": ("TimeSlicing", 1, 0, "Short", 100, 0),
+    "mps-share": ("MPS", 1, 0, "", 25, 20389),
+    "fractional": ("MPS", 0, 20 << 30, "", 25, 20480),
+    "preparing-share": ("MPS", 1, 0, "", 25, 20389),
 }
 
-# Profile and GPU instance.
+# Profile, first memory slice, GPU instance, whether a claim has made it.
 PARTITIONS = {
-    "static": ("3g.40gb", "2"),
-    "static-mps-share": ("3g.40gb", "1"),
-    "partition": ("1g.10gb", "13"),
-    "layout-partition": ("1g.20gb", "5"),
-    "partition-own-mps": ("2g.20gb", "3"),
-    "partition-mps-share": ("2g.20gb", "4"),
-    "releasing": ("1g.10gb", "13"),
+    "static": ("3g.40gb", 4, 2, False),
+    "static-mps-share": ("3g.40gb", 0, 1, False),
+    "partition": ("1g.10gb", 6, 13, True),
+    "layout-partition": ("1g.20gb", 4, 5, True),
+    "partition-own-mps": ("2g.20gb", 0, 3, True),
+    "partition-mps-share": ("2g.20gb", 2, 4, True),
+    "preparing": ("1g.10gb", 6, 13, True),
+    "releasing": ("1g.10gb", 6, 13, True),
 }
 
 # By GPU and the rest of the group's name: strategy, whether modes changed, interval, daemon, applied.
@@ -112,6 +109,11 @@ def content(data: bytes) -> dict[str, Any]:
     return entry
 
 
+def written_again(kind: Kind) -> dict[str, Any]:
+    """What is written of an entry after it was read."""
+    return content(encode(decode(recorded(kind))))
+
+
 def entries() -> tuple[Entry, ...]:
     return tuple(decode(recorded(kind)) for kind in STATES)
 
@@ -120,7 +122,8 @@ def boot_id() -> str:
     return str(content(recorded(RELEASED_KIND))["boot_id"])
 
 
-def records_in(folder: Path) -> SharingRecords:
+def records_of(folder: Path) -> SharingRecords:
+    """The records of sharing below a folder."""
     return SharingRecords(folder / "sharing", lambda: Era(boot_id()), KINDS.parse)
 
 
@@ -137,7 +140,7 @@ def keeps(new: Any, old: Any) -> bool:
 def test_an_entry_says_what_its_claim_holds(kind: Kind) -> None:
     entry = decode(recorded(kind))
     assert (entry.uid, entry.state, entry.rebuilt) == (kind.uid, STATES[kind], kind in REBUILT_KINDS)
-    assert entry.shares == (kind.name in {*SHARES, "preparing-share"})
+    assert entry.shares == (kind.name in SHARES)
     assert entry.holds == (kind is not RELEASED_KIND)
     if entry.holds:
         (held,) = entry.devices
@@ -150,25 +153,21 @@ def test_an_entry_says_what_its_claim_holds(kind: Kind) -> None:
 
 @EVERY_KIND
 def test_an_entry_keeps_all_that_it_says_when_it_is_written_again(kind: Kind) -> None:
-    written = encode(decode(recorded(kind)))
-    assert keeps(content(written), content(recorded(kind)))
-    assert decode(written) == decode(recorded(kind))
+    assert keeps(written_again(kind), content(recorded(kind)))
 
 
-def test_the_shares_of_claims_are_found() -> None:
-    def seen(use: ShareUse) -> tuple[str, ...]:
-        limits = (use.active_thread_percentage, use.pinned_memory_mib)
-        return (use.strategy, use.shares, use.memory_bytes, *limits)
-
-    assert {use.claim: seen(use) for use in share_uses(entries(), Era(boot_id()), held_kinds())} == SHARES
-
-
-def test_the_partitions_of_claims_are_found() -> None:
-    def seen(use: PartitionUse) -> tuple[str, ...]:
-        assert use.uuid.startswith("MIG-")
-        return use.profile, use.gpu_instance_id
-
-    assert {use.claim: seen(use) for use in partition_uses(entries(), Era(boot_id()))} == PARTITIONS
+@EVERY_KIND
+def test_an_entry_that_is_written_again_says_what_is_shared_and_what_was_made(kind: Kind) -> None:
+    for device in written_again(kind)["devices"]:
+        share, partition = device["share"], device["partition"]
+        if share is not None:
+            amounts = (share["shares"], share["memory_bytes"], share["interval"])
+            limits = (share["active_thread_percentage"], share["pinned_memory_mib"])
+            share = (share["strategy"], *amounts, *limits)
+        if partition is not None:
+            place = (partition["profile"], partition["start"])
+            partition = (*place, partition["gpu_instance_id"], partition["attempted"])
+        assert (share, partition) == (SHARES.get(kind.name), PARTITIONS.get(kind.name))
 
 
 def test_the_holders_of_each_gpu_are_found(folder: Path) -> None:
@@ -179,18 +178,31 @@ def test_the_holders_of_each_gpu_are_found(folder: Path) -> None:
     assert journal.take_set_aside() == ()
 
 
-def test_the_specs_are_those_of_the_entries_and_nothing_has_to_be_recovered(folder: Path) -> None:
-    journal, store = Journal(folder / "journal", lambda: True), CdiStore(folder / "cdi")
-    prepared = [entry for entry in journal.entries() if entry.state == "prepared"]
-    assert store.uids() == tuple(entry.uid for entry in prepared)
-    for entry in prepared:
-        spec = store.read(entry.uid)
+def test_the_specs_are_those_of_the_entries(folder: Path) -> None:
+    store = CdiStore(folder / "cdi")
+    prepared = {entry.uid: entry for entry in entries() if entry.state == "prepared"}
+    assert store.uids() == tuple(sorted(prepared))
+    for uid, entry in prepared.items():
+        spec = store.read(uid)
         assert spec is not None
         validate(json.loads(spec))
-        assert store.device_names(entry.uid) == tuple(held.cdi_device for held in entry.devices)
+        assert store.device_names(uid) == tuple(held.cdi_device for held in entry.devices)
         assert entry.rebuilt or entry.spec_sha256 == hashlib.sha256(spec).hexdigest()
-    identity = Identity(DRIVER_NAME, pool_name(NODE), boot_id())
-    assert recover(journal, store, identity, held_kinds()) == Recovered()
+
+
+def test_a_plugin_that_starts_there_has_nothing_to_recover(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    node = FakeNode(tmp_path / "node", MACHINE)
+    node.boot_id = boot_id()
+    shutil.copytree(folder, node.folder, dirs_exist_ok=True)
+
+    recovered = node.restart()
+
+    assert (recovered.rebuilt, recovered.removed, recovered.failed) == ((), (), ())
+    assert {entry.uid: entry.state for entry in node.journal.entries()} == {
+        kind.uid: state for kind, state in STATES.items()
+    }
+    node.stop()
 
 
 def test_the_records_of_sharing_are_read(folder: Path) -> None:
@@ -199,7 +211,7 @@ def test_the_records_of_sharing_are_read(folder: Path) -> None:
         changed = bool(record.compute_modes)
         return record.strategy, changed, record.interval, record.daemon, record.applied
 
-    records = records_in(folder).look()
+    records = records_of(folder).look()
     expected = {GPUS[gpu] + suffix: of for (gpu, suffix), of in GROUPS.items()}
     assert {record.group: seen(record) for record in records} == expected
 
@@ -211,19 +223,13 @@ def test_the_records_of_daemons_are_read_and_written_alike() -> None:
         assert write_spec(daemon) == file.read_bytes()
 
 
-def test_a_half_made_partition_is_known_by_its_place() -> None:
-    (device,) = content(encode(decode(recorded(PREPARING_KIND))))["devices"]
-    known = {"attempted": True, "gpu_instance_id": 13, "compute_instance_id": None, "uuid": ""}
-    assert keeps(device["partition"], {"profile": "1g.10gb", "start": 6, "size": 1, **known})
-
-
 def test_the_released_version_reads_what_is_written_today(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     (tmp_path / "mps").mkdir()
     for entry in entries():
         (tmp_path / "journal" / f"{entry.uid}.json").write_bytes(encode(entry))
-    sharing = records_in(tmp_path)
-    for record in records_in(RECORDED).look():
+    sharing = records_of(tmp_path)
+    for record in records_of(RECORDED).look():
         sharing.put(record)
     for file in (RECORDED / "mps").iterdir():
         (tmp_path / "mps" / file.name).write_bytes(write_spec(read_spec(file.read_bytes())))
