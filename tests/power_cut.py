@@ -29,7 +29,7 @@ class PowerCutDisk:
     """The files that lie directly in the folders, which themselves are never lost."""
 
     def __init__(self, *folders: Path) -> None:
-        self._folders = {str(folder) for folder in folders}
+        self._folders = sorted(str(folder) for folder in folders)
         self._names: dict[str, list[_File | None]] = {}
         self._open: dict[int, _File | str] = {}
         self.asked = ""
@@ -71,12 +71,14 @@ class PowerCutDisk:
     def _take_as_it_is(self) -> None:
         """Whatever lies in the folders now is on the disk to stay."""
         there = (Path(folder) for folder in self._folders if Path(folder).is_dir())
-        found = (path for folder in there for path in folder.iterdir() if path.is_file())
+        # In an order that does not depend on the folder, so that a choice means the same in another run.
+        found = sorted(path for folder in there for path in folder.iterdir() if path.is_file())
         self._names = {str(path): [_File(path.read_bytes(), lasts=True)] for path in found}
         self._open.clear()
 
     def _opened(self, descriptor: int, path: Any, flags: int, *_: Any, **__: Any) -> None:
         name = os.fspath(path)
+        self._open.pop(descriptor, None)
         if name in self._folders:
             self._open[descriptor] = name
         elif self._is_ours(name) and flags & (os.O_WRONLY | os.O_RDWR):

@@ -5,7 +5,9 @@ The end of a process alone, which loses nothing that was written, is in ``test_c
 
 from __future__ import annotations
 
+import io
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +19,10 @@ from hypothesis import strategies as st
 
 from driver.errors import DriverError
 from driver.nvml.mig import Placement
+from driver.process.log import configure
+from kubeletplugin.assembly import Parts
 from kubeletplugin.claims.recovery import Recovered
+from kubeletplugin.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.examples import examples
 from tests.kubeletplugin.cut_node import THREE, handle, starts
@@ -177,6 +182,28 @@ def test_what_is_written_within_a_boot_outlives_the_plugin() -> None:
         before = node.node.journal.entries(), node.node.store.uids()
         node.node.restart()
         assert (node.node.journal.entries(), node.node.store.uids()) == before
+
+
+def test_instances_that_start_at_the_same_moment_drop_once(node: FakeNode) -> None:
+    ref = node.claim("whole", WHOLE)
+    node.prepare(ref)
+    node.stop()
+    node.boot_id = "boot-2"
+    log = io.StringIO()
+    configure("info", log)
+    started: list[Parts] = []
+    threads = [threading.Thread(target=lambda: started.append(node.instance())) for _ in range(3)]
+    with KeyedLocks(node.folder / "locks").holding([claim_key(ref.uid)], 1):  # none gets through at once
+        for thread in threads:
+            thread.start()
+            thread.join(0.05)
+    for thread in threads:
+        thread.join(30)
+
+    assert [parts.journal.entries() for parts in started] == [()] * 3
+    assert log.getvalue().count("dropped what an earlier boot has left") == 1
+    for parts in started:
+        parts.peers.close()
 
 
 def test_litter_of_a_crash_goes_with_the_next_start_but_not_while_another_instance_lives(
