@@ -26,12 +26,14 @@ class _File:
 
 
 class PowerCutDisk:
-    """The files that lie directly in the folders, which have to be there."""
+    """The files that lie directly in the folders, which themselves are never lost."""
 
     def __init__(self, *folders: Path) -> None:
-        self._folders = {str(folder) for folder in folders}
+        self._folders = sorted(str(folder) for folder in folders)
         self._names: dict[str, list[_File | None]] = {}
         self._open: dict[int, _File | str] = {}
+        self.asked = ""
+        """The file whose fate is chosen."""
         self._take_as_it_is()
 
     @contextmanager
@@ -54,23 +56,29 @@ class PowerCutDisk:
 
     def cut(self, choose: Callable[[int], int]) -> None:
         """Leave what a power cut might; ``choose(n)`` picks one of ``n`` possibilities, from 0."""
-        for path, stood_for in sorted(self._names.items()):
+        for path, stood_for in self._names.items():
+            self.asked = path
             file = stood_for[choose(len(stood_for))]
             if file is None:
                 Path(path).unlink(missing_ok=True)
             else:
-                length = len(file.content) if file.lasts else choose(len(file.content) + 1)
-                Path(path).write_bytes(file.content[:length])
+                whole = len(file.content)
+                lengths = (0, 1, whole // 2, whole - 1, whole)
+                length = whole if file.lasts else lengths[choose(len(lengths))]
+                Path(path).write_bytes(file.content[: max(length, 0)])
         self._take_as_it_is()
 
     def _take_as_it_is(self) -> None:
         """Whatever lies in the folders now is on the disk to stay."""
-        found = (path for folder in self._folders for path in Path(folder).iterdir() if path.is_file())
+        there = (Path(folder) for folder in self._folders if Path(folder).is_dir())
+        # In an order that does not depend on the folder, so that a choice means the same in another run.
+        found = sorted(path for folder in there for path in folder.iterdir() if path.is_file())
         self._names = {str(path): [_File(path.read_bytes(), lasts=True)] for path in found}
         self._open.clear()
 
     def _opened(self, descriptor: int, path: Any, flags: int, *_: Any, **__: Any) -> None:
         name = os.fspath(path)
+        self._open.pop(descriptor, None)
         if name in self._folders:
             self._open[descriptor] = name
         elif self._is_ours(name) and flags & (os.O_WRONLY | os.O_RDWR):

@@ -1,1 +1,1 @@
-"""What claims hold on this node, durably, and the locks around it."""
+"""What claims hold on this node within a boot, other instances beside this one, and the locks."""

@@ -126,7 +126,7 @@ def test_a_spec_that_the_disk_does_not_let_go_keeps_nothing_from_starting(node: 
 
 
 def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: FakeNode) -> None:
-    """The removal of a spec is not made durable: a power cut may undo it."""
+    """Whoever put it back: no claim has it any more."""
     ref = node.claim("train", 1)
     node.prepare(ref)
     spec = node.spec_path(ref).read_bytes()

@@ -1,4 +1,4 @@
-"""The journal remembers durably, agrees with the disk, and survives what it cannot read."""
+"""The journal outlives the process, agrees with the disk, and survives what it cannot read."""
 
 from __future__ import annotations
 
