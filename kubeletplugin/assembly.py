@@ -157,7 +157,14 @@ def assemble(
     nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
-    watch = NodeWatch(journal, identity.era, kinds, listeners.state, intervals.state_again_seconds)
+    watch = NodeWatch(
+        journal,
+        identity.era,
+        kinds,
+        listeners.state,
+        intervals.state_again_seconds,
+        intervals.state_settle_seconds,
+    )
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = Sharing(
         hardware.discovery,

@@ -13,10 +13,12 @@ class Intervals:
     ``check_seconds`` the GPUs are looked at, and what could not be put back or let go is tried again: twice
     within the time after which the kubelet takes a device that it does not hear of for unknown. Claims that
     are gone from the API are looked for every ``reconcile_seconds``. A journal that cannot be read is read
-    again after ``state_again_seconds``. Prepare waits up to ``patience_seconds`` for what passes by itself.
+    again after ``state_again_seconds``; changes of what claims hold are told together when they come within
+    ``state_settle_seconds``. Prepare waits up to ``patience_seconds`` for what passes by itself.
     """
 
     check_seconds: float = 15.0
     reconcile_seconds: float = 300.0
     state_again_seconds: float = 5.0
+    state_settle_seconds: float = 0.02
     patience_seconds: float = 40.0

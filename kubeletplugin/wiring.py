@@ -25,6 +25,7 @@ from kubeletplugin.given import Given
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.generation import driver_generation
 from kubeletplugin.journal.identity import Identity
 from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
@@ -150,7 +151,12 @@ def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
         settings,
         intervals,
         front.metrics,
-        Identity(DRIVER_NAME, pool_name(settings.node_name), _BOOT_ID.read_text().strip()),
+        Identity(
+            DRIVER_NAME,
+            pool_name(settings.node_name),
+            _BOOT_ID.read_text().strip(),
+            lambda: driver_generation(settings.sysfs_root),
+        ),
         client,
         Discovery(nvml_from_flag(settings.nvml, library_root), settings.sysfs_root, guard),
         EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name),

@@ -35,12 +35,12 @@ def with_blocked(
     device is still offered, its name and its counters do. ``gpus`` tell how large a partition is that
     only its name is known of; without them it blocks all of its GPU.
     """
+    gone = set(state.held).difference(device.name for device in devices)
+    if not gone and not state.blocked:
+        return tuple(devices)
     by_pci = {gpu.pci: gpu for gpu in gpus}
-    offered = {device.name for device in devices}
     held = [
-        name.kind.place(name.unshared, by_pci)
-        for name in map(kinds.parse, sorted(set(state.held) - offered))
-        if name is not None
+        name.kind.place(name.unshared, by_pci) for name in map(kinds.parse, sorted(gone)) if name is not None
     ]
     return tuple(_tainted(device, _reason(device, state.blocked, held, kinds)) for device in devices)
 

@@ -33,6 +33,7 @@ class Changeover:
 
     ``allocated`` lists the devices of the pool that claims were given; it may raise ApiError, and is
     then asked again later. It is first asked ``settle_seconds`` after the taint, again as ``backoff`` says.
+    ``is_under_way`` is whether any GPU waits, as of the last offers: only then matters what claims hold.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Changeover:
         self._waiting: frozenset[PciAddress] = frozenset()
         self._look_at = 0.0
         self._told: dict[str, tuple[str, ...]] = {}
+        self.is_under_way = True
 
     def next_offers(
         self,
@@ -88,6 +90,7 @@ class Changeover:
         if waiting and now >= self._look_at:
             step = step_with(self._look())
         self._tell(step.changes)
+        self.is_under_way = bool(step.changes)
         if any(change.pci in waiting for change in step.changes):
             return step.offers, max(0.0, self._look_at - time.monotonic())
         if any(not change.tainted for change in step.changes):

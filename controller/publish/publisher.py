@@ -88,6 +88,7 @@ class Publisher:
         self._wrote_at = float("-inf")
         self._changed = threading.Condition()
         self._wanted: tuple[Offers, frozenset[str]] | None = None
+        self._held_matters = True
         self._serving = False
         self._stopped = False
         self._due = 0.0
@@ -100,8 +101,10 @@ class Publisher:
         that are published go away, it may take until no claim has them any more.
         """
         with self._changed:
-            if (offers, held) != self._wanted:
-                self._wanted = (offers, held)
+            before = self._wanted
+            self._wanted = (offers, held)
+            same = before is not None and offers == before[0]
+            if before is None or not same or (held != before[1] and self._held_matters):
                 self._wake(0.0)
 
     def plugin_serves(self, serving: bool) -> None:
@@ -167,6 +170,7 @@ class Publisher:
         return None
 
     def _sync(self, wanted: Offers, held: frozenset[str]) -> None:
+        self._held_matters = True
         stored = self._overlay.objects()
         wanted = storable(wanted, self._writer.dropped)
         offers, again_in_seconds = self._changeover.next_offers(
@@ -179,8 +183,9 @@ class Publisher:
                 self._write(plan)
         self._metrics.published_slices.set(len(layout.specs))
         self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in layout.specs))
-        if again_in_seconds is not None:
-            with self._changed:
+        with self._changed:
+            self._held_matters = self._changeover.is_under_way
+            if again_in_seconds is not None:
                 self._wake(again_in_seconds)
 
     def _layout(self, offers: Offers) -> Layout:

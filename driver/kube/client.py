@@ -46,6 +46,10 @@ def _no_hook(_verb: str, _code: str, _seconds: float) -> None:
     """Nobody listens."""
 
 
+_NO_RETRIES = urllib3.Retry(total=False)
+"""Made once: each request would make its own of a plain False."""
+
+
 class KubeClient:
     """A connection to one API server. Thread-safe; connections are kept alive and shared.
 
@@ -210,7 +214,7 @@ class KubeClient:
                 body=data,
                 headers=headers,
                 timeout=timeout,
-                retries=False,
+                retries=_NO_RETRIES,
                 redirect=False,
                 preload_content=preload,
             )

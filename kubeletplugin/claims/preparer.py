@@ -6,7 +6,6 @@ next call for the claim, which does the rest or undoes it, or by the reconciler.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,7 @@ from kubeletplugin.claims.collisions import refuse_if_held
 from kubeletplugin.claims.patience import Patience
 from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.progress import Progress
-from kubeletplugin.claims.specs import Specs, refuse_changed_board
+from kubeletplugin.claims.specs import Spec, Specs, refuse_changed_board
 from kubeletplugin.claims.taking_back import take_back, without_made
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Identity, boottime_ns
@@ -236,17 +235,17 @@ class Preparer:
             self._undo(ref.uid, before)
             raise
 
-    def _commit(self, entry: Entry, spec: bytes) -> Entry:
+    def _commit(self, entry: Entry, spec: Spec) -> Entry:
         """Note the end, then write the spec: a spec that is not there (any more) the next call writes."""
         done = replace(
             entry,
             state="prepared",
             changed_ns=boottime_ns(),
-            spec_sha256=hashlib.sha256(spec).hexdigest(),
+            spec_sha256=spec.sha256,
         )
         self._journal.put(done)
         self._ports.step("committed")
-        self._store.write(entry.uid, spec)
+        self._store.write(entry.uid, spec.data)
         self._ports.step("spec written")
         self._ports.prepared(done)
         return done
@@ -276,8 +275,7 @@ class Preparer:
         """Check a finished claim against the hardware; write its spec again if it was lost or is stale."""
         self._shares.join(entry)
         spec = self._specs.spec(entry.devices, self._ports.look())
-        digest = hashlib.sha256(spec).hexdigest()
-        if digest == entry.spec_sha256 and self._store.read(entry.uid) == spec:
+        if spec.sha256 == entry.spec_sha256 and self._store.read(entry.uid) == spec.data:
             return entry
         return self._commit(entry, spec)
 

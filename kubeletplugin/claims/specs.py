@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from driver.errors import HardwareChanged
 from driver.nvml.pci_address import PciAddress
@@ -14,17 +17,32 @@ from kubeletplugin.cdi.spec import (
     build_spec,
     file_edits,
 )
+from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles, DriverRoot
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.journal.entry import HeldDevice
 from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
 
+_MOST_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A spec file, and its SHA-256 in hexadecimal."""
+
+    data: bytes
+    sha256: str
+
+
+_Parts = tuple[tuple[CdiDevice, ...], tuple[DeviceNode, ...], FileEdits]
+
 
 class Specs:
     """Makes the CDI specs of claims as their devices are now.
 
-    Minors move over reboots and resets, libraries with upgrades.
+    Minors move over reboots and resets, libraries with upgrades. So what a spec is made of is found anew each
+    time; where that is what it was the last time, so is the spec, and nothing is encoded and hashed again.
     """
 
     def __init__(
@@ -41,8 +59,9 @@ class Specs:
         self._host = host
         self._mps = mps
         self._made: tuple[DriverFiles, FileEdits] | None = None
+        self._specs: OrderedDict[str, tuple[_Parts, Spec]] = OrderedDict()
 
-    def spec(self, devices: Sequence[HeldDevice], look: Look) -> bytes:
+    def spec(self, devices: Sequence[HeldDevice], look: Look) -> Spec:
         """The spec of a claim's devices, which have to exist.
 
         Raises HardwareChanged when a GPU is not the one that the journal names, NodeIncomplete when a
@@ -56,9 +75,22 @@ class Specs:
             if held.share is not None:
                 edits += mps_edits(held, devices, self._mps)
             found.append(CdiDevice(held.cdi_device, edits))
-        if not any(device.edits.needs_driver for device in found):
-            return build_spec(found, (), NO_FILES, self._host)
-        return build_spec(found, self._nodes.control(), self._file_edits(), self._host)
+        if any(device.edits.needs_driver for device in found):
+            return self._built((tuple(found), self._nodes.control(), self._file_edits()))
+        return self._built((tuple(found), (), NO_FILES))
+
+    def _built(self, parts: _Parts) -> Spec:
+        """The spec of these parts; may be called from several threads at once."""
+        key = parts[0][0].name
+        known = self._specs.get(key)
+        if known is not None and known[0] == parts:
+            return known[1]
+        data = build_spec(*parts, self._host)
+        spec = Spec(data, hashlib.sha256(data).hexdigest())
+        self._specs[key] = (parts, spec)
+        while len(self._specs) > _MOST_REMEMBERED:
+            self._specs.popitem(last=False)
+        return spec
 
     def _file_edits(self) -> FileEdits:
         files = self._driver_root.files()

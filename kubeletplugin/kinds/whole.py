@@ -85,7 +85,9 @@ class HeldWhole:
 
     def memory_bytes(self, held: HeldDevice) -> int:
         """The GPU's memory, fresh from NVML."""
-        return self._discovery.on_gpu(_pci(held), lambda device, watch: watch("memory", device.memory_bytes))
+        return self._discovery.on_gpu(
+            _pci(held), lambda device, watch: watch("memory_bytes", device.memory_bytes)
+        )
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
         """That of the GPU."""

@@ -33,12 +33,14 @@ class NodeWatch:
         kinds: HeldKinds,
         update: Callable[[NodeState], None],
         again_seconds: float,
+        settle_seconds: float = 0.0,
     ) -> None:
         self._journal = journal
         self._era = era
         self._kinds = kinds
         self._update = update
         self._again_seconds = again_seconds
+        self._settle_seconds = settle_seconds
         self._changed = threading.Condition()
         self._due = True
         self._stopped = False
@@ -93,7 +95,7 @@ class NodeWatch:
         wait_seconds = None
         while self._wait(wait_seconds):
             try:
-                self._update(self._state())
+                self._update(self.state())
                 wait_seconds = None
             except StorageError as error:
                 wait_seconds = self._again_seconds
@@ -103,19 +105,26 @@ class NodeWatch:
         """Wait for a change, or no longer than that; False when it is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._due or self._stopped, again_seconds)
+            # Changes come in bursts: one look for all of a pod's claims keeps the processor free for them.
+            self._changed.wait_for(lambda: self._stopped, self._settle_seconds)
             self._due = False
             return not self._stopped
 
-    def _state(self) -> NodeState:
+    def state(self) -> NodeState:
+        """The state as it is now. Raises StorageError.
+
+        The journal is read without the lock, which those who change claims take to say so.
+        """
         with self._changed:
-            foreign = self._foreign
-            entries = self._journal.entries()
-            left = [e for e in entries if e.uid in self._left_behind and e.state == "releasing"]
-            self._left_behind = {entry.uid for entry in left}
-            era = self._era()
-            down: tuple[BlockedPlacement, ...] = ()
-            if self._daemons_told:
-                down = daemons_down(entries, self._daemons, era, self._kinds)
+            foreign, left_behind = self._foreign, frozenset(self._left_behind)
+            daemons, daemons_told = self._daemons, self._daemons_told
+        entries, era = self._journal.entries(), self._era()
+        left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
+        with self._changed:
+            self._left_behind -= left_behind - {entry.uid for entry in left}
+        down: tuple[BlockedPlacement, ...] = ()
+        if daemons_told:
+            down = daemons_down(entries, daemons, era, self._kinds)
         held = {
             device.device
             for entry in entries

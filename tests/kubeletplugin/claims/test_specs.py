@@ -58,7 +58,7 @@ class Built:
 
     def built(self, *devices: HeldDevice) -> Any:
         """The spec, valid by the schema."""
-        built = json.loads(self.specs.spec(devices, Look(self.scene.discovery)))
+        built = json.loads(self.specs.spec(devices, Look(self.scene.discovery)).data)
         validate(built)
         return built
 

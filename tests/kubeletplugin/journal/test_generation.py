@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import NodeIncomplete
 from kubeletplugin.journal.generation import driver_generation
 
 
@@ -54,7 +53,6 @@ def test_without_a_driver_there_is_none(tmp_path: Path) -> None:
     assert driver_generation(tmp_path) == ""
 
 
-def test_a_sysfs_that_does_not_answer_is_named(tmp_path: Path) -> None:
+def test_a_sysfs_that_does_not_answer_tells_of_none(tmp_path: Path) -> None:
     (tmp_path / "module").symlink_to("module")
-    with pytest.raises(NodeIncomplete, match=r"module/nvidia: Too many levels.*: see that sysfs"):
-        driver_generation(tmp_path)
+    assert driver_generation(tmp_path) == ""

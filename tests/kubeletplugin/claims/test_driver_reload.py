@@ -1,0 +1,96 @@
+"""The NVIDIA driver was loaded anew within a boot: nothing that was made on the hardware is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kubeletplugin.journal.entry import Entry
+from tests.kubeletplugin.cut_node import ONE, foreign, handle, instances, uuid_of
+from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.share_node import assert_as_before, interval, mode, shared, slicing
+
+
+@pytest.fixture
+def reload(node: FakeNode) -> Callable[[], None]:
+    """Loads the driver anew: the hardware forgets what was set, the plugin runs on."""
+    node.driver_generation = "41"
+
+    def loaded() -> None:
+        node.machine.reboot()
+        node.mps.running.clear()
+        node.driver_generation = str(int(node.driver_generation) + 1)
+
+    return loaded
+
+
+def entry_of(node: FakeNode, uid: str) -> Entry:
+    entry = node.journal.get(uid)
+    assert entry is not None
+    return entry
+
+
+def test_a_partition_is_made_anew_when_the_kubelet_asks_again(
+    node: FakeNode, reload: Callable[[], None]
+) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    reload()
+    assert instances(node) == ()
+
+    node.prepare(ref)
+
+    assert len(instances(node)) == 1
+    (made,) = handle(node).mig_devices()
+    assert uuid_of(node, ref) == made.uuid
+    node.unprepare(ref)
+    assert instances(node) == ()
+
+
+def test_what_somebody_else_made_after_the_reload_is_left_alone(
+    node: FakeNode, reload: Callable[[], None]
+) -> None:
+    """It lies where the claim's partition lay, with the same profile and the same id."""
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    reload()
+    theirs = foreign(node, ONE, 6, 1)
+
+    node.unprepare(ref)
+
+    assert instances(node) == (theirs,)
+    assert not entry_of(node, ref.uid).holds
+
+
+def test_a_share_is_set_up_anew_when_the_kubelet_asks_again(
+    node: FakeNode, reload: Callable[[], None]
+) -> None:
+    served = node.claim_shares("served", shared(node, "mps-4"))
+    sliced = node.claim_shares("sliced", shared(node, "ts-4", 1), config=slicing("Long"))
+    for ref in (served, sliced):
+        node.prepare(ref)
+    reload()
+    assert (mode(node), interval(node, 1)) == ("default", "Default")
+
+    for ref in (served, sliced):
+        node.prepare(ref)
+
+    assert (mode(node), interval(node, 1)) == ("exclusive-process", "Long")
+    for ref in (served, sliced):
+        node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_a_claim_stays_as_it_is_while_nobody_knows_which_load_it_was(node: FakeNode) -> None:
+    node.driver_generation = "41"
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    (before,) = instances(node)
+    node.driver_generation = ""
+
+    node.prepare(ref)
+
+    assert instances(node) == (before,)
+    node.unprepare(ref)
+    assert instances(node) == ()
