@@ -13,6 +13,7 @@ from typing import Any
 
 from driver.devices.node_state import NodeState
 from driver.errors import DriverError
+from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.spec import HostPaths
 from kubeletplugin.cdi.store import CdiStore
@@ -219,10 +220,11 @@ def _specs(hardware: Hardware, kinds: HeldKinds, nodes: GpuNodes) -> Specs:
 
 
 def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: NodeWatch) -> Ports:
+    boards = Boards(hardware.discovery, hardware.sysfs_root)
     return Ports(
         cluster.get_claim,
         cluster.published_uuid,
-        lambda: Look(hardware.discovery),
+        lambda: Look(boards),
         cluster.complain,
         cluster.note,
         listeners.prepared,

@@ -28,11 +28,10 @@ NVIDIA_KERNEL_DRIVER = "nvidia"
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Which board sits at a PCI address now, the N of its /dev/nvidiaN, and whether its MIG mode is on."""
+    """Which board sits at a PCI address, and the N of its /dev/nvidiaN."""
 
     uuid: str
     minor: int
-    mig_enabled: bool = False
 
 
 class Discovery:
@@ -65,11 +64,18 @@ class Discovery:
         """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
 
         def job(device: NvmlDevice, watch: Watch) -> GpuIdentity:
-            uuid, minor = watch("uuid", device.uuid), watch("minor", device.minor)
+            return GpuIdentity(watch("uuid", device.uuid), watch("minor", device.minor))
+
+        return self.on_gpu(pci, job)
+
+    def mig_enabled(self, pci: PciAddress) -> bool:
+        """Whether the GPU's MIG mode is on now; raises NvmlError."""
+
+        def job(device: NvmlDevice, watch: Watch) -> bool:
             try:
-                return GpuIdentity(uuid, minor, watch("mig_mode", device.mig_mode).enabled)
+                return watch("mig_mode", device.mig_mode).enabled
             except NotSupported:
-                return GpuIdentity(uuid, minor)
+                return False
 
         return self.on_gpu(pci, job)
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from driver.devices.health import Health
     from driver.devices.node_state import BlockedPlacement
     from driver.devices.region import Region
+    from driver.hardware.boards import Boards
     from driver.hardware.gpu import Inventory
-    from driver.hardware.inventory import Discovery, GpuIdentity
+    from driver.hardware.inventory import GpuIdentity
     from driver.kinds.kind import DeviceName, OfferedKind
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.cdi.spec import Edits
@@ -33,15 +34,15 @@ It has written it when it returns; raises StorageError.
 class Look:
     """One look at the GPUs, for one call of the kubelet: what was asked once is not asked again."""
 
-    def __init__(self, discovery: Discovery) -> None:
-        self._discovery = discovery
+    def __init__(self, boards: Boards) -> None:
+        self._boards = boards
         self._identities: dict[PciAddress, GpuIdentity] = {}
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
-        """UUID, minor and MIG mode of a GPU as they are now; raises NvmlError."""
+        """UUID and minor of a GPU as they are now; raises NvmlError."""
         found = self._identities.get(pci)
         if found is None:
-            found = self._identities[pci] = self._discovery.identity(pci)
+            found = self._identities[pci] = self._boards.identity(pci)
         return found
 
 

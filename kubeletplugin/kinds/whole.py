@@ -54,7 +54,7 @@ class HeldWhole:
         """Turn MIG mode off where it is on; who looks on by admin access leaves it as it is."""
         held = entry.devices[index]
         pci = _pci(held)
-        if not held.admin_access and look.identity(pci).mig_enabled:
+        if not held.admin_access and self._discovery.mig_enabled(pci):
             self._leave_mig_mode(pci)
         return held.record
 

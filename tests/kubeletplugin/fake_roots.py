@@ -12,6 +12,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_root import build_device_nodes, build_driver_files, build_sysfs
 from fakegpu.machine import FakeMachine
 
@@ -24,6 +25,21 @@ def lay_sysfs(folder: Path, machine: FakeMachine) -> Path:
     link.unlink(missing_ok=True)
     link.symlink_to(shared_files(machine.spec.name) / "sys")
     return link
+
+
+def bind_again(sysfs: Path, pci: PciAddress) -> None:
+    """Have the kernel driver let go of a GPU and take it again, as with another board or a reload.
+
+    The sysfs is the test's own then.
+    """
+    if sysfs.is_symlink():
+        shipped = sysfs.resolve()
+        sysfs.unlink()
+        shutil.copytree(shipped, sysfs, symlinks=True)
+    link = sysfs / "bus/pci/devices" / str(pci) / "driver"
+    target = link.readlink()
+    link.unlink()
+    link.symlink_to(target)
 
 
 def lay_driver_root(folder: Path, machine: FakeMachine) -> Path:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from proto import dra_v1_pb2 as v1
+from tests.kubeletplugin.fake_roots import bind_again
 from tests.processes.process import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from tests.processes.node import Node
+    from tests.kubeletplugin.fake_roots import bind_again
+from tests.processes.node import Node
 
 GPU_CONFIG = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 NOTHING_RUNS = {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}}
@@ -125,6 +127,7 @@ def test_a_prepared_claim_whose_board_was_exchanged_is_not_answered_from_memory(
         assert node.prepare(claim)[0].error == ""
         prepared_as = node.machine.uuid(node.machine.pci(3))
         found = node.machine.replace_board(3)
+        bind_again(node.sysfs, node.machine.pci(3))
 
         (answer,) = node.prepare(claim)
 

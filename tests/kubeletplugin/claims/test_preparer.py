@@ -20,7 +20,7 @@ from driver.errors import (
 )
 from kubeletplugin.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.fake_node import POOL, FakeNode
-from tests.kubeletplugin.fake_roots import reinstall_driver
+from tests.kubeletplugin.fake_roots import bind_again, reinstall_driver
 
 
 @pytest.fixture
@@ -83,6 +83,7 @@ def test_a_spec_follows_the_minor_of_its_gpu_and_the_driver_version(node: FakeNo
     node.machine.set_minors({0: 1, 1: 0})
     node.machine.driver_gone()
     node.machine.driver_back("575.51.03")
+    bind_again(node.sysfs, node.gpus[0])
     reinstall_driver(node.driver_root, node.machine)
 
     node.prepare(ref)

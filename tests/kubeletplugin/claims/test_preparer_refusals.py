@@ -20,6 +20,7 @@ from driver.errors import (
 from kubeletplugin.journal.identity import boottime_ns
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import POOL, FakeNode
+from tests.kubeletplugin.fake_roots import bind_again
 
 
 @pytest.fixture
@@ -42,6 +43,7 @@ def test_a_gpu_that_was_exchanged_under_a_prepared_claim_is_refused(node: FakeNo
     ref = node.claim("train", 1)
     node.prepare(ref)
     node.machine.replace_board(node.gpus[1])
+    bind_again(node.sysfs, node.gpus[1])
 
     with pytest.raises(HardwareChanged):
         node.prepare(ref)

@@ -186,8 +186,10 @@ class SharesOfANode(RuleBasedStateMachine):
 
     @rule(number=gpu)
     def a_record_is_spoilt(self, number: int) -> None:
+        """But for one of several GPUs that no claim has any more: then nothing tells of the other GPUs."""
         path = self.folder / "sharing" / f"{whole(self.node, number)}.json"
-        if path.exists():
+        held = any(held.share and held.share.group == path.stem for _, held in self.sharers())
+        if path.exists() and (held or '","' not in path.read_text().partition('"gpus"')[2].partition("]")[0]):
             path.write_text('{"group":')
             read_anew(self.node)
 

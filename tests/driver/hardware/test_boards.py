@@ -1,0 +1,76 @@
+"""A board is asked of NVML once, until the kernel binds a driver to its function anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.hardware.boards import Boards
+from driver.hardware.inventory import Discovery, GpuIdentity
+from driver.nvml.api import DriverNotLoaded
+from driver.nvml.deadline import Guard
+from driver.nvml.pci_address import PciAddress
+from fakegpu.machine import FakeMachine
+from tests.kubeletplugin.fake_roots import bind_again, lay_sysfs
+
+
+class Asked(Discovery):
+    """Counts what is asked of NVML."""
+
+    questions = 0
+
+    def identity(self, pci: PciAddress) -> GpuIdentity:
+        """Ask, and count."""
+        self.questions += 1
+        return super().identity(pci)
+
+
+class Scene:
+    def __init__(self, folder: Path) -> None:
+        self.machine = FakeMachine.open("a30-quad")
+        self.sysfs = lay_sysfs(folder, self.machine)
+        self.discovery = Asked(self.machine.nvml(), self.sysfs, Guard(5.0))
+        self.boards = Boards(self.discovery, self.sysfs)
+        self.pci = self.machine.pci(0)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_nvml_is_asked_once_for_each_board(scene: Scene) -> None:
+    first = scene.boards.identity(scene.pci)
+    assert scene.boards.identity(scene.pci) == first == scene.discovery.identity(scene.pci)
+    assert scene.discovery.questions == 2, "once by the boards, once by this test"
+
+
+def test_a_board_that_was_exchanged_is_another(scene: Scene) -> None:
+    scene.boards.identity(scene.pci)
+    uuid = scene.machine.replace_board(0)
+    bind_again(scene.sysfs, scene.pci)
+    assert scene.boards.identity(scene.pci).uuid == uuid
+
+
+def test_a_minor_that_moved_with_the_driver_is_followed(scene: Scene) -> None:
+    assert scene.boards.identity(scene.pci).minor == 0
+    scene.machine.set_minors({0: 1, 1: 0})
+    bind_again(scene.sysfs, scene.pci)
+    assert scene.boards.identity(scene.pci).minor == 1
+
+
+def test_without_a_bound_driver_nvml_decides(scene: Scene) -> None:
+    scene.boards.identity(scene.pci)
+    (scene.sysfs / "bus/pci/devices" / str(scene.pci) / "driver").unlink()
+    scene.machine.driver_gone()
+    with pytest.raises(DriverNotLoaded):
+        scene.boards.identity(scene.pci)
+
+
+def test_an_answer_that_failed_is_not_remembered(scene: Scene) -> None:
+    scene.machine.driver_gone()
+    with pytest.raises(DriverNotLoaded):
+        scene.boards.identity(scene.pci)
+    scene.machine.driver_back()
+    assert scene.boards.identity(scene.pci).minor == 0
