@@ -32,14 +32,19 @@ def bind_again(sysfs: Path, pci: PciAddress) -> None:
 
     The sysfs is the test's own then.
     """
-    if sysfs.is_symlink():
-        shipped = sysfs.resolve()
-        sysfs.unlink()
-        shutil.copytree(shipped, sysfs, symlinks=True)
+    own_sysfs(sysfs)
     link = sysfs / "bus/pci/devices" / str(pci) / "driver"
     target = link.readlink()
     link.unlink()
     link.symlink_to(target)
+
+
+def own_sysfs(sysfs: Path) -> None:
+    """Have a test change its sysfs: it is a copy of its own then."""
+    if sysfs.is_symlink():
+        shipped = sysfs.resolve()
+        sysfs.unlink()
+        shutil.copytree(shipped, sysfs, symlinks=True)
 
 
 def lay_driver_root(folder: Path, machine: FakeMachine) -> Path:

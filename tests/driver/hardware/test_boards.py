@@ -12,7 +12,7 @@ from driver.nvml.api import DriverNotLoaded
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
-from tests.kubeletplugin.fake_roots import bind_again, lay_sysfs
+from tests.kubeletplugin.fake_roots import bind_again, lay_sysfs, own_sysfs
 
 
 class Asked(Discovery):
@@ -62,6 +62,7 @@ def test_a_minor_that_moved_with_the_driver_is_followed(scene: Scene) -> None:
 
 def test_without_a_bound_driver_nvml_decides(scene: Scene) -> None:
     scene.boards.identity(scene.pci)
+    own_sysfs(scene.sysfs)
     (scene.sysfs / "bus/pci/devices" / str(scene.pci) / "driver").unlink()
     scene.machine.driver_gone()
     with pytest.raises(DriverNotLoaded):
