@@ -66,8 +66,15 @@ def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: D
 
 
 def gpus_of(devices: Iterable[PlannedDevice]) -> tuple[str, ...]:
-    """The physical GPUs that are concerned, each once, in the order in which they are locked."""
-    return tuple(sorted({str(region.pci) for device in devices for region in device.name.regions}))
+    """The physical GPUs that are concerned, each once, in the order in which they are locked.
+
+    A device that lies on no GPU stands for itself, as in the journal: else two claims could take it at once.
+    """
+    return tuple(sorted({place for device in devices for place in _places(device.name)}))
+
+
+def _places(name: DeviceName) -> tuple[str, ...]:
+    return tuple(str(region.pci) for region in name.regions) or (name.device,)
 
 
 def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
