@@ -44,8 +44,9 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
         for config in claim.configs_of(device)
         if (decoded := _decoded(claim, device, config, name)) is not None
     ]
-    wish = wish_of(device, name, configs[-1] if configs else None)
-    return PlannedDevice(device, name, cdi_device_name(claim.uid, device.device, device.share_id), wish)
+    config = configs[-1] if configs else None
+    cdi_device = cdi_device_name(claim.uid, device.device, device.share_id)
+    return PlannedDevice(device, name, cdi_device, wish_of(device, name, config), config)
 
 
 def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document | None:
