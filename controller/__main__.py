@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from controller.observe.node_offers import NodeOffers
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
+    from controller.publish.slice_writer import SliceWriter
     from driver.kinds.kind import Kinds
     from driver.policy.config import NodeConfig
     from driver.process.service import Service
@@ -62,7 +63,6 @@ def start(service: Service, options: Options, given: Given) -> None:
     from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
-    from driver.kube.retry import retry_until
     from driver.nvml.deadline import Guard
     from driver.process.metrics import Metrics, serve
     from fakegpu.nvml_flag import nvml_from_flag
@@ -97,6 +97,16 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.repeat("offers", intervals.check_seconds, offers.check)
     service.spawn("plugin-watch", plugin.run)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
+    _wait_for_node(service, writer)
+    service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
+    service.spawn("events", recorder.run, recorder.stop)
+    service.spawn("publisher", publisher.run, publisher.stop)
+
+
+def _wait_for_node(service: Service, writer: SliceWriter) -> None:
+    """Return once the API server has told of the node; raises ApiError when it refuses to."""
+    from driver.kube.retry import retry_until
+
     retry_until(
         writer.owner,
         deadline=None,
@@ -105,9 +115,6 @@ def start(service: Service, options: Options, given: Given) -> None:
             "node not read", error=str(error), again_in_seconds=round(wait_seconds, 2)
         ),
     )
-    service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
-    service.spawn("events", recorder.run, recorder.stop)
-    service.spawn("publisher", publisher.run, publisher.stop)
 
 
 def _plugin_watch(

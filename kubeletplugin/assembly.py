@@ -147,14 +147,8 @@ def assemble(
     def mps_is_used() -> None:
         keeper.mps_is_used()
 
-    peers = Peers(folders.data / "instances")
-    locks = KeyedLocks(folders.data / "locks")
-    files = _files(folders)
-    with peers.starting(_STARTING_SECONDS):
-        drop_earlier_boots(files, identity.boot_id, locks)
-        remove_litter(files, peers.alone)
-    journal = Journal(files.journal, peers.watch(), changed)
-    store = CdiStore(files.cdi)
+    peers, locks, files = _disk(identity, folders)
+    journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
     nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
@@ -167,16 +161,7 @@ def assemble(
         intervals.state_settle_seconds,
     )
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
-    sharing = Sharing(
-        hardware.discovery,
-        hardware.time_slices,
-        hardware.mps,
-        records,
-        kinds,
-        identity.era,
-        mps_is_used,
-        listeners.step,
-    )
+    sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons)
     preparer = Preparer(
@@ -204,9 +189,40 @@ def assemble(
     )
 
 
+def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, BootFiles]:
+    """What several instances and boots have in common on the disk, without what is left of earlier boots."""
+    peers = Peers(folders.data / "instances")
+    locks = KeyedLocks(folders.data / "locks")
+    files = _files(folders)
+    with peers.starting(_STARTING_SECONDS):
+        drop_earlier_boots(files, identity.boot_id, locks)
+        remove_litter(files, peers.alone)
+    return peers, locks, files
+
+
 def _files(folders: Folders) -> BootFiles:
     data = folders.data
     return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi)
+
+
+def _sharing(
+    identity: Identity,
+    hardware: Hardware,
+    records: SharingRecords,
+    kinds: HeldKinds,
+    mps_is_used: Callable[[], None],
+    step: Callable[[str], None],
+) -> Sharing:
+    return Sharing(
+        hardware.discovery,
+        hardware.time_slices,
+        hardware.mps,
+        records,
+        kinds,
+        identity.era,
+        mps_is_used,
+        step,
+    )
 
 
 def _specs(hardware: Hardware, kinds: HeldKinds, nodes: GpuNodes) -> Specs:

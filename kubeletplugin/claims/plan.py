@@ -44,8 +44,9 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
         for config in claim.configs_of(device)
         if (decoded := _decoded(claim, device, config, name)) is not None
     ]
-    wish = wish_of(device, name, configs[-1] if configs else None)
-    return PlannedDevice(device, name, cdi_device_name(claim.uid, device.device, device.share_id), wish)
+    config = configs[-1] if configs else None
+    cdi_device = cdi_device_name(claim.uid, device.device, device.share_id)
+    return PlannedDevice(device, name, cdi_device, wish_of(device, name, config), config)
 
 
 def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document | None:
@@ -66,8 +67,15 @@ def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: D
 
 
 def gpus_of(devices: Iterable[PlannedDevice]) -> tuple[str, ...]:
-    """The physical GPUs that are concerned, each once, in the order in which they are locked."""
-    return tuple(sorted({str(region.pci) for device in devices for region in device.name.regions}))
+    """The physical GPUs that are concerned, each once, in the order in which they are locked.
+
+    A device that lies on no GPU stands for itself, as in the journal: else two claims could take it at once.
+    """
+    return tuple(sorted({place for device in devices for place in _places(device.name)}))
+
+
+def _places(name: DeviceName) -> tuple[str, ...]:
+    return tuple(str(region.pci) for region in name.regions) or (name.device,)
 
 
 def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:

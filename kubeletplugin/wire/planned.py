@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
-from driver.claims.opaque import MpsSettings
+from driver.claims.opaque import Document, MpsSettings
 from driver.devices.sharing import Share, SharedForm, Strategy
 from driver.kinds.kind import DeviceName
 
@@ -31,9 +31,14 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class PlannedDevice:
-    """One device to prepare: what was allocated, and what its name says it is."""
+    """One device to prepare: what was allocated, and what its name says it is.
+
+    ``config`` is the opaque configuration that applies to it, of the kind that the device takes; None where
+    nothing was configured. A kind that has to know it later keeps it in the device's record.
+    """
 
     allocated: AllocatedDevice
     name: DeviceName
     cdi_device: str
     wish: Wish | None = None
+    config: Document | None = None

@@ -28,6 +28,7 @@ from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.peers import Peers
+from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
@@ -71,10 +72,19 @@ class FakeNode:
     """The machine, the API's claims, what containers use, and the plugin that runs right now.
 
     ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well.
+    ``kinds_of`` gives the kinds that the node prepares.
     """
 
-    def __init__(self, folder: Path, machine: str = "a30-quad", *, on_disk: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        machine: str = "a30-quad",
+        *,
+        on_disk: bool = False,
+        kinds_of: KindsOf = own_kinds,
+    ) -> None:
         self.folder = folder
+        self._kinds_of = kinds_of
         self.machine = FakeMachine.open(f"{machine}@{folder / 'machine.json'}" if on_disk else machine)
         self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
         self.cdi = folder / "cdi"
@@ -138,6 +148,7 @@ class FakeNode:
             Folders(self.folder, self.cdi),
             Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step),
             Intervals(patience_seconds=self.patience_seconds, state_again_seconds=0.05),
+            self._kinds_of,
         )
 
     def stop(self) -> None:

@@ -1,0 +1,93 @@
+"""The held half of the toy: nothing is made, and a container gets a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.health import Health
+from driver.kinds.kind import OfferedKind
+from kubeletplugin.cdi.spec import Edits
+from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.kinds.registry import NodePorts, own_kinds
+from tests.toy_kind.offered import TOY
+
+if TYPE_CHECKING:
+    from driver.devices.node_state import BlockedPlacement
+    from driver.devices.region import Region
+    from driver.hardware.gpu import Inventory
+    from driver.nvml.pci_address import PciAddress
+    from kubeletplugin.kinds.kind import HeldKind, Look, Note
+    from kubeletplugin.wire.planned import PlannedDevice
+
+
+class HeldToy:
+    """Toys."""
+
+    offered: OfferedKind = TOY
+
+    def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
+        """It needs no place."""
+        return HeldDevice.of(device, "")
+
+    def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
+        """Nothing of any GPU."""
+        return ()
+
+    def changes(self, held: HeldDevice) -> bool:
+        """Nothing."""
+        return False
+
+    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
+        """Nothing to do."""
+        return entry.devices[index].record
+
+    def intact(self, held: HeldDevice) -> bool:
+        """Always."""
+        return True
+
+    def is_made(self, held: HeldDevice) -> bool:
+        """Never."""
+        return False
+
+    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
+        """Nothing to do."""
+        return entry.devices[index].record
+
+    def unmade(self, held: HeldDevice) -> Record:
+        """What it is."""
+        return held.record
+
+    def edits(self, held: HeldDevice, look: Look) -> Edits:
+        """The variable, and nothing of the NVIDIA driver."""
+        return Edits(variables=(f"{variable(held.device)}=wound-up",), needs_driver=False)
+
+    def cuda_uuid(self, held: HeldDevice) -> str:
+        """CUDA does not know it."""
+        return ""
+
+    def memory_bytes(self, held: HeldDevice) -> int:
+        """It has none."""
+        return 0
+
+    def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """Well, whatever the GPUs do."""
+        return Health("Healthy")
+
+    def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
+        """Nothing."""
+        return ()
+
+
+def variable(device: str) -> str:
+    """The variable that a container gets with a toy: ``TOY_0`` for ``toy-0``."""
+    return device.upper().replace("-", "_")
+
+
+def kinds_of(ports: NodePorts) -> tuple[HeldKind, ...]:
+    """The kinds that the driver prepares, and toys."""
+    return (*own_kinds(ports), HeldToy())

@@ -1,0 +1,96 @@
+"""The offered half of a kind of device that the driver does not have: a toy, which is nothing but a variable.
+
+It lies on no GPU. A rule of the node configuration says how many the node has: ``toys: 2``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.device import Device
+from driver.kinds.kind import Kinds
+from driver.kinds.registry import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from driver.devices.gpu_policy import GpuPolicy
+    from driver.devices.region import Region
+    from driver.hardware.gpu import Gpu, Inventory
+    from driver.kinds.forms import Forms
+    from driver.kinds.kind import Policies, PolicyField
+    from driver.nvml.pci_address import PciAddress
+
+MOST_TOYS = 8
+
+_NAME = re.compile(r"toy-[0-7]", re.ASCII)
+
+
+class ToysField:
+    """How many toys there are on a node with such a GPU."""
+
+    name = "toys"
+
+    def read(self, value: Any, path: str, errors: list[str]) -> int:
+        """A number."""
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOYS:
+            return value
+        errors.append(f"{path}: must be a number from 0 to {MOST_TOYS}")
+        return 0
+
+    def implied_form(self, policy: GpuPolicy) -> str | None:
+        """None: toys say nothing of a GPU."""
+        return None
+
+    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
+        """None: they go with everything."""
+        yield from ()
+
+
+class ToyKind:
+    """Toys."""
+
+    word = "toy"
+    form = ""
+    attribute_type = "toy"
+    opaque = ""
+    described = "a toy"
+    by_admin = False
+    has_modes = False
+    policy_field: PolicyField | None = ToysField()
+
+    def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
+        """As many as the most generous rule of a GPU says."""
+        count = max((policy.more.get("toys", 0) for policy in policies.values()), default=0)
+        toys = (Device(f"toy-{index}", None, {"type": self.attribute_type}) for index in range(count))
+        return replace(so_far, others=(*so_far.others, *toys))
+
+    def parse(self, unshared: str) -> tuple[Region, ...] | None:
+        """Nothing of any GPU."""
+        return () if _NAME.fullmatch(unshared) else None
+
+    def stored(self, unshared: str, consumes: Mapping[str, int]) -> Region | None:
+        """Nothing of any GPU."""
+        return None
+
+    def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
+        """Nothing of any GPU."""
+        return ()
+
+    def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
+        """Its name."""
+        return unshared
+
+    def position(self, unshared: str) -> str:
+        """Nowhere."""
+        return ""
+
+
+TOY = ToyKind()
+
+
+def kinds() -> Kinds:
+    """The driver's kinds and toys."""
+    return KINDS.with_kind(TOY)
