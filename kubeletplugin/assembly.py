@@ -152,14 +152,8 @@ def assemble(
     nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
-    watch = NodeWatch(
-        journal,
-        identity.era,
-        kinds,
-        listeners.state,
-        intervals.state_again_seconds,
-        intervals.state_settle_seconds,
-    )
+    again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
+    watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)

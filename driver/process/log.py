@@ -124,14 +124,15 @@ def operation(name: str, **bound: object) -> Iterator[str]:
     if outer is not None:
         bound["within"] = outer
     started = time.perf_counter()
+    log = _log.bind()  # once: the logger that has to be configured first binds anew at each line
     with bound_contextvars(op=op_id, operation=name, **bound):
-        _log.debug("operation begins")
+        log.debug("operation begins")
         try:
             yield op_id
         except Exception as error:
             _log_failure(error, _milliseconds_since(started))
             raise
-        _log.debug("operation ended", outcome="ok", duration_ms=_milliseconds_since(started))
+        log.debug("operation ended", outcome="ok", duration_ms=_milliseconds_since(started))
 
 
 def _log_failure(error: Exception, duration_ms: float) -> None:

@@ -13,7 +13,7 @@ import os
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from driver.errors import ClaimBlocked, StorageError
@@ -58,16 +58,21 @@ class KeyedLocks:
 
         Raises ClaimBlocked when another thread did not let go within ``timeout_seconds``.
         """
-        with ExitStack() as stack:
+        taken: list[str] = []
+        try:
             for key in keys:
-                stack.enter_context(self._in_process(key, timeout_seconds))
+                self._take(key, timeout_seconds)
+                taken.append(key)
             descriptor = self._open()
-            stack.callback(os.close, descriptor)
-            for key in keys:
-                digest = hashlib.sha256(key.encode()).digest()
-                offset = int.from_bytes(digest[:8], "big") >> 2
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, one_byte(fcntl.F_WRLCK, offset))
-            yield
+            try:
+                for key in keys:
+                    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, one_byte(fcntl.F_WRLCK, _offset(key)))
+                yield
+            finally:
+                os.close(descriptor)
+        finally:
+            for key in reversed(taken):
+                self._let_go(key)
 
     def _open(self) -> int:
         try:
@@ -78,23 +83,30 @@ class KeyedLocks:
                 f"make {self._file.parent} writable",
             ) from error
 
-    @contextmanager
-    def _in_process(self, key: str, timeout_seconds: float) -> Iterator[None]:
+    def _take(self, key: str, timeout_seconds: float) -> None:
+        """Take a key against the other threads; raises ClaimBlocked."""
         with self._guard:
             lock, users = self._locks.get(key, (threading.Lock(), 0))
             self._locks[key] = (lock, users + 1)
-        try:
-            if not lock.acquire(timeout=timeout_seconds):
-                raise ClaimBlocked(
-                    f"{key} is still being worked on after {timeout_seconds:.0f} s",
-                    "it is retried; if it lasts, look for a hung call in the plugin's log",
-                )
-            try:
-                yield
-            finally:
-                lock.release()
-        finally:
-            with self._guard:
-                lock, users = self._locks.pop(key)
-                if users > 1:
-                    self._locks[key] = (lock, users - 1)
+        if not lock.acquire(timeout=timeout_seconds):
+            self._forget(key)
+            raise ClaimBlocked(
+                f"{key} is still being worked on after {timeout_seconds:.0f} s",
+                "it is retried; if it lasts, look for a hung call in the plugin's log",
+            )
+
+    def _let_go(self, key: str) -> None:
+        self._locks[key][0].release()
+        self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        """One thread less has to do with the key."""
+        with self._guard:
+            lock, users = self._locks.pop(key)
+            if users > 1:
+                self._locks[key] = (lock, users - 1)
+
+
+def _offset(key: str) -> int:
+    """The byte of the common file that stands for a key."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 2
