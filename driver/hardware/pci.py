@@ -70,10 +70,15 @@ def bound_driver(sysfs_root: Path, pci: PciAddress) -> str | None:
         return None
 
 
+def drm_folder(sysfs_root: Path, pci: PciAddress) -> str:
+    """Where sysfs names the function's nodes below /dev/dri; missing without nvidia-drm."""
+    return f"{sysfs_root}/bus/pci/devices/{pci}/drm"
+
+
 def drm_nodes(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
     """The names of the function's nodes below /dev/dri: ``card1``, ``renderD129``; sorted."""
     try:
-        names = os.listdir(f"{sysfs_root}/bus/pci/devices/{pci}/drm")  # noqa: PTH208 - on every prepare
+        names = os.listdir(drm_folder(sysfs_root, pci))  # noqa: PTH208 - names are what is asked for
     except OSError:
         return ()
     return tuple(sorted(name for name in names if _DRM_NODE.match(name)))

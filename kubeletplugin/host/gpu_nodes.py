@@ -2,34 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from driver.hardware.pci import drm_nodes
+from driver.hardware.pci import drm_folder, drm_nodes
 from driver.nvml.pci_address import PciAddress
+from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.host.capabilities import Capabilities
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
 
+Nodes = tuple[DeviceNode, ...]
+
+_MISSING = (0, 0, 0)
+
 
 class GpuNodes:
-    """The nodes below a driver root, fresh each time: minors move over reboots and resets."""
+    """The nodes below a driver root: minors move over reboots and resets.
+
+    What lies in a folder is looked for anew once the folder has changed. A node gets other numbers only by
+    being made anew, which changes its folder.
+    """
 
     def __init__(self, driver_root: Path, sysfs_root: Path) -> None:
         self._driver_root = driver_root
         self._sysfs_root = sysfs_root
+        root = str(driver_root).rstrip("/")
+        self._folders = tuple(dict.fromkeys((f"{root}/dev", "/dev")))
+        self._dri = tuple(f"{folder}/dri" for folder in self._folders)
+        self._known: dict[str, tuple[tuple[Stamp, ...], Nodes]] = {}
 
-    def whole(self, pci: PciAddress, minor: int) -> tuple[DeviceNode, ...]:
+    def whole(self, pci: PciAddress, minor: int) -> Nodes:
         """The node of the GPU with this minor, and its DRM nodes; raises NodeIncomplete."""
-        folder = DeviceFolder.below(self._driver_root)
-        found = (folder.find(f"/dev/dri/{name}") for name in drm_nodes(self._sysfs_root, pci))
-        return (folder.require_gpu(minor), *(node for node in found if node is not None))
 
-    def instance(self, minor: int, gpu_instance_id: int, compute_instance_id: int) -> tuple[DeviceNode, ...]:
+        def find() -> Nodes:
+            folder = DeviceFolder.below(self._driver_root)
+            found = (folder.find(f"/dev/dri/{name}") for name in drm_nodes(self._sysfs_root, pci))
+            return (folder.require_gpu(minor), *(node for node in found if node is not None))
+
+        folders = (*self._folders, *self._dri, drm_folder(self._sysfs_root, pci))
+        return self._unless_changed(f"{pci} {minor}", folders, find)
+
+    def instance(self, minor: int, gpu_instance_id: int, compute_instance_id: int) -> Nodes:
         """What opens one compute instance: the DRM nodes would open all of the GPU. Raises NodeIncomplete."""
         folder = DeviceFolder.below(self._driver_root)
         capabilities = Capabilities.below(self._driver_root)
         own = capabilities.nodes(folder, minor, gpu_instance_id, compute_instance_id)
         return (folder.require_gpu(minor), *own)
 
-    def control(self) -> tuple[DeviceNode, ...]:
+    def control(self) -> Nodes:
         """The nodes that every CUDA program needs; raises NodeIncomplete."""
-        return DeviceFolder.below(self._driver_root).control()
+        return self._unless_changed(
+            "control", self._folders, lambda: DeviceFolder.below(self._driver_root).control()
+        )
+
+    def _unless_changed(self, key: str, folders: tuple[str, ...], find: Callable[[], Nodes]) -> Nodes:
+        """What was found before, unless one of the folders has changed; several threads may call it."""
+        stamps = _stamps(folders)  # before anything is looked for, so that a change meanwhile is seen later
+        known = self._known.get(key)
+        if known is not None and known[0] == stamps:
+            return known[1]
+        found = find()
+        if stamps is not None:
+            self._known[key] = stamps, found
+        return found
+
+
+def _stamps(folders: tuple[str, ...]) -> tuple[Stamp, ...] | None:
+    """The stamps of the folders, None while one is too young to tell two changes apart."""
+    found = []
+    for folder in folders:
+        try:
+            stamp = stamp_of(folder)
+        except OSError:
+            stamp = _MISSING
+        if stamp is None:
+            return None
+        found.append(stamp)
+    return tuple(found)

@@ -138,6 +138,11 @@ class Entry:
         """The addresses of the physical GPUs of its devices, each once, sorted."""
         return tuple(sorted({device.pci for device in self.devices if device.pci}))
 
+    @property
+    def era(self) -> Era:
+        """The era in which it was written."""
+        return Era(self.boot_id, self.driver_generation)
+
     def is_live(self, era: Era) -> bool:
         """Whether what it says of the hardware means anything now.
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import TEMPORARY_PREFIX, remove, write_atomically
+from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.journal.entry import Entry, HeldDevice, MalformedEntry, decode, encode
-from kubeletplugin.journal.stamp import Stamp, stamp_of
 from kubeletplugin.wire.names import is_safe_uid
 
 _SUFFIX = ".json"
@@ -83,14 +83,16 @@ class Journal:
         """The entries of the claims that hold a device of the GPU at this PCI address."""
         with self._lock:
             self._refresh()
-            return tuple(self._entries[uid] for uid in sorted(self._by_place.get(pci, ())))
+            return self._holders(pci)
 
     def holders_of(self, device: HeldDevice) -> tuple[Entry, ...]:
-        """The entries of the claims that hold something where the device lies.
+        """The entries of the claims that hold something where the device lies, as of the last look.
 
-        That is its GPU, or for a device that lies on none, the device itself.
+        That is its GPU, or for a device that lies on none, the device itself. Callers have looked since they
+        hold the lock of that place, which keeps every instance from changing what is held there.
         """
-        return self.holders(_place(device))
+        with self._lock:
+            return self._holders(_place(device))
 
     def held_count(self) -> int:
         """How many claims hold devices."""
@@ -127,6 +129,9 @@ class Journal:
             self._refresh()
             aside, self._aside = tuple(self._aside), []
             return aside
+
+    def _holders(self, place: str) -> tuple[Entry, ...]:
+        return tuple(self._entries[uid] for uid in sorted(self._by_place.get(place, ())))
 
     def _path(self, uid: str) -> str:
         if not is_safe_uid(uid):

@@ -63,7 +63,7 @@ class ClaimStatuses:
 
     def prepared(self, entry: Entry) -> None:
         """Tell it that a claim was prepared; a claim of whole GPUs has nothing to tell."""
-        if not any(told_claims((entry,), self._era(), self._kinds)):
+        if not any(told_claims((entry,), entry.era, self._kinds)):
             return
         with self._changed:
             self._due = True

@@ -52,8 +52,9 @@ class NodeWatch:
     def claims_changed(self) -> None:
         """Tell it that a claim has taken or given back devices; costs the caller next to nothing."""
         with self._changed:
-            self._due = True
-            self._changed.notify_all()
+            if not self._due:  # else it is awake, or about to be
+                self._due = True
+                self._changed.notify_all()
 
     def left_behind(self, uid: str) -> None:
         """Tell it that a claim has ended and that not all of its partitions could be destroyed."""

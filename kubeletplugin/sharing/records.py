@@ -23,8 +23,8 @@ from driver.nvml.api import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import remove, write_atomically
 from driver.process.log import get_logger
+from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.journal.identity import Era
-from kubeletplugin.journal.stamp import Stamp, stamp_of
 
 UNKNOWN = ""
 """In place of an interval: nobody knows which one is set."""

@@ -1,0 +1,92 @@
+"""Device nodes are found once, and anew as soon as any of them was made anew."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from driver.errors import NodeIncomplete
+from driver.nvml.pci_address import PciAddress
+from fakegpu.machine import FakeMachine
+from kubeletplugin.host import device_nodes
+from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.host.gpu_nodes import GpuNodes
+from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
+
+LONG_AGO = (1_000_000_000, 1_000_000_000)
+
+
+class Scene:
+    def __init__(self, folder: Path) -> None:
+        self.machine = FakeMachine.open("a30-quad")
+        self.root = lay_driver_root(folder / "driver", self.machine)
+        self.nodes = GpuNodes(self.root, lay_sysfs(folder, self.machine))
+        self.dev = self.root / "dev"
+        self.settle()
+
+    def settle(self) -> None:
+        """Let some time pass since the folders were changed."""
+        for folder in (self.dev, self.dev / "dri"):
+            os.utime(folder, LONG_AGO)
+
+    def pci(self) -> PciAddress:
+        return self.machine.pci(0)
+
+    def make_anew(self, name: str) -> None:
+        """What udev or nvidia-modprobe does: another node of the same name, with other numbers."""
+        (self.dev / name).unlink()
+        os.mknod(self.dev / name, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def numbers(nodes: tuple[DeviceNode, ...]) -> dict[str, tuple[int, int]]:
+    return {node.path: (node.major, node.minor) for node in nodes}
+
+
+def test_nothing_is_looked_for_again_while_the_folders_stay(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, control = scene.nodes.whole(scene.pci(), 0), scene.nodes.control()
+
+    def nobody_asks(*_: object) -> DeviceNode:
+        raise AssertionError("a node was looked for again")
+
+    monkeypatch.setattr(device_nodes.DeviceFolder, "find", nobody_asks)
+    assert scene.nodes.whole(scene.pci(), 0) == whole
+    assert scene.nodes.control() == control
+
+
+@pytest.mark.parametrize("name", ["nvidia0", "dri/renderD128"])
+def test_a_node_that_was_made_anew_has_its_new_numbers(scene: Scene, name: str) -> None:
+    before = numbers(scene.nodes.whole(scene.pci(), 0))
+    scene.make_anew(name)
+    after = numbers(scene.nodes.whole(scene.pci(), 0))
+    assert after == {**before, f"/dev/{name}": (1, 5)}
+
+
+def test_a_control_node_that_went_is_missed(scene: Scene) -> None:
+    scene.nodes.control()
+    (scene.dev / "nvidia-uvm").unlink()
+    with pytest.raises(NodeIncomplete, match="nvidia-uvm"):
+        scene.nodes.control()
+
+
+def test_another_minor_is_another_gpu(scene: Scene) -> None:
+    first, second = scene.nodes.whole(scene.pci(), 0), scene.nodes.whole(scene.pci(), 1)
+    assert (first[0].path, second[0].path) == ("/dev/nvidia0", "/dev/nvidia1")
+
+
+def test_what_could_not_be_found_is_not_remembered(scene: Scene) -> None:
+    (scene.dev / "nvidia0").unlink()
+    with pytest.raises(NodeIncomplete):
+        scene.nodes.whole(scene.pci(), 0)
+    os.mknod(scene.dev / "nvidia0", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    scene.settle()
+    assert DeviceFolder.below(scene.root).find("/dev/nvidia0") == scene.nodes.whole(scene.pci(), 0)[0]
