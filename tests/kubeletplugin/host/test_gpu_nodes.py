@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from driver.errors import NodeIncomplete
+from driver.hardware.pci import drm_folder
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host import device_nodes
@@ -23,13 +24,14 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.machine = FakeMachine.open("a30-quad")
         self.root = lay_driver_root(folder / "driver", self.machine)
-        self.nodes = GpuNodes(self.root, lay_sysfs(folder, self.machine))
+        self.sysfs = lay_sysfs(folder, self.machine)
+        self.nodes = GpuNodes(self.root, self.sysfs)
         self.dev = self.root / "dev"
         self.settle()
 
     def settle(self) -> None:
         """Let some time pass since the folders were changed."""
-        for folder in (self.dev, self.dev / "dri"):
+        for folder in (self.dev, self.dev / "dri", drm_folder(self.sysfs, self.pci())):
             os.utime(folder, LONG_AGO)
 
     def pci(self) -> PciAddress:
