@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from driver.devices.device import CounterSet, Device
     from driver.kinds.kind import Kinds
     from driver.kube.backoff import Backoff
-    from driver.nvml.pci_address import PciAddress
     from driver.policy.offers import Offers
 
 _log = get_logger(__name__)
@@ -49,7 +48,7 @@ class Changeover:
         self._settle_seconds = settle_seconds
         self._backoff = backoff
         self._kinds = kinds
-        self._waiting: frozenset[PciAddress] = frozenset()
+        self._waiting: frozenset[str] = frozenset()
         self._look_at = 0.0
         self._told: dict[str, tuple[str, ...]] = {}
         self.is_under_way = True
@@ -81,7 +80,7 @@ class Changeover:
             )
 
         step = step_with(None)
-        waiting = frozenset(c.pci for c in step.changes if c.tainted and not c.in_the_way)
+        waiting = frozenset(c.unit for c in step.changes if c.tainted and not c.in_the_way)
         now = time.monotonic()
         if waiting - self._waiting:
             self._look_at = now + self._settle_seconds
@@ -91,7 +90,7 @@ class Changeover:
             step = step_with(self._look())
         self._tell(step.changes)
         self.is_under_way = bool(step.changes)
-        if any(change.pci in waiting for change in step.changes):
+        if any(change.unit in waiting for change in step.changes):
             return step.offers, max(0.0, self._look_at - time.monotonic())
         if any(not change.tainted for change in step.changes):
             return step.offers, self._settle_seconds
@@ -116,7 +115,7 @@ class Changeover:
 
     def _tell(self, changes: Iterable[Change]) -> None:
         """Log which GPUs wait for what, when that has changed."""
-        now = {str(change.pci): tuple(sorted(change.in_the_way)) for change in changes}
+        now = {change.unit: tuple(sorted(change.in_the_way)) for change in changes}
         if now != self._told:
             self._told = now
             _log.info("GPUs whose devices are about to change, with those in the way", gpus=now)

@@ -34,18 +34,19 @@ _CHANGING = Taint(TAINT_CHANGING, "", "NoSchedule")
 class Change:
     """A GPU whose published devices are to change and may not yet.
 
-    ``tainted`` says whether all of them carry the taint already. ``in_the_way`` are the names of those
-    devices that go away and that a claim has, as far as that is known.
+    ``unit`` is its address; of GPUs that a device spans, the lowest one, since they change together; of a
+    device that lies on no GPU, its name. ``tainted`` says whether all of them carry the taint already.
+    ``in_the_way`` are the names of those devices that go away and that a claim has, as far as that is known.
     """
 
-    pci: PciAddress
+    unit: str
     tainted: bool
     in_the_way: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to publish now, and the GPUs, by PCI address, of which it is not yet what is wanted."""
+    """What to publish now, and the GPUs of which it is not yet what is wanted."""
 
     offers: Offers
     changes: tuple[Change, ...]
@@ -70,27 +71,49 @@ def next_step(
     of a GPU, shared or not, on which an admin has made partitions. That such a partition is to be shared
     from now on, or no longer, is ours again.
     """
-    names = {pci: {one.name for one in devices} for pci, devices in _by_gpu(wanted.devices).items()}
-    present = names.keys() | {withheld.gpu.pci for withheld in wanted.withheld}
-    there = _by_gpu(stored)
+    units = _Units((*stored, *wanted.devices))
+    names = {unit: {one.name for one in devices} for unit, devices in units.group(wanted.devices).items()}
+    present = names.keys() | {units.of_gpu(withheld.gpu.pci) for withheld in wanted.withheld}
+    there = units.group(stored)
     changes = []
-    for pci, devices in sorted(there.items()):
-        going = _going(devices, names.get(pci, set()), kinds) if pci in present else frozenset()
+    for unit, devices in sorted(there.items()):
+        here = unit in present or not devices[0].regions
+        going = _going(devices, names.get(unit, set()), kinds) if here else frozenset()
         tainted = not needs_taint or all(_is_changing(device) for device in devices)
         in_the_way = going & (held if allocated is None else held | allocated)
         if going and (not tainted or allocated is None or in_the_way):
-            changes.append(Change(pci, tainted, in_the_way))
-    kept = {change.pci: _kept(there[change.pci], names.get(change.pci, set()), kinds) for change in changes}
-    return Step(_merged(wanted, kept, stored_counters) if kept else wanted, tuple(changes))
+            changes.append(Change(unit, tainted, in_the_way))
+    kept = {
+        change.unit: _kept(there[change.unit], names.get(change.unit, set()), kinds) for change in changes
+    }
+    return Step(_merged(wanted, kept, stored_counters, units) if kept else wanted, tuple(changes))
 
 
-def _by_gpu(devices: Iterable[Device]) -> dict[PciAddress, list[Device]]:
-    """The devices of each GPU; those that lie on none have nothing to take from each other."""
-    found: defaultdict[PciAddress, list[Device]] = defaultdict(list)
-    for device in devices:
-        if device.pci is not None:
-            found[device.pci].append(device)
-    return dict(found)
+class _Units:
+    """What changes as one: a GPU, the GPUs that a device spans, or a device that lies on none."""
+
+    def __init__(self, devices: Iterable[Device]) -> None:
+        self._first: dict[PciAddress, PciAddress] = {}
+        for device in devices:
+            firsts = {self._first.get(region.pci, region.pci) for region in device.regions}
+            if len(firsts) > 1:
+                joined = firsts | {pci for pci, first in self._first.items() if first in firsts}
+                self._first.update(dict.fromkeys(joined, min(firsts)))
+
+    def of_gpu(self, pci: PciAddress) -> str:
+        """The unit that a GPU belongs to."""
+        return str(self._first.get(pci, pci))
+
+    def of(self, device: Device) -> str:
+        """The unit that a device belongs to."""
+        return device.name if device.pci is None else self.of_gpu(device.pci)
+
+    def group(self, devices: Iterable[Device]) -> dict[str, list[Device]]:
+        """The devices of each unit."""
+        found: defaultdict[str, list[Device]] = defaultdict(list)
+        for device in devices:
+            found[self.of(device)].append(device)
+        return dict(found)
 
 
 def _going(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> frozenset[str]:
@@ -124,28 +147,34 @@ def _by_admin(name: str, kinds: Kinds) -> bool:
 
 def _merged(
     wanted: Offers,
-    kept: Mapping[PciAddress, tuple[Device, ...]],
+    kept: Mapping[str, tuple[Device, ...]],
     stored_counters: Iterable[CounterSet],
+    units: _Units,
 ) -> Offers:
     """What is wanted, with the kept devices in place of everything else of their GPUs.
 
     They stand last: the order of the others is that in which a scheduler shall take them.
     """
     health = _health_taints(wanted)
-    devices = [device for device in wanted.devices if device.pci is None or device.pci not in kept]
+    devices = [device for device in wanted.devices if units.of(device) not in kept]
     devices += (
-        replace(device, taints=(*health.get(pci, ()), _CHANGING)) for pci in kept for device in kept[pci]
+        replace(device, taints=(*health.get(device.pci, ()), _CHANGING))
+        for unit in kept
+        for device in kept[unit]
     )
-    counters = [one for one in wanted.counter_sets if one.pci not in kept]
-    counters += (one for one in stored_counters if one.pci in kept)
+    counters = [one for one in wanted.counter_sets if units.of_gpu(one.pci) not in kept]
+    counters += (one for one in stored_counters if units.of_gpu(one.pci) in kept)
     return replace(
         wanted, devices=tuple(devices), counter_sets=tuple(sorted(counters, key=lambda one: one.pci))
     )
 
 
-def _health_taints(wanted: Offers) -> dict[PciAddress, tuple[Taint, ...]]:
+def _health_taints(wanted: Offers) -> dict[PciAddress | None, tuple[Taint, ...]]:
     """What is wrong with each GPU now, as taints: stored ones may be out of date."""
-    found = {withheld.gpu.pci: taints(withheld.gpu.problems) for withheld in wanted.withheld}
-    for pci, devices in _by_gpu(wanted.devices).items():
-        found[pci] = tuple(taint for taint in devices[-1].taints if taint.key != TAINT_BLOCKED)
+    found: dict[PciAddress | None, tuple[Taint, ...]] = {
+        withheld.gpu.pci: taints(withheld.gpu.problems) for withheld in wanted.withheld
+    }
+    for device in wanted.devices:
+        if device.pci is not None:
+            found[device.pci] = tuple(taint for taint in device.taints if taint.key != TAINT_BLOCKED)
     return found

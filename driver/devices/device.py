@@ -72,6 +72,7 @@ class Device:
     device that takes all of the GPU. ``consumes`` is what the device takes
     from the counter set named ``counter_set``; both are empty for a device without counters. ``policies``
     makes it a shared device, which several claims can be given at once: it then names every capacity.
+    ``more_regions`` is what a device that spans several GPUs takes of the others.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Device:
     counter_set: str = ""
     consumes: Mapping[str, int] = field(default_factory=dict)
     policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+    more_regions: tuple[Region, ...] = ()
 
     @property
     def takes_all(self) -> bool:
@@ -92,4 +94,4 @@ class Device:
     @property
     def regions(self) -> tuple[Region, ...]:
         """What it takes of GPUs; nothing where it lies on none."""
-        return () if self.pci is None else (Region(self.pci, self.span),)
+        return () if self.pci is None else (Region(self.pci, self.span), *self.more_regions)

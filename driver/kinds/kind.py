@@ -82,7 +82,7 @@ class OfferedKind(Offering, Protocol):
         """
         ...
 
-    def stored(self, unshared: str, consumes: Mapping[str, int]) -> Region | None:
+    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
         """What a stored device takes, as far as its name and the counters that it consumes tell."""
         ...
 
@@ -112,6 +112,11 @@ class DeviceName:
     kind: OfferedKind
     shared: SharedForm | None
     regions: tuple[Region, ...]
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether it takes all of its GPU, whether for one claim or for several."""
+        return bool(self.regions) and all(region.span is None for region in self.regions)
 
     @property
     def pci(self) -> PciAddress | None:

@@ -51,10 +51,9 @@ class WholeKind:
         pci = parse_gpu_device_name(unshared)
         return None if pci is None else (Region(pci),)
 
-    def stored(self, unshared: str, consumes: Mapping[str, int]) -> Region | None:
+    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
         """All of the GPU, whatever it consumes."""
-        regions = self.parse(unshared)
-        return regions[0] if regions else None
+        return self.parse(unshared) or ()
 
     def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
         """All of the GPU."""

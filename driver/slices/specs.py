@@ -184,7 +184,8 @@ def _read_device(stored: Mapping[str, Any], kinds: Kinds) -> Device | None:
     attributes = {key: _read_attribute(value) for key, value in (stored.get("attributes") or {}).items()}
     [consumed] = (stored.get("consumesCounters") or [{}])[:1]
     consumes = _read_amounts(consumed.get("counters"))
-    region = name.kind.stored(name.unshared, consumes)
+    regions = name.kind.stored(name.unshared, consumes)
+    region = regions[0] if regions else None
     return Device(
         stored["name"],
         region.pci if region else None,
@@ -198,6 +199,7 @@ def _read_device(stored: Mapping[str, Any], kinds: Kinds) -> Device | None:
         consumed.get("counterSet", ""),
         consumes,
         _read_policies(stored),
+        regions[1:],
     )
 
 

@@ -51,7 +51,7 @@ def _part(
     holder: Device, missing: Iterable[tuple[str, str]], takes: Iterable[tuple[str, str]], claims: str
 ) -> str:
     name = KINDS.parse(holder.id.device)
-    if name is not None and all(region.span is None for region in name.regions):
+    if name is not None and name.takes_all:
         return f"its GPU is held as a whole by claim {claims} ({holder.id.device})"
     engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
     slices = sorted(

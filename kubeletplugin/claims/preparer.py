@@ -123,7 +123,9 @@ class Preparer:
                 return False
             if entry is not None and not entry.holds:
                 return True
-            with self._locks.holding([gpu_key(pci) for pci in entry.gpus] if entry else [], _LOCK_SECONDS):
+            with self._locks.holding(
+                [gpu_key(place) for place in entry.places] if entry else [], _LOCK_SECONDS
+            ):
                 self._store.remove(uid)
                 self._ports.step("spec removed")
                 if entry is not None:
@@ -159,14 +161,14 @@ class Preparer:
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
         known = self._journal.get(ref.uid)
         if known is not None and self._is_finished(known):
-            gpus = known.gpus if known.shares else ()
+            gpus = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
                 entry = self._journal.get(ref.uid)
                 if entry is not None and self._is_intact(entry):
                     return answer(self._verify(entry).devices)
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool, self._kinds)
-        before = known.gpus if known is not None else ()
+        before = known.places if known is not None else ()
         gpus = tuple(sorted(self._shares.reach({*before, *gpus_of(planned)})))
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
             entry = self._journal.get(ref.uid)

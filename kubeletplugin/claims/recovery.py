@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from driver.errors import StorageError
 from kubeletplugin.cdi.store import CdiStore
@@ -79,10 +79,7 @@ def _devices(uid: str, cdi_names: tuple[str, ...], pool: str, kinds: HeldKinds) 
         match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
         name = kinds.parse(match["device"]) if match else None
         if match is not None and name is not None:
-            pci = "" if name.pci is None else str(name.pci)
-            found.append(
-                HeldDevice(
-                    "", pool, match["device"], pci, "", cdi_name, match["share_id"], kind=name.kind.word
-                )
-            )
+            first, *more = [str(region.pci) for region in name.regions] or [""]
+            held = HeldDevice("", pool, match["device"], first, "", cdi_name, match["share_id"])
+            found.append(replace(held, kind=name.kind.word, more_gpus=tuple(more)))
     return tuple(found)

@@ -64,7 +64,8 @@ class HeldDevice:
     """One device that a claim holds: the allocation result, and the hardware that it stands for.
 
     ``pci`` is the address of its GPU as sysfs writes it, ``uuid`` that GPU's UUID; both are empty for a
-    device that lies on no GPU, and the UUID for an entry that was rebuilt from a CDI spec. ``kind`` is the
+    device that lies on no GPU, and the UUID for an entry that was rebuilt from a CDI spec. ``more_gpus`` are
+    the addresses of the other GPUs of a device that spans several. ``kind`` is the
     word of the device's kind, empty in entries of instances that knew none: its name tells then. ``record``
     is what the kind remembers of it, empty where that is nothing, and in rebuilt entries. ``share`` is None
     for a device that is not shared, for admin access, and in rebuilt entries.
@@ -81,23 +82,36 @@ class HeldDevice:
     kind: str = ""
     record: Record = field(default_factory=dict)
     share: ShareRecord | None = None
+    more_gpus: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, planned: PlannedDevice, uuid: str, record: Record | None = None) -> HeldDevice:
         """The record of a planned device, once the UUID of its GPU is known."""
-        allocated, pci = planned.allocated, planned.name.pci
+        allocated = planned.allocated
+        first, *more = [str(region.pci) for region in planned.name.regions] or [""]
         return cls(
             allocated.request,
             allocated.pool,
             allocated.device,
-            "" if pci is None else str(pci),
+            first,
             uuid,
             planned.cdi_device,
             allocated.share_id,
             allocated.admin_access,
             planned.name.kind.word,
             record or {},
+            more_gpus=tuple(more),
         )
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The addresses of its GPUs; none for a device that lies on no GPU."""
+        return (self.pci, *self.more_gpus) if self.pci else ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What is locked, and looked up, for it: its GPUs, or for a device that lies on none, itself."""
+        return self.gpus or (self.device,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +150,12 @@ class Entry:
     @property
     def gpus(self) -> tuple[str, ...]:
         """The addresses of the physical GPUs of its devices, each once, sorted."""
-        return tuple(sorted({device.pci for device in self.devices if device.pci}))
+        return tuple(sorted({pci for device in self.devices for pci in device.gpus}))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What is locked for its devices, each once, sorted."""
+        return tuple(sorted({place for device in self.devices for place in device.places}))
 
     @property
     def era(self) -> Era:
@@ -201,6 +220,7 @@ def _read_device(body: Mapping[str, Any]) -> HeldDevice:
         # An instance without kinds wrote only this, also where it took over an entry that had a kind.
         "record": body.get("record") or body.get("partition") or {},
         "share": None if share is None else ShareRecord(**_known(ShareRecord, share)),
+        "more_gpus": tuple(map(str, body.get("more_gpus") or ())),
     }
     held = HeldDevice(**{**_known(HeldDevice, body), **told})
     if not isinstance(held.record, dict):

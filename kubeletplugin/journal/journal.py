@@ -88,11 +88,12 @@ class Journal:
     def holders_of(self, device: HeldDevice) -> tuple[Entry, ...]:
         """The entries of the claims that hold something where the device lies, as of the last look.
 
-        That is its GPU, or for a device that lies on none, the device itself. Callers have looked since they
-        hold the lock of that place, which keeps every instance from changing what is held there.
+        That are its GPUs, or for a device that lies on none, the device itself. Callers have looked since
+        they hold the locks of those places, which keep every instance from changing what is held there.
         """
         with self._lock:
-            return self._holders(_place(device))
+            found = {entry.uid: entry for place in device.places for entry in self._holders(place)}
+            return tuple(found.values())
 
     def held_count(self) -> int:
         """How many claims hold devices."""
@@ -189,22 +190,18 @@ class Journal:
         self._stamps[entry.uid] = stamp
         if entry.holds:
             self._holding.add(entry.uid)
-            for place in map(_place, entry.devices):
+            for place in entry.places:
                 self._by_place.setdefault(place, set()).add(entry.uid)
 
     def _drop(self, uid: str) -> None:
         self._stamps.pop(uid, None)
         self._holding.discard(uid)
         entry = self._entries.pop(uid, None)
-        for place in map(_place, entry.devices if entry else ()):
+        for place in entry.places if entry else ():
             holders = self._by_place.get(place, set())
             holders.discard(uid)
             if not holders:
                 self._by_place.pop(place, None)
-
-
-def _place(device: HeldDevice) -> str:
-    return device.pci or device.device
 
 
 def uid_of_entry(name: str) -> str | None:

@@ -71,9 +71,9 @@ class ToyKind:
         """Nothing of any GPU."""
         return () if _NAME.fullmatch(unshared) else None
 
-    def stored(self, unshared: str, consumes: Mapping[str, int]) -> Region | None:
+    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
         """Nothing of any GPU."""
-        return None
+        return ()
 
     def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
         """Nothing of any GPU."""

@@ -35,13 +35,13 @@ class _PartitionKind:
         name = self._name(unshared)
         return None if name is None else (name.region,)
 
-    def stored(self, unshared: str, consumes: Mapping[str, int]) -> Region | None:
+    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
         """Its memory slices by the counters that it consumes; without counters, the first of them."""
         name = self._name(unshared)
         if name is None:
-            return None
+            return ()
         size = sum(counter.startswith(MEMORY_SLICE) for counter in consumes)
-        return Region(name.pci, Placement(name.start, max(1, size)))
+        return (Region(name.pci, Placement(name.start, max(1, size))),)
 
     def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
         """Its memory slices, as its GPU knows the profile; all of the GPU where it does not."""

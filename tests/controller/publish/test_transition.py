@@ -9,6 +9,7 @@ import pytest
 from controller.publish.transition import Step, next_step
 from driver.devices.device import Device, Taint
 from driver.devices.gpu_policy import GpuPolicy
+from driver.devices.region import Region
 from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
 from driver.hardware.gpu import Problem
 from driver.policy.offers import Offers
@@ -71,7 +72,8 @@ def test_without_a_look_at_the_claims_the_tainted_devices_stay() -> None:
     found = step(offers(BALANCED), tainted)
 
     assert found.offers == replace(tainted, withheld=offers(BALANCED).withheld)
-    assert [(change.pci, change.tainted) for change in found.changes] == [(FIRST, True), (SECOND, True)]
+    tainted_units = [(change.unit, change.tainted) for change in found.changes]
+    assert tainted_units == [(str(FIRST), True), (str(SECOND), True)]
 
 
 def test_when_no_claim_has_them_the_new_devices_come() -> None:
@@ -91,7 +93,7 @@ def test_a_claim_keeps_its_gpu_as_it_is_and_no_other(way: str) -> None:
     assert of(found.offers, SECOND) == of(tainted, SECOND)
     [counters] = found.offers.counter_sets
     assert counters.pci == SECOND
-    assert [(change.pci, change.in_the_way) for change in found.changes] == [(SECOND, has)]
+    assert [(change.unit, change.in_the_way) for change in found.changes] == [(str(SECOND), has)]
 
 
 def test_a_claim_on_a_device_that_stays_is_in_nobodys_way() -> None:
@@ -108,7 +110,7 @@ def test_a_device_without_the_taint_has_to_get_it_first() -> None:
 
     found = step(offers(BALANCED), one_lost_it, NOBODY)
 
-    assert [(change.pci, change.tainted) for change in found.changes] == [(FIRST, False)]
+    assert [(change.unit, change.tainted) for change in found.changes] == [(str(FIRST), False)]
     assert taint_keys(of(found.offers, FIRST)) == CHANGING
     assert of(found.offers, SECOND) == of(offers(BALANCED), SECOND)
 
@@ -202,3 +204,29 @@ def test_a_gpu_that_waits_leaves_the_order_of_the_others_alone() -> None:
         "gpu-0000-1b-00-0",
     ]
     assert taint_keys(of(found.offers, SECOND)) == {()}
+
+
+def test_gpus_that_a_device_spans_change_together() -> None:
+    """Else one of them would be handed out while a claim has the device that lies on both."""
+    there = Device("pair", FIRST, more_regions=(Region(SECOND),))
+    wanted = offers(WHOLE, WHOLE)
+
+    tainted = next_step(wanted, [there], [], None, NOBODY)
+    assert names(tainted.offers.devices) == ["pair"]
+    assert [change.unit for change in tainted.changes] == [str(FIRST)]
+
+    held = next_step(wanted, tainted.offers.devices, [], frozenset({"pair"}), NOBODY)
+    assert names(held.offers.devices) == ["pair"]
+    free = next_step(wanted, tainted.offers.devices, [], NOBODY, NOBODY)
+    assert free.offers == wanted
+
+
+def test_a_device_on_no_gpu_waits_for_its_claim_as_others_do() -> None:
+    loose = Device("loose", None)
+    wanted = offers(WHOLE)
+
+    tainted = next_step(wanted, [*wanted.devices, loose], [], None, NOBODY)
+    assert names(tainted.offers.devices) == [*names(wanted.devices), "loose"]
+    held = next_step(wanted, tainted.offers.devices, [], frozenset({"loose"}), NOBODY)
+    assert [change.in_the_way for change in held.changes] == [{"loose"}]
+    assert next_step(wanted, tainted.offers.devices, [], NOBODY, NOBODY).offers == wanted

@@ -14,6 +14,7 @@ from driver.devices.gpu_policy import HIDDEN
 from driver.devices.names import unshared_name
 from driver.kinds.kind import Kinds, OfferedKind
 from driver.kinds.registry import KINDS
+from envtest.client.shipped import PACKAGE_ROOT
 from tests.deviceclasses.published_nodes import all_plans, devices, selectable
 from tests.deviceclasses.shipped_classes import ALL, matches
 from tests.toy_kind.offered import TOY
@@ -98,3 +99,19 @@ def test_what_the_driver_offers_has_a_class(attribute_type: str) -> None:
 
     assert found
     assert any(matches(one, selectable(found[0])) for one in without_all)
+
+
+_ASKS_BY_NEGATION = re.compile(r"\bname\.(?:profile|static|compute_start)\b|\.partition is (?:not )?None|\.static\b")
+"""What would tell what a device is without asking its kind."""
+
+
+def test_nobody_but_the_kinds_infers_what_a_device_is() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE_ROOT)}:{number}"
+        for package in ("driver", "controller", "kubeletplugin", "gpuctl")
+        for path in sorted((PACKAGE_ROOT / package).rglob("*.py"))
+        if "kinds" not in path.relative_to(PACKAGE_ROOT).parts
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if _ASKS_BY_NEGATION.search(line)
+    ]
+    assert found == []

@@ -271,6 +271,18 @@ def test_an_instance_without_kinds_finds_the_record_of_a_partition_where_it_look
     assert whole["partition"] is None
 
 
+def test_a_device_that_spans_gpus_is_found_on_each_of_them(tmp_path: Path) -> None:
+    pair = replace(held(), device="pair", pci=GPU_0, more_gpus=(GPU_1,))
+    journal = alone(tmp_path)
+    journal.put(replace(entry(), devices=(pair,)))
+
+    for found in (journal, alone(tmp_path)):
+        (only,) = found.holders(GPU_1)
+        assert only.gpus == (GPU_0, GPU_1)
+        assert found.holders_of(replace(held(), pci=GPU_1)) == (only,)
+        assert found.holders_of(pair) == (only,)
+
+
 def signed(document: dict[str, Any]) -> dict[str, Any]:
     """The document with the checksum that its entry has now."""
     body = json.dumps(document["entry"], sort_keys=True, separators=(",", ":"))
