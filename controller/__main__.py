@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from controller.intervals import Intervals
     from controller.observe.node_events import NodeEvents
-    from controller.observe.node_offers import NodeOffers
+    from controller.observe.observer import Observer
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
@@ -55,7 +55,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     """
     # Imported here, so that --help and a usage error need none of it.
     from controller.observe.node_events import NodeEvents
-    from controller.observe.node_offers import NodeOffers
+    from controller.observe.observer import Observer
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.names import DRIVER_NAME, checked_node_name
@@ -85,7 +85,7 @@ def start(service: Service, options: Options, given: Given) -> None:
         intervals=intervals,
         kinds=kinds,
     )
-    offers = NodeOffers(
+    offers = Observer(
         discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
     )
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
@@ -118,7 +118,7 @@ def _wait_for_node(service: Service, writer: SliceWriter) -> None:
 
 
 def _plugin_watch(
-    service: Service, folder: Path, publisher: Publisher, offers: NodeOffers, intervals: Intervals
+    service: Service, folder: Path, publisher: Publisher, offers: Observer, intervals: Intervals
 ) -> PluginWatch:
     """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
     from controller.plugin.serving import PluginServing

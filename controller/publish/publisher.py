@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from controller.observe.allocations import allocated_devices
 from controller.publish.changeover import Changeover
-from controller.publish.counterless import COUNTER_FIELDS, SHARING_FIELDS, storable
+from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS, storable
 from controller.publish.overlay import Overlay
 from controller.publish.slice_diff import plan_sync
 from driver.devices.names import pool_name

@@ -101,7 +101,9 @@ def test_what_the_driver_offers_has_a_class(attribute_type: str) -> None:
     assert any(matches(one, selectable(found[0])) for one in without_all)
 
 
-_ASKS_BY_NEGATION = re.compile(r"\bname\.(?:profile|static|compute_start)\b|\.partition is (?:not )?None|\.static\b")
+_ASKS_BY_NEGATION = re.compile(
+    r"\bname\.(?:profile|static|compute_start)\b|\.partition is (?:not )?None|\.static\b"
+)
 """What would tell what a device is without asking its kind."""
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 
-class NodeOffers:
+class Observer:
     """The offers of this node, taken afresh with each ``check`` by the rules that ``rules`` gives then.
 
     ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.observe.node_offers import NodeOffers
+from controller.observe.observer import Observer
 from driver.devices.gpu_policy import GpuPolicy, MigOffer
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
@@ -40,7 +40,7 @@ class Node:
         self.all: list[Offers] = []
         self.held: list[frozenset[str]] = []
         discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), guard)
-        self.offers = NodeOffers(discovery, lambda: self.rules, self.metrics, self.events, self._offered)
+        self.offers = Observer(discovery, lambda: self.rules, self.metrics, self.events, self._offered)
         if state is not None:
             self.offers.plugin_tells(state)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.publish.counterless import COUNTER_FIELDS, SHARING_FIELDS, storable
+from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS, storable
 from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from tests.controller.mig_node import DYNAMIC, SERVED, SHARED, SLICED, WHOLE, names, offers
 
