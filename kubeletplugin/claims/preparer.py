@@ -21,7 +21,7 @@ from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs, refuse_changed_board
 from kubeletplugin.claims.taking_back import take_back, without_made
 from kubeletplugin.journal.entry import Entry, HeldDevice
-from kubeletplugin.journal.identity import Identity, boottime_ns
+from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.kinds.kind import HeldKinds, Look
@@ -159,27 +159,29 @@ class Preparer:
             self._journal.forget(uid)
 
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
+        era = self._identity.era()
         known = self._journal.get(ref.uid)
-        if known is not None and self._is_finished(known):
+        if known is not None and self._is_finished(known, era):
             gpus = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
                 entry = self._journal.get(ref.uid)
-                if entry is not None and self._is_intact(entry):
+                if entry is not None and self._is_intact(entry, era):
                     return answer(self._verify(entry).devices)
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
         gpus = tuple(sorted(self._shares.reach({*before, *gpus_of(planned)})))
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
+            era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
-            if entry is not None and self._is_intact(entry):
+            if entry is not None and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
             self._refuse_late(entry, call)
             entry = self._without_former_devices(entry, planned)
             self._shares.clear(gpus, ref.uid)
             look = self._ports.look()
-            held = self._located(ref, planned, entry, look)
-            return answer(self._carry_out(ref, held, entry, look)) if held else ()
+            held = self._located(ref, planned, entry, era, look)
+            return answer(self._carry_out(ref, held, entry, era, look)) if held else ()
 
     def _without_former_devices(
         self, entry: Entry | None, planned: tuple[PlannedDevice, ...]
@@ -192,10 +194,15 @@ class Preparer:
         return self._journal.get(entry.uid)
 
     def _located(
-        self, ref: ClaimRef, planned: Sequence[PlannedDevice], before: Entry | None, look: Look
+        self,
+        ref: ClaimRef,
+        planned: Sequence[PlannedDevice],
+        before: Entry | None,
+        era: Era,
+        look: Look,
     ) -> tuple[HeldDevice, ...]:
         """What the claim is about to hold; everything that can be refused is refused here."""
-        is_live = before is not None and before.holds and before.is_live(self._identity.era())
+        is_live = before is not None and before.holds and before.is_live(era)
         own = {held.device: held for held in before.devices} if before is not None and is_live else {}
         held = []
         for device in planned:
@@ -209,9 +216,8 @@ class Preparer:
         return self._shares.shared(ref.uid, planned, held)
 
     def _carry_out(
-        self, ref: ClaimRef, held: tuple[HeldDevice, ...], before: Entry | None, look: Look
+        self, ref: ClaimRef, held: tuple[HeldDevice, ...], before: Entry | None, era: Era, look: Look
     ) -> tuple[HeldDevice, ...]:
-        era = self._identity.era()
         entry = Entry(
             ref.uid,
             ref.namespace,
@@ -281,12 +287,14 @@ class Preparer:
             return entry
         return self._commit(entry, spec)
 
-    def _is_finished(self, entry: Entry) -> bool:
+    def _is_finished(self, entry: Entry, era: Era) -> bool:
         """Whether the claim was prepared in this era; before, nothing is left of it but the record."""
-        return entry.state == "prepared" and entry.is_live(self._identity.era()) and not entry.rebuilt
+        return entry.state == "prepared" and entry.is_live(era) and not entry.rebuilt
 
-    def _is_intact(self, entry: Entry) -> bool:
-        return self._is_finished(entry) and all(self._kinds.of(held).intact(held) for held in entry.devices)
+    def _is_intact(self, entry: Entry, era: Era) -> bool:
+        return self._is_finished(entry, era) and all(
+            self._kinds.of(held).intact(held) for held in entry.devices
+        )
 
     def _refuse_late(self, entry: Entry | None, call: Call) -> None:
         """Stop a call that began before the claim was unprepared: its pod is gone."""

@@ -76,7 +76,7 @@ class Specs:
                 edits += mps_edits(held, devices, self._mps)
             found.append(CdiDevice(held.cdi_device, edits))
         if any(device.edits.needs_driver for device in found):
-            return self._built((tuple(found), self._nodes.control(), self._file_edits()))
+            return self._built((tuple(found), self._nodes.control(look.stamps), self._file_edits()))
         return self._built((tuple(found), (), NO_FILES))
 
     def _built(self, parts: _Parts) -> Spec:

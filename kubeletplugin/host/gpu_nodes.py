@@ -16,6 +16,26 @@ Nodes = tuple[DeviceNode, ...]
 _MISSING = (0, 0, 0)
 
 
+class FolderStamps:
+    """The stamps of folders, for one call: each folder is looked at once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Stamp | None] = {}
+
+    def of(self, folders: tuple[str, ...]) -> tuple[Stamp, ...] | None:
+        """The stamp of each folder, None while one is too young to tell two changes apart."""
+        stamps = [self._of(folder) for folder in folders]
+        return None if None in stamps else tuple(stamp for stamp in stamps if stamp is not None)
+
+    def _of(self, folder: str) -> Stamp | None:
+        if folder not in self._found:
+            try:
+                self._found[folder] = stamp_of(folder)
+            except OSError:
+                self._found[folder] = _MISSING
+        return self._found[folder]
+
+
 class GpuNodes:
     """The nodes below a driver root: minors move over reboots and resets.
 
@@ -31,7 +51,7 @@ class GpuNodes:
         self._dri = tuple(f"{folder}/dri" for folder in self._folders)
         self._known: dict[str, tuple[tuple[Stamp, ...], Nodes]] = {}
 
-    def whole(self, pci: PciAddress, minor: int) -> Nodes:
+    def whole(self, pci: PciAddress, minor: int, stamps: FolderStamps) -> Nodes:
         """The node of the GPU with this minor, and its DRM nodes; raises NodeIncomplete."""
 
         def find() -> Nodes:
@@ -40,7 +60,7 @@ class GpuNodes:
             return (folder.require_gpu(minor), *(node for node in found if node is not None))
 
         folders = (*self._folders, *self._dri, drm_folder(self._sysfs_root, pci))
-        return self._unless_changed(f"{pci} {minor}", folders, find)
+        return self._unless_changed(f"{pci} {minor}", stamps.of(folders), find)
 
     def instance(self, minor: int, gpu_instance_id: int, compute_instance_id: int) -> Nodes:
         """What opens one compute instance: the DRM nodes would open all of the GPU. Raises NodeIncomplete."""
@@ -49,15 +69,17 @@ class GpuNodes:
         own = capabilities.nodes(folder, minor, gpu_instance_id, compute_instance_id)
         return (folder.require_gpu(minor), *own)
 
-    def control(self) -> Nodes:
+    def control(self, stamps: FolderStamps) -> Nodes:
         """The nodes that every CUDA program needs; raises NodeIncomplete."""
         return self._unless_changed(
-            "control", self._folders, lambda: DeviceFolder.below(self._driver_root).control()
+            "control", stamps.of(self._folders), lambda: DeviceFolder.below(self._driver_root).control()
         )
 
-    def _unless_changed(self, key: str, folders: tuple[str, ...], find: Callable[[], Nodes]) -> Nodes:
-        """What was found before, unless one of the folders has changed; several threads may call it."""
-        stamps = _stamps(folders)  # before anything is looked for, so that a change meanwhile is seen later
+    def _unless_changed(self, key: str, stamps: tuple[Stamp, ...] | None, find: Callable[[], Nodes]) -> Nodes:
+        """What was found before, unless one of the folders has changed; several threads may call it.
+
+        ``stamps`` were taken before anything is looked for, so that a change meanwhile is seen later.
+        """
         known = self._known.get(key)
         if known is not None and known[0] == stamps:
             return known[1]
@@ -65,17 +87,3 @@ class GpuNodes:
         if stamps is not None:
             self._known[key] = stamps, found
         return found
-
-
-def _stamps(folders: tuple[str, ...]) -> tuple[Stamp, ...] | None:
-    """The stamps of the folders, None while one is too young to tell two changes apart."""
-    found = []
-    for folder in folders:
-        try:
-            stamp = stamp_of(folder)
-        except OSError:
-            stamp = _MISSING
-        if stamp is None:
-            return None
-        found.append(stamp)
-    return tuple(found)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from driver.kinds.kind import Kinds
+from kubeletplugin.host.gpu_nodes import FolderStamps
 
 if TYPE_CHECKING:
     from driver.devices.health import Health
@@ -35,6 +36,7 @@ class Look:
     """One look at the GPUs, for one call of the kubelet: what was asked once is not asked again."""
 
     def __init__(self, boards: Boards) -> None:
+        self.stamps = FolderStamps()
         self._boards = boards
         self._identities: dict[PciAddress, GpuIdentity] = {}
 

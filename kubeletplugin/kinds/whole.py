@@ -77,7 +77,7 @@ class HeldWhole:
     def edits(self, held: HeldDevice, look: Look) -> Edits:
         """The GPU's nodes, as its minor is now."""
         pci = _pci(held)
-        return Edits(self._nodes.whole(pci, look.identity(pci).minor))
+        return Edits(self._nodes.whole(pci, look.identity(pci).minor, look.stamps))
 
     def cuda_uuid(self, held: HeldDevice) -> str:
         """The GPU's UUID."""

@@ -14,7 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host import device_nodes
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
-from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.host.gpu_nodes import FolderStamps, GpuNodes
 from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -55,40 +55,46 @@ def numbers(nodes: tuple[DeviceNode, ...]) -> dict[str, tuple[int, int]]:
 def test_nothing_is_looked_for_again_while_the_folders_stay(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, control = scene.nodes.whole(scene.pci(), 0), scene.nodes.control()
+    whole, control = scene.nodes.whole(scene.pci(), 0, FolderStamps()), scene.nodes.control(FolderStamps())
 
     def nobody_asks(*_: object) -> DeviceNode:
         raise AssertionError("a node was looked for again")
 
     monkeypatch.setattr(device_nodes.DeviceFolder, "find", nobody_asks)
-    assert scene.nodes.whole(scene.pci(), 0) == whole
-    assert scene.nodes.control() == control
+    assert scene.nodes.whole(scene.pci(), 0, FolderStamps()) == whole
+    assert scene.nodes.control(FolderStamps()) == control
 
 
 @pytest.mark.parametrize("name", ["nvidia0", "dri/renderD128"])
 def test_a_node_that_was_made_anew_has_its_new_numbers(scene: Scene, name: str) -> None:
-    before = numbers(scene.nodes.whole(scene.pci(), 0))
+    before = numbers(scene.nodes.whole(scene.pci(), 0, FolderStamps()))
     scene.make_anew(name)
-    after = numbers(scene.nodes.whole(scene.pci(), 0))
+    after = numbers(scene.nodes.whole(scene.pci(), 0, FolderStamps()))
     assert after == {**before, f"/dev/{name}": (1, 5)}
 
 
 def test_a_control_node_that_went_is_missed(scene: Scene) -> None:
-    scene.nodes.control()
+    scene.nodes.control(FolderStamps())
     (scene.dev / "nvidia-uvm").unlink()
     with pytest.raises(NodeIncomplete, match="nvidia-uvm"):
-        scene.nodes.control()
+        scene.nodes.control(FolderStamps())
 
 
 def test_another_minor_is_another_gpu(scene: Scene) -> None:
-    first, second = scene.nodes.whole(scene.pci(), 0), scene.nodes.whole(scene.pci(), 1)
+    first, second = (
+        scene.nodes.whole(scene.pci(), 0, FolderStamps()),
+        scene.nodes.whole(scene.pci(), 1, FolderStamps()),
+    )
     assert (first[0].path, second[0].path) == ("/dev/nvidia0", "/dev/nvidia1")
 
 
 def test_what_could_not_be_found_is_not_remembered(scene: Scene) -> None:
     (scene.dev / "nvidia0").unlink()
     with pytest.raises(NodeIncomplete):
-        scene.nodes.whole(scene.pci(), 0)
+        scene.nodes.whole(scene.pci(), 0, FolderStamps())
     os.mknod(scene.dev / "nvidia0", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     scene.settle()
-    assert DeviceFolder.below(scene.root).find("/dev/nvidia0") == scene.nodes.whole(scene.pci(), 0)[0]
+    assert (
+        DeviceFolder.below(scene.root).find("/dev/nvidia0")
+        == scene.nodes.whole(scene.pci(), 0, FolderStamps())[0]
+    )
