@@ -48,7 +48,7 @@ class Rounds:
 
     singles: int = 40
     bursts: int = 20
-    crowds: int = 8
+    crowds: int = 16
     pause_seconds: float = 0.03
 
 
