@@ -25,6 +25,7 @@ from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.kinds.kind import HeldKinds, Look
+from kubeletplugin.kinds.unknown import refuse_unknown
 from kubeletplugin.sharing.of_claims import ClaimShares
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.names import is_safe_uid
@@ -126,6 +127,8 @@ class Preparer:
             with self._locks.holding(
                 [gpu_key(place) for place in entry.places] if entry else [], _LOCK_SECONDS
             ):
+                if entry is not None:
+                    refuse_unknown(entry, self._kinds)
                 self._store.remove(uid)
                 self._ports.step("spec removed")
                 if entry is not None:
@@ -177,6 +180,8 @@ class Preparer:
             if entry is not None and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
             self._refuse_late(entry, call)
+            if entry is not None:
+                refuse_unknown(entry, self._kinds)
             entry = self._without_former_devices(entry, planned)
             self._shares.clear(gpus, ref.uid)
             look = self._ports.look()

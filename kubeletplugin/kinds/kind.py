@@ -144,6 +144,10 @@ class HeldKinds:
         """The kind of a parsed name."""
         return self._by_word[name.kind.word]
 
+    def knows(self, held: HeldDevice) -> bool:
+        """Whether the kind of a held device is one of these, and not one of a newer version."""
+        return self.of(held) is not self._unknown
+
     def of(self, held: HeldDevice) -> HeldKind:
         """The kind of a held device: by its word, or by its name where the entry has no word."""
         kind = self._by_word.get(held.kind)

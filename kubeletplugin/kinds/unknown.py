@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from driver.devices.node_state import BlockedPlacement
     from driver.hardware.gpu import Inventory
     from kubeletplugin.cdi.spec import Edits
-    from kubeletplugin.kinds.kind import Look, Note
+    from kubeletplugin.kinds.kind import HeldKinds, Look, Note
     from kubeletplugin.wire.planned import PlannedDevice
 
 
@@ -84,6 +84,13 @@ class HeldUnknown:
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """Nothing."""
         return ()
+
+
+def refuse_unknown(entry: Entry, kinds: HeldKinds) -> None:
+    """Raise ClaimBlocked for an entry with a device that only a newer version can take back."""
+    for held in entry.devices:
+        if not kinds.knows(held):
+            raise _refusal(held.device, held.kind)
 
 
 def _refusal(device: str, word: str) -> ClaimBlocked:

@@ -123,8 +123,13 @@ class ClaimShares:
                 _log.warning("sharing is not put back yet", group=group, uid=entry.uid, error=str(error))
 
     def settle(self, group: str, gpus: Iterable[str]) -> None:
-        """Have a group as the journal says that it has to be, looking at the GPU anew; raises DriverError."""
+        """Have a group as the journal says that it has to be, looking at the GPU anew; raises DriverError.
+
+        A share of a device that only a newer version knows stays as that version left it.
+        """
         members = self._members(group, gpus)
+        if not all(self._kinds.knows(member.held) for member in members):
+            return
         if members:
             self._sharing.look_again(group)
         if members or not self._rebuilt(gpus):
