@@ -54,10 +54,10 @@ HIDDEN = "hidden"
 class GpuPolicy:
     """What is to be offered of one GPU.
 
-    ``form`` is ``hidden``, or the word of a kind (driver.kinds): ``whole`` offers the whole GPU where MIG
-    allows it, partitions as ``mig`` says, and the GPU as ``shared`` says; ``shared`` only the latter;
-    ``partitions`` only partitions, each as ``shared`` says where that says anything. ``shared`` has at most
-    one offer for each strategy. ``more`` has what the fields of further kinds say, by their names.
+    ``form`` is ``hidden``, or that of a kind or a layer (driver.kinds.kind): ``whole`` offers the whole GPU
+    where MIG allows it, partitions as ``mig`` says, and the GPU as ``shared`` says; ``shared`` only the
+    latter; ``partitions`` only partitions, each as ``shared`` says where that says anything. ``shared`` has
+    at most one offer for each strategy. ``more`` has what the fields of further kinds say, by their names.
     """
 
     form: str = "whole"

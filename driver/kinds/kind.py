@@ -119,6 +119,11 @@ class DeviceName:
         return bool(self.regions) and all(region.span is None for region in self.regions)
 
     @property
+    def gpus(self) -> tuple[str, ...]:
+        """The addresses of its GPUs as sysfs writes them; none for a device that lies on no GPU."""
+        return tuple(str(region.pci) for region in self.regions)
+
+    @property
     def pci(self) -> PciAddress | None:
         """The GPU that the device is or lies on; the first of several, None without any."""
         return self.regions[0].pci if self.regions else None

@@ -71,11 +71,7 @@ def gpus_of(devices: Iterable[PlannedDevice]) -> tuple[str, ...]:
 
     A device that lies on no GPU stands for itself, as in the journal: else two claims could take it at once.
     """
-    return tuple(sorted({place for device in devices for place in _places(device.name)}))
-
-
-def _places(name: DeviceName) -> tuple[str, ...]:
-    return tuple(str(region.pci) for region in name.regions) or (name.device,)
+    return tuple(sorted({place for one in devices for place in one.name.gpus or (one.name.device,)}))
 
 
 def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:

@@ -79,7 +79,7 @@ def _devices(uid: str, cdi_names: tuple[str, ...], pool: str, kinds: HeldKinds) 
         match = _DEVICE.fullmatch(cdi_name.removeprefix(f"{uid}-"))
         name = kinds.parse(match["device"]) if match else None
         if match is not None and name is not None:
-            first, *more = [str(region.pci) for region in name.regions] or [""]
+            first, *more = name.gpus or ("",)
             held = HeldDevice("", pool, match["device"], first, "", cdi_name, match["share_id"])
             found.append(replace(held, kind=name.kind.word, more_gpus=tuple(more)))
     return tuple(found)

@@ -88,7 +88,7 @@ class HeldDevice:
     def of(cls, planned: PlannedDevice, uuid: str, record: Record | None = None) -> HeldDevice:
         """The record of a planned device, once the UUID of its GPU is known."""
         allocated = planned.allocated
-        first, *more = [str(region.pci) for region in planned.name.regions] or [""]
+        first, *more = planned.name.gpus or ("",)
         return cls(
             allocated.request,
             allocated.pool,

@@ -34,8 +34,8 @@ class HeldUnknown:
         raise _refusal(device.allocated.device, device.name.kind.word)
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
-        """All of its GPU, since nobody knows which part."""
-        return (Region(PciAddress.parse(held.pci)),) if held.pci else ()
+        """All of its GPUs, since nobody knows which part."""
+        return tuple(Region(PciAddress.parse(pci)) for pci in held.gpus)
 
     def changes(self, held: HeldDevice) -> bool:
         """It may."""
@@ -54,7 +54,7 @@ class HeldUnknown:
         return True
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Refuse, with the entry as releasing, so that the version that knows the kind finishes it."""
+        """Refuse: the version that knows the kind does it."""
         raise _refusal(entry.devices[index].device, entry.devices[index].kind)
 
     def unmade(self, held: HeldDevice) -> Record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.region import Region
@@ -13,17 +13,16 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.cdi.spec import Edits
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.kinds.found import FoundKind
 from kubeletplugin.kinds.kind import Look, Note
 
 if TYPE_CHECKING:
     from driver.devices.health import Health
-    from driver.devices.node_state import BlockedPlacement
-    from driver.hardware.gpu import Inventory
     from kubeletplugin.wire.planned import PlannedDevice
 
 
-class HeldWhole:
-    """GPUs as a whole.
+class HeldWhole(FoundKind):
+    """GPUs as a whole: MIG mode that was turned off stays off until a partition needs it.
 
     ``leave_mig_mode(pci)`` turns MIG mode off; it raises ClaimBlocked where that cannot be.
     """
@@ -46,10 +45,6 @@ class HeldWhole:
         """All of the GPU."""
         return (Region(_pci(held)),)
 
-    def changes(self, held: HeldDevice) -> bool:
-        """Nothing: MIG mode stays off until a partition needs it."""
-        return False
-
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
         """Turn MIG mode off where it is on; who looks on by admin access leaves it as it is."""
         held = entry.devices[index]
@@ -61,18 +56,6 @@ class HeldWhole:
     def intact(self, held: HeldDevice) -> bool:
         """Always: whether it is the same board, its UUID tells."""
         return True
-
-    def is_made(self, held: HeldDevice) -> bool:
-        """Never."""
-        return False
-
-    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Nothing to do."""
-        return entry.devices[index].record
-
-    def unmade(self, held: HeldDevice) -> Record:
-        """What it is."""
-        return held.record
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
         """The GPU's nodes, as its minor is now."""
@@ -96,10 +79,6 @@ class HeldWhole:
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """Nothing that the slice does not tell."""
         return {}
-
-    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
-        """Nothing."""
-        return ()
 
 
 def _pci(held: HeldDevice) -> PciAddress:

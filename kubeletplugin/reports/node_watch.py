@@ -75,9 +75,8 @@ class NodeWatch:
         foreign = self.foreign(inventory, before)
         with self._changed:
             self._foreign = foreign
-            self._due = (
-                True  # in any case: another instance may have changed the journal, and told nobody here
-            )
+            # In any case: another instance may have changed the journal, and told nobody here.
+            self._due = True
             self._changed.notify_all()
 
     def foreign(self, inventory: Inventory, before: Iterable[Entry]) -> tuple[BlockedPlacement, ...]:

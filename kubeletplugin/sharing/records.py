@@ -99,7 +99,7 @@ class SharingRecords:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def get(self, group: str) -> SharingRecord | None:
-        """The record of a group, None without one; one of an earlier boot is removed.
+        """The record of a group, None without one; one of an earlier era is removed.
 
         One that cannot be read is put aside, and taken as if all had been changed from the defaults. Raises
         StorageError.

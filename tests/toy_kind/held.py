@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.health import Health
 from driver.kinds.kind import OfferedKind
 from kubeletplugin.cdi.spec import Edits
-from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.kinds.found import FoundKind
 from kubeletplugin.kinds.registry import NodePorts, own_kinds
 from tests.toy_kind.offered import TOY
 
 if TYPE_CHECKING:
-    from driver.devices.node_state import BlockedPlacement
     from driver.devices.region import Region
-    from driver.hardware.gpu import Inventory
     from driver.nvml.pci_address import PciAddress
-    from kubeletplugin.kinds.kind import HeldKind, Look, Note
+    from kubeletplugin.kinds.kind import HeldKind, Look
     from kubeletplugin.wire.planned import PlannedDevice
 
 
-class HeldToy:
+class HeldToy(FoundKind):
     """Toys."""
 
     offered: OfferedKind = TOY
@@ -34,29 +33,9 @@ class HeldToy:
         """Nothing of any GPU."""
         return ()
 
-    def changes(self, held: HeldDevice) -> bool:
-        """Nothing."""
-        return False
-
-    def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
-        """Nothing to do."""
-        return entry.devices[index].record
-
     def intact(self, held: HeldDevice) -> bool:
         """Always."""
         return True
-
-    def is_made(self, held: HeldDevice) -> bool:
-        """Never."""
-        return False
-
-    def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Nothing to do."""
-        return entry.devices[index].record
-
-    def unmade(self, held: HeldDevice) -> Record:
-        """What it is."""
-        return held.record
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
         """The variable, and nothing of the NVIDIA driver."""
@@ -77,10 +56,6 @@ class HeldToy:
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """Nothing."""
         return {}
-
-    def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
-        """Nothing."""
-        return ()
 
 
 def variable(device: str) -> str:

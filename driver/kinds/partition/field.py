@@ -26,27 +26,6 @@ _FORMS = "must be off, static, dynamic, {dynamic: {profiles: [...]}} or {layout:
 _A_PROFILE = "must be a profile such as 1g.10gb+me, or in short 1g+me"
 
 
-class MigField:
-    """The field itself."""
-
-    name = "mig"
-
-    def read(self, value: Any, path: str, errors: list[str]) -> MigOffer:
-        """See ``read_mig``."""
-        return read_mig(value, path, errors)
-
-    def implied_form(self, policy: GpuPolicy) -> str | None:
-        """Partitions alone for a layout."""
-        return "partitions" if policy.mig.mode == "layout" else None
-
-    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
-        """Forms that what MIG shall make leaves no room for."""
-        if policy.form == "whole" and policy.mig.mode == "layout":
-            yield "offer: must not be whole beside a layout, which offers partitions only"
-        if policy.form == "partitions" and policy.mig.mode == "off":
-            yield "offer: must not be partitions where mig is off"
-
-
 def read_mig(value: Any, path: str, errors: list[str]) -> MigOffer:
     """The field's meaning; what is wrong with it is added to ``errors``, each with its path.
 
@@ -122,3 +101,22 @@ def _counted(value: dict[Any, Any], path: str, errors: list[str]) -> tuple[str, 
 
 def _is_profile(name: Any) -> bool:
     return isinstance(name, str) and _PROFILE.fullmatch(name) is not None
+
+
+class MigField:
+    """The field itself."""
+
+    name = "mig"
+
+    read = staticmethod(read_mig)
+
+    def implied_form(self, policy: GpuPolicy) -> str | None:
+        """Partitions alone for a layout."""
+        return "partitions" if policy.mig.mode == "layout" else None
+
+    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
+        """Forms that what MIG shall make leaves no room for."""
+        if policy.form == "whole" and policy.mig.mode == "layout":
+            yield "offer: must not be whole beside a layout, which offers partitions only"
+        if policy.form == "partitions" and policy.mig.mode == "off":
+            yield "offer: must not be partitions where mig is off"

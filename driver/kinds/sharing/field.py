@@ -24,35 +24,6 @@ _MOST: dict[Strategy, int] = {"TimeSlicing": MOST_SHARES, "MPS": MOST_MPS_CLIENT
 _FIELDS = ("strategy", "shares", "memory", "fractional")
 
 
-class SharedField:
-    """The field itself."""
-
-    name = "shared"
-
-    def read(self, value: Any, path: str, errors: list[str]) -> tuple[SharedOffer, ...]:
-        """See ``read_shared``."""
-        return read_shared(value, path, errors)
-
-    def implied_form(self, policy: GpuPolicy) -> str | None:
-        """Shared alone, unless partitions are offered beside the whole GPU."""
-        return "whole" if policy.mig.mode == "dynamic" else "shared"
-
-    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
-        """Forms beside which a GPU cannot be shared."""
-        if policy.form == "shared" and policy.mig.mode == "dynamic":
-            yield (
-                "offer: must not be shared beside dynamic MIG: say whole to offer the GPU whole, shared and "
-                "in partitions, or partitions to share the partitions"
-            )
-        if policy.form == "shared" and policy.mig.mode == "layout":
-            yield "offer: must not be shared beside a layout: say partitions to share the partitions"
-        if policy.form in ("whole", "partitions") and any(one.fractional for one in policy.shared):
-            yield (
-                "shared: fractional devices are whole GPUs and shares in one, "
-                "so say offer: shared, and nothing of partitions"
-            )
-
-
 def read_shared(value: Any, path: str, errors: list[str]) -> tuple[SharedOffer, ...]:
     """The field's meaning: one offer, or two of different strategies.
 
@@ -120,3 +91,30 @@ def _step(value: Any, path: str, errors: list[str]) -> int | None:
         errors.append(f"{path}.step: must be a multiple of 1Mi")
         return None
     return int(amount)
+
+
+class SharedField:
+    """The field itself."""
+
+    name = "shared"
+
+    read = staticmethod(read_shared)
+
+    def implied_form(self, policy: GpuPolicy) -> str | None:
+        """Shared alone, unless partitions are offered beside the whole GPU."""
+        return "whole" if policy.mig.mode == "dynamic" else "shared"
+
+    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
+        """Forms beside which a GPU cannot be shared."""
+        if policy.form == "shared" and policy.mig.mode == "dynamic":
+            yield (
+                "offer: must not be shared beside dynamic MIG: say whole to offer the GPU whole, shared and "
+                "in partitions, or partitions to share the partitions"
+            )
+        if policy.form == "shared" and policy.mig.mode == "layout":
+            yield "offer: must not be shared beside a layout: say partitions to share the partitions"
+        if policy.form in ("whole", "partitions") and any(one.fractional for one in policy.shared):
+            yield (
+                "shared: fractional devices are whole GPUs and shares in one, "
+                "so say offer: shared, and nothing of partitions"
+            )

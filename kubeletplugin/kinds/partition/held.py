@@ -28,20 +28,20 @@ class HeldPartition:
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
         """Its place; of a rebuilt entry's partition only the first memory slice is known."""
-        name, record = name_of(held), record_of(held)
+        name, record = name_of(held.device), record_of(held)
         return (name.region if record is None else name.at(record.placement),)
 
     def intact(self, held: HeldDevice) -> bool:
         """Whether the instances of its record are there; raises NvmlError."""
         record = record_of(held)
-        return record is None or self._partitions.exists(name_of(held).pci, record)
+        return record is None or self._partitions.exists(name_of(held.device).pci, record)
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
         """What opens the partition, and nothing else of its GPU; raises ClaimBlocked while it is not made."""
         record = record_of(held)
         if record is None or record.gpu_instance_id is None or record.compute_instance_id is None:
             raise ClaimBlocked(f"the partition {held.device} is not made yet", "the kubelet tries again")
-        minor = look.identity(name_of(held).pci).minor
+        minor = look.identity(name_of(held.device).pci).minor
         return Edits(self._nodes.instance(minor, record.gpu_instance_id, record.compute_instance_id))
 
     def cuda_uuid(self, held: HeldDevice) -> str:
@@ -56,7 +56,7 @@ class HeldPartition:
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
         """That of its GPU."""
-        return gpus.get(name_of(held).pci)
+        return gpus.get(name_of(held.device).pci)
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """Nothing that the slice does not tell."""

@@ -14,7 +14,6 @@ from driver.devices.names import unshared_name
 from driver.errors import ClaimBlocked
 from driver.kinds.kind import OfferedKind
 from driver.kinds.partition.kind import MADE
-from driver.kinds.partition.names import parse_partition_name
 from driver.nvml.api import DriverNotLoaded, GpuLost, InstanceNotFound, NotFound
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry, HeldDevice, Record
@@ -53,9 +52,7 @@ class HeldMade(HeldPartition):
         Raises ClaimRefused for a partition that the GPU cannot have, ClaimBlocked for admin access to one
         that nobody holds.
         """
-        name = parse_partition_name(device.name.unshared)
-        if name is None:
-            raise ValueError(f"{device.name.device} is no partition, and yet its kind is")
+        name = name_of(device.name.device)
         found = self._known(device, own) or written(self._partitions.locate(name))
         return HeldDevice.of(device, look.identity(name.pci).uuid, found)
 
@@ -72,7 +69,7 @@ class HeldMade(HeldPartition):
         twin = next((one for one in entry.devices[:index] if one.device == held.device), None)
         if twin is not None:
             return twin.record
-        pci = name_of(held).pci
+        pci = name_of(held.device).pci
         if self._has_another(entry.uid, held) and self._partitions.exists(pci, record):
             return held.record
         others = self._instances_of_others(held.pci, entry.uid)
@@ -93,7 +90,7 @@ class HeldMade(HeldPartition):
         record = record_of(held)
         if self._has_another(entry.uid, held):
             return self.unmade(held)
-        pci = name_of(held).pci
+        pci = name_of(held.device).pci
         try:
             record = self._begun(held)
             note("releasing", written(record))
@@ -134,7 +131,7 @@ class HeldMade(HeldPartition):
 
         A CDI spec, from which it was rebuilt, is written only after the partition was made.
         """
-        return record_of(held) or replace(self._partitions.locate(name_of(held)), attempted=True)
+        return record_of(held) or replace(self._partitions.locate(name_of(held.device)), attempted=True)
 
     def _made_already(self, device: PlannedDevice) -> Record | None:
         """The partition as another claim, which shares it, has made it or has begun to."""

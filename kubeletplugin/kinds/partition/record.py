@@ -65,9 +65,9 @@ def partition_name(held: HeldDevice) -> PartitionName | None:
     return parse_partition_name(unshared_name(held.device))
 
 
-def name_of(held: HeldDevice) -> PartitionName:
-    """What the name of a held partition says."""
-    name = partition_name(held)
+def name_of(device: str) -> PartitionName:
+    """What the name of a device says whose kind is a partition's."""
+    name = parse_partition_name(unshared_name(device))
     if name is None:
-        raise ValueError(f"{held.device} is no partition, and yet its kind is")
+        raise ValueError(f"{device} is no partition, and yet its kind is")
     return name
