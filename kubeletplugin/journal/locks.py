@@ -1,8 +1,9 @@
 """Locks per claim and per GPU, held against the threads of this process and against another instance.
 
 During a rolling update two instances share the data folder. Threads wait for each other on a plain
-lock; processes wait on an open file description lock (fcntl(2), F_OFD_SETLKW) over one byte of a
-common file, which the kernel lets go when the holder dies. Nobody polls.
+lock; processes wait on an open file description lock (fcntl(2), F_OFD_SETLK) over one byte of a
+common file, which the kernel lets go when the holder dies. fcntl(2) waits for ever or not at all, so
+a process that finds the byte taken asks again, at growing intervals, until its time is over.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import hashlib
 import os
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from driver.errors import ClaimBlocked, StorageError
+
+_FIRST_DELAY_SECONDS = 0.002
+_LONGEST_DELAY_SECONDS = 0.05
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux: type, whence, start, length, pid
 
@@ -56,17 +61,19 @@ class KeyedLocks:
     def holding(self, keys: Sequence[str], timeout_seconds: float) -> Iterator[None]:
         """Hold every key while the block runs.
 
-        Raises ClaimBlocked when another thread did not let go within ``timeout_seconds``.
+        Raises ClaimBlocked when another thread, or another instance, did not let go within
+        ``timeout_seconds``, which are for all keys together.
         """
+        deadline = time.monotonic() + timeout_seconds
         taken: list[str] = []
         try:
             for key in keys:
-                self._take(key, timeout_seconds)
+                self._take(key, deadline, timeout_seconds)
                 taken.append(key)
             descriptor = self._open()
             try:
                 for key in keys:
-                    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, one_byte(fcntl.F_WRLCK, _offset(key)))
+                    self._take_from_others(descriptor, key, deadline, timeout_seconds)
                 yield
             finally:
                 os.close(descriptor)
@@ -83,17 +90,42 @@ class KeyedLocks:
                 f"make {self._file.parent} writable",
             ) from error
 
-    def _take(self, key: str, timeout_seconds: float) -> None:
+    def _take(self, key: str, deadline: float, timeout_seconds: float) -> None:
         """Take a key against the other threads; raises ClaimBlocked."""
         with self._guard:
             lock, users = self._locks.get(key, (threading.Lock(), 0))
             self._locks[key] = (lock, users + 1)
-        if not lock.acquire(timeout=timeout_seconds):
+        if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             self._forget(key)
             raise ClaimBlocked(
                 f"{key} is still being worked on after {timeout_seconds:.0f} s",
                 "it is retried; if it lasts, look for a hung call in the plugin's log",
             )
+
+    def _take_from_others(self, descriptor: int, key: str, deadline: float, timeout_seconds: float) -> None:
+        """Take a key against the other instances; raises ClaimBlocked, StorageError."""
+        delay_seconds = _FIRST_DELAY_SECONDS
+        while not self._is_taken(descriptor, key):
+            left_seconds = deadline - time.monotonic()
+            if left_seconds <= 0:
+                raise ClaimBlocked(
+                    f"another instance of the plugin still works on {key} after {timeout_seconds:.0f} s",
+                    "it is retried; if it lasts, look for a plugin on this node that hangs, and end it",
+                )
+            threading.Event().wait(min(delay_seconds, left_seconds))
+            delay_seconds = min(2 * delay_seconds, _LONGEST_DELAY_SECONDS)
+
+    def _is_taken(self, descriptor: int, key: str) -> bool:
+        """Whether the key is ours now; raises StorageError."""
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, one_byte(fcntl.F_WRLCK, _offset(key)))
+        except (BlockingIOError, PermissionError):
+            return False
+        except OSError as error:
+            raise StorageError(
+                f"the lock file {self._file} cannot be locked: {error.strerror}", "check the disk"
+            ) from error
+        return True
 
     def _let_go(self, key: str) -> None:
         self._locks[key][0].release()

@@ -93,3 +93,22 @@ def test_a_key_held_by_another_process_is_waited_for(tmp_path: Path) -> None:
         assert got == ["taken"]
     finally:
         process.join(10)
+
+
+def test_a_key_held_by_another_process_is_given_up_in_time_and_what_was_taken_is_free(tmp_path: Path) -> None:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_hold, args=(tmp_path / "locks", there))
+    process.start()
+    try:
+        assert here.recv() == "held"
+        locks = KeyedLocks(tmp_path / "locks")
+        with (
+            pytest.raises(ClaimBlocked, match="another instance of the plugin still works on GPU 1"),
+            locks.holding(["claim a", "GPU 1"], 0.05),
+        ):
+            pass
+        with locks.holding(["claim a"], 0.05):
+            pass
+    finally:
+        here.send("go")
+        process.join(10)
