@@ -6,6 +6,7 @@
     ├── ApiError               retryable   the Kubernetes API refused or did not answer (driver.kube.errors)
     ├── ClaimError
     │   ├── ClaimRefused       permanent   the claim can never be prepared as it stands
+    │   │   ├── LateCall       permanent   a call waited until it was not to be done (kubeletplugin.claims)
     │   │   └── MalformedConfig permanent  an opaque configuration has errors (driver.claims.opaque)
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device

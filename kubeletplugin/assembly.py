@@ -179,7 +179,7 @@ def assemble(
         keeper,
         watch,
         HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds),
-        recover(journal, store, identity, kinds),
+        recover(journal, locks, store, identity, kinds),
     )
 
 

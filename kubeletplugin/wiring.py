@@ -62,12 +62,14 @@ class EventfulClaims:
             raise
 
     def unprepare(self, claim: ClaimRef, call: Call) -> None:
-        """Unprepare; a failure becomes a warning on the claim as well."""
+        """Unprepare; a failure becomes a warning on the claim as well, and so does what stays behind."""
         try:
-            self._preparer.unprepare(claim, call)
+            left = self._preparer.unprepare(claim, call)
         except DriverError as error:
             warn(self._events, "UnprepareFailed", claim, str(error))
             raise
+        if left is not None:
+            warn(self._events, "UnprepareIncomplete", claim, str(left))
 
 
 def warn(events: EventRecorder, reason: str, claim: ClaimRef, text: str) -> None:
@@ -240,7 +242,7 @@ def _log_recovered(parts: Parts) -> None:
             rebuilt=aside.uid in recovered.rebuilt,
         )
     for uid, error in recovered.failed:
-        _log.error("CDI spec left as it is, the disk refuses", uid=uid, error=error)
+        _log.error("CDI spec left as it is", uid=uid, error=error)
     if recovered.rebuilt or recovered.removed:
         _log.warning(
             "journal and CDI specs brought together", rebuilt=recovered.rebuilt, removed=recovered.removed

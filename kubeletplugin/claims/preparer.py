@@ -6,6 +6,7 @@ next call for the claim, which does the rest or undoes it, or by the reconciler.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from driver.errors import ClaimRefused, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.collisions import refuse_if_held
+from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late_unprepare
 from kubeletplugin.claims.patience import Patience
 from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.progress import Progress
@@ -102,16 +104,34 @@ class Preparer:
             lambda error: self._ports.complain(claim, error),
         )
 
-    def unprepare(self, claim: ClaimRef, call: Call) -> None:
+    def unprepare(self, claim: ClaimRef, call: Call) -> DriverError | None:
         """Take the claim's devices back. A claim that was never prepared is fine.
 
         Needs neither the API nor, unless something has to be destroyed, NVML. A partition that a process
-        still uses is waited for, not as long as in prepare, since the kubelet comes back soon. Raises
-        DriverError; what could not be taken back stays in the journal and is tried again.
+        still uses is waited for, not as long as in prepare, since the kubelet comes back soon.
+
+        What cannot be taken back yet is no failure once the journal says so: no container has the devices any
+        more, they stay taken until the reconciler has let them go, and the pod need not wait for that. The
+        answer then is what stands in the way. Raises DriverError for whatever else keeps the claim as it was.
         """
-        if is_safe_uid(claim.uid):
-            seconds = min(self._patience_seconds, _UNPREPARE_SECONDS)
-            self._patience.until_done(call, lambda: self.release(claim.uid, lambda _: True), seconds)
+        if not is_safe_uid(claim.uid):
+            return None
+
+        def still(entry: Entry | None) -> bool:
+            refuse_late_unprepare(entry, call, self._identity.boot_id)
+            return True
+
+        seconds = min(self._patience_seconds, _UNPREPARE_SECONDS)
+        try:
+            self._patience.until_done(call, lambda: self.release(claim.uid, still), seconds)
+        except LateCall:
+            raise
+        except DriverError as error:
+            entry = self._journal.get(claim.uid)
+            if entry is None or entry.state != "releasing":
+                raise
+            return error
+        return None
 
     def release(self, uid: str, still: Callable[[Entry | None], bool]) -> bool:
         """Let go of a claim's devices if ``still`` holds of its entry once its locks are held.
@@ -120,13 +140,12 @@ class Preparer:
         """
         with self._locks.holding([claim_key(uid)], _LOCK_SECONDS):
             entry = self._journal.get(uid)
-            if not still(entry):
-                return False
-            if entry is not None and not entry.holds:
-                return True
-            with self._locks.holding(
-                [gpu_key(place) for place in entry.places] if entry else [], _LOCK_SECONDS
-            ):
+            places = entry.places if entry is not None and entry.holds else ()
+            with self._locks.holding([gpu_key(place) for place in places], _LOCK_SECONDS):
+                if not still(entry):
+                    return False
+                if entry is not None and not entry.holds:
+                    return True
                 if entry is not None:
                     refuse_unknown(entry, self._kinds)
                 self._store.remove(uid)
@@ -135,6 +154,20 @@ class Preparer:
                     self._take_back(entry)
                 self._bury(uid, entry)
                 self._ports.step("released")
+            return True
+
+    def restore(self, entry: Entry) -> bool:
+        """Write the CDI spec of a prepared claim again if it was lost or damaged; whether that was so.
+
+        A container that starts again needs it, and for that the kubelet does not ask again. Raises
+        DriverError.
+        """
+        if not self._is_finished(entry, self._identity.era()) or self._has_spec(entry):
+            return False
+        with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
+            if self._journal.get(entry.uid) != entry or not self._is_intact(entry, self._identity.era()):
+                return False
+            self._commit(entry, self._specs.spec(entry.devices, self._ports.look()))
             return True
 
     def forget(self, tomb: Entry) -> None:
@@ -179,7 +212,7 @@ class Preparer:
             entry = self._journal.get(ref.uid)
             if entry is not None and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
-            self._refuse_late(entry, call)
+            refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
             entry = self._without_former_devices(entry, planned)
@@ -244,7 +277,7 @@ class Preparer:
             for text in self._shares.join(progress.entry):
                 self._ports.note(ref, text)
             return self._commit(progress.entry, self._specs.spec(progress.entry.devices, look)).devices
-        except DriverError:
+        except Exception:  # what nobody foresaw leaves nothing behind, either
             self._undo(ref.uid, before)
             raise
 
@@ -301,15 +334,10 @@ class Preparer:
             self._kinds.of(held).intact(held) for held in entry.devices
         )
 
-    def _refuse_late(self, entry: Entry | None, call: Call) -> None:
-        """Stop a call that began before the claim was unprepared: its pod is gone."""
-        buried = entry is not None and not entry.holds and entry.boot_id == self._identity.boot_id
-        if entry is not None and buried and call.started_ns < entry.changed_ns:
-            raise ClaimRefused(
-                f"claim {entry.uid} was unprepared while this call was waiting",
-                "nothing has to be done: the kubelet asks again if it needs the claim",
-            )
-        if not call.is_active():
-            raise ClaimRefused(
-                "the kubelet gave this call up before anything was done", "nothing: the kubelet asks again"
-            )
+    def _has_spec(self, entry: Entry) -> bool:
+        """Whether the claim's spec lies there as it was written."""
+        try:
+            data = self._store.read(entry.uid)
+        except StorageError:
+            return False
+        return data is not None and hashlib.sha256(data).hexdigest() == entry.spec_sha256

@@ -1,4 +1,4 @@
-"""Compares the journal with the API and the kubelet, and lets go of claims that nobody will unprepare.
+"""Compares the journal with the CDI folder, the API and the kubelet: lets go of what nobody will unprepare.
 
 A claim that was deleted while the plugin was away may never be unprepared by the kubelet. It is let
 go when the API says that it is gone *and* the kubelet says that no container has it. Whenever one of
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError
 from driver.process.log import get_logger
 from kubeletplugin.claims.preparer import Preparer
@@ -46,7 +47,11 @@ class Reconciler:
         self._log = get_logger("reconciler")
 
     def run_once(self) -> tuple[str, ...]:
-        """Look at every entry once; the UIDs of the claims that were let go."""
+        """Look at every entry once; the UIDs of the claims that were let go.
+
+        CDI specs that were lost come back first, since that waits for nobody else.
+        """
+        self._restore_specs()
         released = []
         suspects = set()
         for entry in self._journal.entries():
@@ -80,6 +85,14 @@ class Reconciler:
                     self._log.warning("claim not let go yet", uid=entry.uid, error=str(error))
         return tuple(released)
 
+    def _restore_specs(self) -> None:
+        for entry in self._journal.entries():
+            try:
+                if self._preparer.restore(entry):
+                    self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
+            except DriverError as error:
+                self._log.warning("CDI spec is lost", uid=entry.uid, error=str(error))
+
     def _verdict(self, entry: Entry) -> Verdict:
         if entry.rebuilt:
             return "gone"
@@ -89,8 +102,12 @@ class Reconciler:
             return "gone"
         if stored.get("metadata", {}).get("uid") != entry.uid:
             return "gone"
-        allocation = stored.get("status", {}).get("allocation")
-        return "gone" if allocation is None else "wanted"
+        if stored.get("status", {}).get("allocation") is None:
+            return "gone"
+        claim = read_claim(stored, entry.uid, self._identity.driver)
+        allocated = {(device.pool, device.device) for device in claim.devices}
+        # A claim may have lost its allocation and got another one, on another node for instance.
+        return "wanted" if any((one.pool, one.device) in allocated for one in entry.devices) else "gone"
 
     def _is_used(self, entry: Entry) -> bool:
         used = self._in_use()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from driver.errors import StorageError
+from driver.errors import DriverError
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
+from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.kinds.kind import HeldKinds
+
+_LOCK_SECONDS = 2.0
 
 _DEVICE = re.compile(
     r"(?P<device>.+?)(?:-(?P<share_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}))?", re.ASCII
@@ -31,46 +35,79 @@ class Recovered:
     failed: tuple[tuple[str, str], ...] = ()
 
 
-def recover(journal: Journal, store: CdiStore, identity: Identity, kinds: HeldKinds) -> Recovered:
+def recover(
+    journal: Journal, locks: KeyedLocks, store: CdiStore, identity: Identity, kinds: HeldKinds
+) -> Recovered:
     """Give each CDI spec its journal entry back, or remove it.
 
     A spec without an entry belongs to a claim whose journal file was lost or put aside: its devices
     stay held until the kubelet or the reconciler says otherwise. A spec beside a tombstone, or one
-    that names no device of ours, is left over from an unprepare that did not finish. What the disk
-    refuses for one claim does not keep the others from being brought together.
+    that names no device of ours, is left over from an unprepare that did not finish.
+
+    Another instance may be at work on a claim meanwhile, so each is looked at again under its locks. What the
+    disk refuses for one claim, or a lock, does not keep the others from being brought together.
     """
+    recovery = _Recovery(journal, locks, store, identity, kinds)
     known = {entry.uid: entry for entry in journal.entries()}
     rebuilt, removed, failed = [], [], []
     for uid in store.uids():
-        entry = known.get(uid)
-        if entry is not None and entry.holds:
+        if uid in known and known[uid].holds:
             continue
         try:
-            devices = (
-                () if entry is not None else _devices(uid, store.device_names(uid), identity.pool, kinds)
-            )
-            if devices:
-                era = identity.era()
-                journal.put(
-                    Entry(
-                        uid,
-                        "",
-                        "",
-                        "prepared",
-                        era.boot_id,
-                        boottime_ns(),
-                        devices,
-                        rebuilt=True,
-                        driver_generation=era.driver_generation,
-                    )
-                )
-                rebuilt.append(uid)
-            else:
-                store.remove(uid)
-                removed.append(uid)
-        except StorageError as error:
+            outcome = recovery.of_claim(uid)
+        except DriverError as error:
             failed.append((uid, str(error)))
+            continue
+        if outcome == "rebuilt":
+            rebuilt.append(uid)
+        elif outcome == "removed":
+            removed.append(uid)
     return Recovered(tuple(rebuilt), tuple(removed), tuple(failed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recovery:
+    """What brings one claim together."""
+
+    journal: Journal
+    locks: KeyedLocks
+    store: CdiStore
+    identity: Identity
+    kinds: HeldKinds
+
+    def of_claim(self, uid: str) -> Literal["rebuilt", "removed", "fine"]:
+        """What was done about a claim's spec. Raises StorageError, ClaimBlocked."""
+        with self.locks.holding([claim_key(uid)], _LOCK_SECONDS):
+            entry = self.journal.get(uid)
+            if entry is not None and entry.holds:
+                return "fine"
+            devices = () if entry is not None else self._devices(uid)
+            if not devices:
+                self.store.remove(uid)
+                return "removed"
+            places = sorted({place for device in devices for place in device.places})
+            with self.locks.holding([gpu_key(place) for place in places], _LOCK_SECONDS):
+                self._rebuild(uid, devices)
+            return "rebuilt"
+
+    def _rebuild(self, uid: str, devices: tuple[HeldDevice, ...]) -> None:
+        era = self.identity.era()
+        self.journal.put(
+            Entry(
+                uid,
+                "",
+                "",
+                "prepared",
+                era.boot_id,
+                boottime_ns(),
+                devices,
+                rebuilt=True,
+                driver_generation=era.driver_generation,
+            )
+        )
+
+    def _devices(self, uid: str) -> tuple[HeldDevice, ...]:
+        return _devices(uid, self.store.device_names(uid), self.identity.pool, self.kinds)
 
 
 def _devices(uid: str, cdi_names: tuple[str, ...], pool: str, kinds: HeldKinds) -> tuple[HeldDevice, ...]:

@@ -7,12 +7,12 @@ import re
 CDI_VENDOR = "k8s.gpu.nvidia.com"
 CDI_CLASS = "claim"
 
-_UID = re.compile(r"^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$")
+_UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,62}", re.ASCII)
 
 
 def is_safe_uid(uid: str) -> bool:
     """Whether a claim's UID may become part of a file name: it comes from outside and is hostile."""
-    return _UID.match(uid) is not None and ".." not in uid
+    return _UID.fullmatch(uid) is not None and ".." not in uid
 
 
 def cdi_device_name(claim_uid: str, device: str, share_id: str | None = None) -> str:

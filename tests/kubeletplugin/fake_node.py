@@ -231,9 +231,9 @@ class FakeNode:
         """What the kubelet does."""
         return self.preparer.prepare(ref, call or self.call())
 
-    def unprepare(self, ref: ClaimRef) -> None:
-        """What the kubelet does when the claim's last pod has ended."""
-        self.preparer.unprepare(ref, self.call())
+    def unprepare(self, ref: ClaimRef, call: Call | None = None) -> DriverError | None:
+        """What the kubelet does when the claim's last pod has ended; what stays behind for now."""
+        return self.preparer.unprepare(ref, call or self.call())
 
     def spec_path(self, ref: ClaimRef) -> Path:
         """Where the claim's CDI spec lies."""

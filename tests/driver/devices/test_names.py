@@ -61,7 +61,7 @@ def test_a_cdi_device_is_named_by_claim_device_and_share() -> None:
     assert cdi_qualified_name("x") == "k8s.gpu.nvidia.com/claim=x"
 
 
-@pytest.mark.parametrize("uid", ["", "../x", "a/b", ".x", "a..b", "a\0", "a b", "x" * 64])
+@pytest.mark.parametrize("uid", ["", "../x", "a/b", ".x", "a..b", "a\0", "a b", "x" * 64, "a\n", "\u0661"])
 def test_a_hostile_uid_never_names_a_file(uid: str) -> None:
     assert not is_safe_uid(uid)
 

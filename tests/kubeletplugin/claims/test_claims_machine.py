@@ -122,6 +122,7 @@ class ClaimsOfANode(RuleBasedStateMachine):
         }
         released = set(self.node.reconciler.run_once())
         assert released == gone
+        self.lost_specs.clear()  # it has written them again
         for known in (self.holding, self.lost_specs, self.unfinished):
             known.difference_update(released)
 

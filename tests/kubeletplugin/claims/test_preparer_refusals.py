@@ -17,8 +17,10 @@ from driver.errors import (
     NvmlError,
     StorageError,
 )
+from kubeletplugin.claims.late import LateCall
 from kubeletplugin.journal.identity import boottime_ns
 from kubeletplugin.wire.claim_call import ClaimRef
+from tests.kubeletplugin.cut_node import instances
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again
 
@@ -53,9 +55,13 @@ def test_a_gpu_that_was_exchanged_under_a_prepared_claim_is_refused(node: FakeNo
 def test_a_late_prepare_does_not_bring_back_an_unprepared_claim(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     late = node.call(boottime_ns())
-    node.before_get = lambda: node.unprepare(ref)
 
-    with pytest.raises(ClaimRefused, match="was unprepared while this call was waiting"):
+    def unprepare() -> None:
+        node.unprepare(ref)
+
+    node.before_get = unprepare
+
+    with pytest.raises(LateCall, match="was unprepared while this call was waiting"):
         node.prepare(ref, late)
 
     node.before_get = lambda: None
@@ -64,7 +70,7 @@ def test_a_late_prepare_does_not_bring_back_an_unprepared_claim(node: FakeNode) 
 
 
 def test_a_call_that_the_kubelet_gave_up_does_nothing(node: FakeNode) -> None:
-    with pytest.raises(ClaimRefused, match="gave this call up"):
+    with pytest.raises(LateCall, match="gave this call up"):
         node.prepare(node.claim("train", 1), node.call(active=False))
 
     assert node.journal.entries() == ()
@@ -187,3 +193,20 @@ def test_a_spec_that_cannot_be_written_leaves_no_claim_behind(node: FakeNode) ->
     assert node.journal.entries() == ()
     node.cdi.mkdir()
     node.prepare(ref)
+
+
+def test_what_nobody_foresaw_leaves_nothing_behind(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "hgx-h100")
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+
+    def fail(step: str) -> None:
+        if step == "made":
+            raise OSError(5, "Input/output error")
+
+    node.on_step = fail
+    with pytest.raises(OSError, match="Input/output error"):
+        node.prepare(ref)
+
+    assert node.journal.entries() == ()
+    assert instances(node) == ()
+    node.stop()

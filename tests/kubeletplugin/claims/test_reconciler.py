@@ -62,6 +62,38 @@ def test_a_claim_that_lost_its_allocation_is_let_go(node: FakeNode) -> None:
     assert node.reconciler.run_once() == (ref.uid,)
 
 
+def test_a_claim_that_was_allocated_anew_on_another_node_is_let_go(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    (result,) = node.api["team", "train"]["status"]["allocation"]["devices"]["results"]
+    result["pool"] = "node-b/gpu.nvidia.com"
+
+    assert node.reconciler.run_once() == (ref.uid,)
+    node.prepare(node.claim("next", 1))
+
+
+def test_a_claim_that_was_allocated_another_device_is_let_go_unless_a_container_has_the_old_one(
+    node: FakeNode,
+) -> None:
+    ref = node.claim("train", 1)
+    (device,) = node.prepare(ref)
+    node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
+    node.claim("train", 2, uid=ref.uid)
+
+    assert node.reconciler.run_once() == ()
+    node.in_use.clear()
+    assert node.reconciler.run_once() == (ref.uid,)
+
+
+def test_a_claim_whose_status_makes_no_sense_is_kept(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.api["team", "train"]["status"] = {"allocation": {"devices": {"results": [{"driver": 5}, 7]}}}
+
+    assert node.reconciler.run_once() == ()
+    assert node.spec_path(ref).exists()
+
+
 def test_a_claim_is_kept_while_the_api_does_not_answer_and_the_others_go_on(node: FakeNode) -> None:
     refs = [node.claim("a", 0), node.claim("b", 1)]
     for ref in refs:
@@ -149,3 +181,56 @@ def test_tombstones_are_forgotten_after_a_while(node: FakeNode) -> None:
     node.reconciler.run_once()
 
     assert node.journal.get(ref.uid) is None
+
+
+@pytest.mark.parametrize("device", ["", "mig", "share"])
+def test_a_spec_that_was_lost_or_damaged_comes_back_without_the_kubelet(tmp_path: Path, device: str) -> None:
+    node = FakeNode(tmp_path, "hgx-h100")
+    ref = {
+        "": lambda: node.claim("train", 1),
+        "mig": lambda: node.claim_devices("train", node.partition(1, "1g.10gb", 6)),
+        "share": lambda: node.claim_shares("train", f"{node.partition(1, '3g.40gb', 4)}-mps-2"),
+    }[device]()
+    node.prepare(ref)
+    good = node.spec_path(ref).read_bytes()
+    node.api_failures = [ApiError("away")] * 4
+
+    for damage in (lambda: node.spec_path(ref).unlink(), lambda: node.spec_path(ref).write_text("{")):
+        damage()
+        node.restart()
+        node.reconciler.run_once()
+        assert node.spec_path(ref).read_bytes() == good
+    node.steps.clear()
+    node.reconciler.run_once()
+    assert node.steps == [], "what is there is not written again"
+    node.stop()
+
+
+def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "hgx-h100")
+    ended, cut = node.claim("ended", 1), node.claim_devices("cut", node.partition(0, "1g.10gb", 6))
+    node.prepare(ended)
+    node.prepare(cut)
+    node.unprepare(ended)
+    node.spec_path(cut).unlink()
+    node.machine.reboot()
+
+    node.reconciler.run_once()
+
+    assert not node.spec_path(ended).exists()
+    assert not node.spec_path(cut).exists()
+    node.stop()
+
+
+def test_a_spec_that_cannot_be_made_again_yet_keeps_nothing_from_being_reconciled(node: FakeNode) -> None:
+    lost, gone = node.claim("lost", 0), node.claim("gone", 1)
+    node.prepare(lost)
+    node.prepare(gone)
+    node.spec_path(lost).unlink()
+    (node.driver_root / "usr").rename(node.driver_root / "away")
+    del node.api["team", "gone"]
+
+    assert node.reconciler.run_once() == (gone.uid,)
+    (node.driver_root / "away").rename(node.driver_root / "usr")
+    node.reconciler.run_once()
+    assert node.spec_path(lost).exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,14 +17,16 @@ from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles
-from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Identity
 from kubeletplugin.journal.journal import Journal
+from kubeletplugin.journal.locks import KeyedLocks, claim_key
 from kubeletplugin.wire.names import cdi_device_name
 from tests.examples import examples
 from tests.kubeletplugin.held import held_kinds
 
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
+IDENTITY = Identity(DRIVER_NAME, "pool", "boot")
 SHARE = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 PCI = "0000:8a:00.0"
 FORMS = ("", "-ts-4", "-mps-4-mem", "-mps-mem", "-ts-frac-10")
@@ -39,7 +42,7 @@ def rebuilt(uid: str, *names: str) -> tuple[HeldDevice, ...]:
     with TemporaryDirectory() as folder:
         journal, store = Journal(Path(folder) / "journal", lambda: True), CdiStore(Path(folder))
         write(store, uid, *names)
-        recover(journal, store, Identity(DRIVER_NAME, "pool", "boot"), held_kinds())
+        recover(journal, KeyedLocks(Path(folder) / "locks"), store, IDENTITY, held_kinds())
         entry = journal.get(uid)
         return entry.devices if entry else ()
 
@@ -73,10 +76,57 @@ def test_a_lost_entry_of_shares_is_rebuilt_and_what_names_none_is_removed(tmp_pa
     write(store, UID, cdi_device_name(UID, "gpu-0000-8a-00-0-mps-4", SHARE), f"{UID}-colour")
     write(store, "u-2", "u-2-colour")
 
-    identity = Identity(DRIVER_NAME, "pool", "boot")
-    assert recover(journal, store, identity, held_kinds()) == Recovered((UID,), ("u-2",))
+    locks = KeyedLocks(tmp_path / "locks")
+    assert recover(journal, locks, store, IDENTITY, held_kinds()) == Recovered((UID,), ("u-2",))
     entry = journal.get(UID)
     assert entry is not None
     assert (entry.rebuilt, entry.state, entry.shares) == (True, "prepared", False)
     assert [(held.device, held.share_id) for held in entry.devices] == [("gpu-0000-8a-00-0-mps-4", SHARE)]
-    assert recover(journal, store, identity, held_kinds()) == Recovered()
+    assert recover(journal, locks, store, IDENTITY, held_kinds()) == Recovered()
+
+
+class ListedEarlier(CdiStore):
+    """A folder that another instance works in while it is listed: ``meanwhile`` runs after the listing."""
+
+    def __init__(self, folder: Path, meanwhile: Callable[[], None]) -> None:
+        super().__init__(folder)
+        self._meanwhile = meanwhile
+
+    def uids(self) -> tuple[str, ...]:
+        found = super().uids()
+        self._meanwhile()
+        return found
+
+
+def test_what_another_instance_has_prepared_meanwhile_keeps_its_entry_and_its_spec(tmp_path: Path) -> None:
+    theirs, locks = Journal(tmp_path / "journal", lambda: True), KeyedLocks(tmp_path / "locks")
+    name = cdi_device_name(UID, "gpu-0000-8a-00-0")
+    held = HeldDevice("gpu", "pool", "gpu-0000-8a-00-0", PCI, "GPU-1", name, kind="whole")
+    fresh = Entry(UID, "team", "train", "prepared", "boot", 1, (held,))
+    for spec in ((name,), ()):
+        store = ListedEarlier(tmp_path, lambda: theirs.put(fresh))
+        write(store, UID, *spec)
+        ours = Journal(tmp_path / "journal", lambda: True)
+
+        assert recover(ours, locks, store, IDENTITY, held_kinds()) == Recovered()
+        assert ours.get(UID) == fresh
+        assert store.read(UID) is not None
+        theirs.forget(UID)
+
+
+def test_a_claim_that_another_instance_is_at_work_on_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeletplugin.claims.recovery._LOCK_SECONDS", 0.01)
+    journal, store = Journal(tmp_path / "journal", lambda: True), CdiStore(tmp_path)
+    write(store, UID, cdi_device_name(UID, "gpu-0000-8a-00-0"))
+    write(store, "u-2", cdi_device_name("u-2", "gpu-0000-8b-00-0"))
+
+    with KeyedLocks(tmp_path / "locks").holding([claim_key(UID)], 1):
+        recovered = recover(journal, KeyedLocks(tmp_path / "locks"), store, IDENTITY, held_kinds())
+
+    assert recovered.rebuilt == ("u-2",)
+    ((uid, reason),) = recovered.failed
+    assert uid == UID
+    assert "another instance of the plugin still works on" in reason
+    assert store.read(UID) is not None

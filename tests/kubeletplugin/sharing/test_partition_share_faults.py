@@ -71,8 +71,7 @@ def test_a_partition_that_is_being_destroyed_is_waited_for_and_made_anew(node: F
     refs = [node.claim_shares(name, device) for name in "ab"]
     node.prepare(refs[0])
     node.machine.set_processes(uuid_of(node, refs[0]), (4242,))
-    with pytest.raises(InstanceInUse, match="4242"):
-        node.unprepare(refs[0])
+    assert isinstance(node.unprepare(refs[0]), InstanceInUse)
     assert node.mps.running == {}, "the daemon would be in the way itself"
     with pytest.raises(ClaimBlocked):
         node.prepare(refs[1])

@@ -98,8 +98,10 @@ def test_a_process_that_stays_keeps_the_partition_and_is_named(node: FakeNode) -
     uuid = uuid_of(node, ref)
     node.machine.set_processes(uuid, (4242,))
 
-    with pytest.raises(InstanceInUse, match="4242"):
-        node.unprepare(ref)
+    left = node.unprepare(ref)
+
+    assert isinstance(left, InstanceInUse)
+    assert "4242" in str(left)
     assert not node.spec_path(ref).exists()
     with pytest.raises(DeviceHeld):
         node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 6)))
@@ -113,8 +115,7 @@ def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: Fa
     ref = node.claim_devices("two", node.partition(0, "1g.10gb", 6), node.partition(1, "1g.10gb", 6))
     node.prepare(ref)
     node.machine.set_processes(uuid_of(node, ref), (4242,))
-    with pytest.raises(InstanceInUse):
-        node.unprepare(ref)
+    assert isinstance(node.unprepare(ref), InstanceInUse)
     assert (starts(node, 0), instances(node, 1)) == ([6], ())
 
 
@@ -284,8 +285,7 @@ def test_what_was_made_for_an_earlier_allocation_goes_before_the_next_is_prepare
     node.prepare(ref)
     uuid = uuid_of(node, ref)
     node.machine.set_processes(uuid, (4242,))
-    with pytest.raises(InstanceInUse):
-        node.unprepare(ref)
+    assert isinstance(node.unprepare(ref), InstanceInUse)
     node.claim_devices("shared", node.partition(1, "1g.10gb", 5), uid=ref.uid)
     with pytest.raises(InstanceInUse):
         node.prepare(ref)

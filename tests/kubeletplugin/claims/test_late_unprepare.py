@@ -1,0 +1,90 @@
+"""An unprepare that waited too long, or that cannot take everything back, harms no other pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubeletplugin.claims.late import LateCall
+from kubeletplugin.journal.identity import boottime_ns
+from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from tests.kubeletplugin.cut_node import uuid_of
+from tests.kubeletplugin.fake_node import FakeNode
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    made = FakeNode(tmp_path, "hgx-h100")
+    yield made
+    made.stop()
+
+
+def test_a_call_from_before_the_claim_was_prepared_takes_nothing_from_the_pod_that_has_it(
+    node: FakeNode,
+) -> None:
+    ref = node.claim("shared", 1)
+    late = node.call(boottime_ns())
+    node.prepare(ref)
+
+    with pytest.raises(LateCall, match="was prepared while this call to unprepare it was waiting"):
+        node.unprepare(ref, late)
+
+    assert node.spec_path(ref).exists()
+    node.unprepare(ref)
+    assert not node.spec_path(ref).exists()
+
+
+def test_a_call_that_the_kubelet_gave_up_takes_nothing_back(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+
+    with pytest.raises(LateCall, match="gave this call up"):
+        node.unprepare(ref, node.call(active=False))
+
+    assert node.spec_path(ref).exists()
+
+
+def test_a_call_that_came_while_the_plugin_started_takes_back_what_was_rebuilt(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").unlink()
+    early = node.call(boottime_ns())
+    assert node.restart().rebuilt == (ref.uid,)
+
+    node.unprepare(ref, early)
+
+    assert not node.spec_path(ref).exists()
+
+
+def test_an_entry_of_another_boot_says_nothing_of_when_it_was_written(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    entry = node.journal.get(ref.uid)
+    assert entry is not None
+    node.journal.put(replace(entry, boot_id="boot-0", changed_ns=1 << 62))
+
+    node.unprepare(ref)
+
+    assert not node.spec_path(ref).exists()
+
+
+def test_a_monitor_on_a_partition_does_not_keep_the_pod_from_ending(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    uuid = uuid_of(node, ref)
+    node.machine.set_processes(uuid, (4242,))
+
+    first, again = node.unprepare(ref), node.unprepare(ref)
+
+    assert isinstance(first, InstanceInUse)
+    assert isinstance(again, InstanceInUse)
+    node.restart()
+    entry = node.journal.get(ref.uid)
+    assert entry is not None
+    assert entry.state == "releasing", "the place stays taken, also over a restart"
+    node.machine.set_processes(uuid, ())
+    assert node.reconciler.finish_releases() == (ref.uid,)
+    assert node.unprepare(ref) is None
