@@ -133,6 +133,7 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     front.face.serving.up(READY_PART)
     service.spawn("claim status", statuses.run, stop=statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
+    service.repeat("CDI specs", intervals.check_seconds, parts.reconciler.restore_specs)
     service.repeat("reconciler", intervals.reconcile_seconds, parts.reconciler.run_once)
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)

@@ -46,12 +46,17 @@ class Reconciler:
         self._suspects: set[str] = set()
         self._log = get_logger("reconciler")
 
-    def run_once(self) -> tuple[str, ...]:
-        """Look at every entry once; the UIDs of the claims that were let go.
+    def restore_specs(self) -> None:
+        """Write the CDI specs again that were lost: containers that start again need them."""
+        for entry in self._journal.entries():
+            try:
+                if self._preparer.restore(entry):
+                    self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
+            except DriverError as error:
+                self._log.warning("CDI spec is lost", uid=entry.uid, error=str(error))
 
-        CDI specs that were lost come back first, since that waits for nobody else.
-        """
-        self._restore_specs()
+    def run_once(self) -> tuple[str, ...]:
+        """Look at every entry once; the UIDs of the claims that were let go."""
         released = []
         suspects = set()
         for entry in self._journal.entries():
@@ -84,14 +89,6 @@ class Reconciler:
                 except DriverError as error:
                     self._log.warning("claim not let go yet", uid=entry.uid, error=str(error))
         return tuple(released)
-
-    def _restore_specs(self) -> None:
-        for entry in self._journal.entries():
-            try:
-                if self._preparer.restore(entry):
-                    self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
-            except DriverError as error:
-                self._log.warning("CDI spec is lost", uid=entry.uid, error=str(error))
 
     def _verdict(self, entry: Entry) -> Verdict:
         if entry.rebuilt:

@@ -78,7 +78,7 @@ class _Recovery:
     def of_claim(self, uid: str) -> Literal["rebuilt", "removed", "fine"]:
         """What was done about a claim's spec. Raises StorageError, ClaimBlocked."""
         with self.locks.holding([claim_key(uid)], _LOCK_SECONDS):
-            entry = self.journal.get(uid)
+            entry = None if uid in self.journal.unreadable() else self.journal.get(uid)
             if entry is not None and entry.holds:
                 return "fine"
             devices = () if entry is not None else self._devices(uid)

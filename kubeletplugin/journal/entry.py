@@ -179,9 +179,14 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes) -> Entry:
-    """Read an entry, also one with fields that a newer version added; raises MalformedEntry."""
+    """Read an entry, also one with fields that a newer version added; raises MalformedEntry.
+
+    A version that does more than add writes another schema, which nobody reads by mistake.
+    """
     try:
         document = json.loads(data)
+        if document["schema"] != SCHEMA:
+            raise MalformedEntry(f"it has schema {document['schema']!r}, and this version reads {SCHEMA}")
         body = document["entry"]
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
         if hashlib.sha256(canonical.encode()).hexdigest() != document["sha256"]:

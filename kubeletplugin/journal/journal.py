@@ -1,7 +1,8 @@
 """The journal: one file per claim that outlives the process, and in memory who holds which GPU.
 
 Only this module reads and writes the folder. A file that cannot be read is put aside, never deleted,
-and only its own claim suffers.
+and only its own claim suffers. Where not even that can be done, or where the file of a claim that is
+known cannot be read any more, what is known of it stays, and who asks for that claim hears why.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Journal:
         self._by_place: dict[str, set[str]] = {}
         self._holding: set[str] = set()
         self._aside: list[SetAside] = []
+        self._unread: dict[str, str] = {}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -68,10 +70,24 @@ class Journal:
             ) from error
 
     def get(self, uid: str) -> Entry | None:
-        """The entry of a claim as it is on disk, or None."""
+        """The entry of a claim as it is on disk, or None.
+
+        Raises StorageError where the disk does not give it.
+        """
         with self._lock:
             self._refresh()
+            if uid in self._unread:
+                raise StorageError(
+                    f"the journal's file {self._path(uid)} cannot be read: {self._unread[uid]}",
+                    "check the disk; other claims are not concerned",
+                )
             return self._entries.get(uid)
+
+    def unreadable(self) -> frozenset[str]:
+        """The claims that have a file which can neither be read nor put aside."""
+        with self._lock:
+            self._refresh()
+            return frozenset(self._unread.keys() - self._entries.keys())
 
     def entries(self) -> tuple[Entry, ...]:
         """All entries, tombstones included, sorted by UID."""
@@ -152,9 +168,9 @@ class Journal:
             raise StorageError(
                 f"reading the journal in {self._folder} failed: {error.strerror}", "check the disk"
             ) from error
-        for uid in self._entries.keys() - found:
+        for uid in (self._entries.keys() | self._unread.keys()) - found:
             self._drop(uid)
-        self._has_to_read = False
+        self._has_to_read = bool(self._unread)
 
     def _load(self, uid: str) -> None:
         path = self._path(uid)
@@ -171,17 +187,24 @@ class Journal:
             self._drop(uid)
             self._put_aside(uid, path, str(error))
         except OSError as error:
-            if error.errno in NOT_OF_THE_FILE or uid in self._entries:
+            if error.errno in NOT_OF_THE_FILE:
                 raise
-            self._put_aside(uid, path, str(error.strerror))
+            if uid in self._entries:
+                self._unread[uid] = str(error.strerror)
+            else:
+                self._put_aside(uid, path, str(error.strerror))
         else:
             self._remember(entry, stamp)
 
     def _put_aside(self, uid: str, path: str, reason: str) -> None:
         aside = self._folder / _ASIDE
-        aside.mkdir(mode=0o700, exist_ok=True)
         target = aside / f"{uid}-{os.urandom(4).hex()}"
-        Path(path).rename(target)
+        try:
+            aside.mkdir(mode=0o700, exist_ok=True)
+            Path(path).rename(target)
+        except OSError as error:
+            self._unread[uid] = f"{reason}, and it cannot be put aside: {error.strerror}"
+            return
         self._aside.append(SetAside(uid, target, reason))
 
     def _remember(self, entry: Entry, stamp: Stamp | None) -> None:
@@ -195,6 +218,7 @@ class Journal:
 
     def _drop(self, uid: str) -> None:
         self._stamps.pop(uid, None)
+        self._unread.pop(uid, None)
         self._holding.discard(uid)
         entry = self._entries.pop(uid, None)
         for place in entry.places if entry else ():

@@ -25,6 +25,7 @@ from driver.process.durable import remove, write_atomically
 from driver.process.log import get_logger
 from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.journal.identity import Era
+from kubeletplugin.journal.journal import NOT_OF_THE_FILE
 
 UNKNOWN = ""
 """In place of an interval: nobody knows which one is set."""
@@ -174,21 +175,22 @@ class SharingRecords:
         self._has_to_read = False
 
     def _load(self, group: str) -> None:
-        path = self._path(group)
-        with _storage_errors(path, "reading"):
-            try:
-                stamp = stamp_of(path)
-                known = self._known.get(group)
-                if known is not None and stamp is not None and known.stamp == stamp:
-                    return
-                data = path.read_bytes()
-            except FileNotFoundError:
-                self._drop(group)
-                return
+        path, stamp, known = self._path(group), None, self._known.get(group)
         try:
-            self._remember(group, _Known(_read(group, data), stamp))
+            stamp = stamp_of(path)
+            if known is not None and stamp is not None and known.stamp == stamp:
+                return
+            self._remember(group, _Known(_read(group, path.read_bytes()), stamp))
+        except FileNotFoundError:
+            self._drop(group)
         except _MALFORMED as error:
             self._remember(group, _Known(self._assumed(group), stamp, str(error) or type(error).__name__))
+        except OSError as error:
+            if error.errno in NOT_OF_THE_FILE:
+                with _storage_errors(path, "reading"):
+                    raise
+            # The disk does not give it, which is no reason to leave the GPUs of other groups as they are.
+            self._remember(group, _Known(self._assumed(group), None, str(error.strerror)))
 
     def _remember(self, group: str, known: _Known) -> None:
         with self._lock:

@@ -122,9 +122,13 @@ class ClaimsOfANode(RuleBasedStateMachine):
         }
         released = set(self.node.reconciler.run_once())
         assert released == gone
-        self.lost_specs.clear()  # it has written them again
         for known in (self.holding, self.lost_specs, self.unfinished):
             known.difference_update(released)
+
+    @rule()
+    def restore_specs(self) -> None:
+        self.node.reconciler.restore_specs()
+        self.lost_specs.clear()
 
     @rule()
     def reboot(self) -> None:

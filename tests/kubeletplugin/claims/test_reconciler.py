@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ApiError
+from driver.errors import ApiError, DeviceHeld
 from kubeletplugin.claims.reconciler import TOMBSTONE_SECONDS
 from kubeletplugin.journal.identity import boottime_ns
 from tests.kubeletplugin.fake_node import FakeNode
@@ -124,6 +124,18 @@ def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(n
     assert node.reconciler.run_once() == ()
 
 
+def test_a_journal_file_that_can_neither_be_read_nor_put_aside_frees_no_device(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    first = node.prepare(ref)
+    (node.folder / "journal" / f"{ref.uid}.json").write_bytes(b"\0\0")
+    (node.folder / "journal" / "unreadable").touch()
+
+    assert node.restart().rebuilt == (ref.uid,)
+    with pytest.raises(DeviceHeld):
+        node.prepare(node.claim("thief", 1))
+    assert node.prepare(ref) == first
+
+
 def test_a_rebuilt_claim_that_no_container_has_goes_at_the_second_look(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)
@@ -193,15 +205,15 @@ def test_a_spec_that_was_lost_or_damaged_comes_back_without_the_kubelet(tmp_path
     }[device]()
     node.prepare(ref)
     good = node.spec_path(ref).read_bytes()
-    node.api_failures = [ApiError("away")] * 4
+    node.api.clear()
 
     for damage in (lambda: node.spec_path(ref).unlink(), lambda: node.spec_path(ref).write_text("{")):
         damage()
         node.restart()
-        node.reconciler.run_once()
+        node.reconciler.restore_specs()
         assert node.spec_path(ref).read_bytes() == good
     node.steps.clear()
-    node.reconciler.run_once()
+    node.reconciler.restore_specs()
     assert node.steps == [], "what is there is not written again"
     node.stop()
 
@@ -215,22 +227,21 @@ def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp
     node.spec_path(cut).unlink()
     node.machine.reboot()
 
-    node.reconciler.run_once()
+    node.reconciler.restore_specs()
 
     assert not node.spec_path(ended).exists()
     assert not node.spec_path(cut).exists()
     node.stop()
 
 
-def test_a_spec_that_cannot_be_made_again_yet_keeps_nothing_from_being_reconciled(node: FakeNode) -> None:
-    lost, gone = node.claim("lost", 0), node.claim("gone", 1)
+def test_a_spec_that_cannot_be_made_again_yet_comes_back_when_the_driver_does(node: FakeNode) -> None:
+    lost = node.claim("lost", 0)
     node.prepare(lost)
-    node.prepare(gone)
     node.spec_path(lost).unlink()
     (node.driver_root / "usr").rename(node.driver_root / "away")
-    del node.api["team", "gone"]
 
-    assert node.reconciler.run_once() == (gone.uid,)
+    node.reconciler.restore_specs()
+    assert not node.spec_path(lost).exists()
     (node.driver_root / "away").rename(node.driver_root / "usr")
-    node.reconciler.run_once()
+    node.reconciler.restore_specs()
     assert node.spec_path(lost).exists()

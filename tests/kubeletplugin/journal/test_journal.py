@@ -136,15 +136,43 @@ def test_what_cannot_be_read_at_all_is_put_aside_at_start_and_only_its_claim_suf
 
 
 def test_an_entry_that_is_known_is_not_forgotten_because_it_cannot_be_read(tmp_path: Path) -> None:
-    """Its claim holds GPUs."""
+    """Its claim holds GPUs, and nobody else's suffers."""
     journal = Journal(tmp_path, lambda: True)
     journal.put(entry("u-1"))
+    journal.put(entry("u-2"))
     (tmp_path / "u-1.json").unlink()
     (tmp_path / "u-1.json").mkdir()
 
-    with pytest.raises(StorageError, match="Is a directory"):
-        journal.holders(GPU_0)
-    assert journal.held_count() == 1
+    with pytest.raises(StorageError, match="Is a directory: check the disk"):
+        journal.get("u-1")
+    assert journal.get("u-2") == entry("u-2")
+    assert [found.uid for found in journal.holders(GPU_0)] == ["u-1", "u-2"]
+    (tmp_path / "u-1.json").rmdir()
+    assert journal.get("u-1") is None
+    assert [found.uid for found in journal.holders(GPU_0)] == ["u-2"]
+
+
+def test_a_file_that_can_neither_be_read_nor_put_aside_stops_only_its_claim(tmp_path: Path) -> None:
+    alone(tmp_path).put(entry("u-9"))
+    (tmp_path / "u-1.json").write_text("{")
+    (tmp_path / "unreadable").touch()
+    journal = alone(tmp_path)
+
+    assert [found.uid for found in journal.entries()] == ["u-9"]
+    with pytest.raises(StorageError, match="cannot be put aside"):
+        journal.get("u-1")
+    (tmp_path / "unreadable").unlink()
+    assert journal.get("u-1") is None
+    assert [one.uid for one in journal.take_set_aside()] == ["u-1"]
+
+
+def test_an_entry_of_a_schema_that_this_version_does_not_know_is_put_aside(tmp_path: Path) -> None:
+    document = json.loads(encode(entry()))
+    (tmp_path / "u-1.json").write_text(json.dumps(signed({**document, "schema": 2})))
+    journal = alone(tmp_path)
+
+    assert journal.get("u-1") is None
+    assert [one.reason for one in journal.take_set_aside()] == ["it has schema 2, and this version reads 1"]
 
 
 def test_an_entry_that_looks_as_the_one_before_is_read_all_the_same(tmp_path: Path) -> None:
@@ -293,7 +321,6 @@ def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
     document = json.loads(encode(entry()))
     document["entry"]["colour"] = "red"
     document["entry"]["devices"][0]["shape"] = {"start": 4}
-    document["schema"] = 2
     (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
 
     assert alone(tmp_path).get("u-1") == entry()

@@ -250,11 +250,14 @@ def test_a_folder_that_is_no_folder_is_a_storage_error(tmp_path: Path, records: 
         records.put(RECORD)
 
 
-def test_a_file_that_cannot_be_opened_is_a_storage_error_and_stays(
+def test_a_file_that_the_disk_does_not_give_is_put_aside_and_concerns_its_group_alone(
     tmp_path: Path, records: SharingRecords
 ) -> None:
+    records.put(replace(RECORD, group=PART))
     file(tmp_path).mkdir()
-    for use in (lambda: records.get(GROUP), records.look):
-        with pytest.raises(StorageError, match="reading"):
-            use()
+
+    assert ASSUMED in records.look(), "who only looks changes nothing"
+    assert records.get(PART) == replace(RECORD, group=PART)
     assert file(tmp_path).is_dir()
+    assert records.get(GROUP) == ASSUMED
+    assert file(tmp_path).with_suffix(".unreadable").is_dir()
