@@ -23,6 +23,7 @@ from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
 from kubeletplugin.given import Given
 from kubeletplugin.host.driver_files import DriverRoot
+from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.generation import driver_generation
@@ -215,7 +216,7 @@ def _hardware(node: _Node) -> Hardware:
         settings.sysfs_root,
         settings.driver_root,
         settings.host_driver_root,
-        TimeSlices(DriverRoot(settings.driver_root)),
+        TimeSlices(DriverPrograms(DriverRoot(settings.driver_root), settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute(), settings.mps_shm_dir.absolute()),
     )

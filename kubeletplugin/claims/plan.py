@@ -56,7 +56,8 @@ def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: D
     a mistake.
     """
     kind = config.parameters.get("kind") if isinstance(config.parameters, Mapping) else None
-    if not config.requests and kind in OPAQUE_KINDS and kind != name.kind.opaque:
+    is_known = isinstance(kind, str) and kind in OPAQUE_KINDS
+    if not config.requests and is_known and kind != name.kind.opaque:
         return None
     try:
         return decode_for(config.parameters, name.kind.opaque, name.kind.described)

@@ -1,4 +1,8 @@
-"""Runs programs of the NVIDIA driver below its root, bounded in time and in what they may say."""
+"""Runs programs of the NVIDIA driver below its root, bounded in time and in what they may say.
+
+A program that waits within the kernel for a GPU that hangs cannot be killed. Who asked for it is told so in
+time, and the program is left to end when it can.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked, NodeIncomplete
+from kubeletplugin.host.driver_libraries import linked_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,12 +29,18 @@ TIMEOUT_SECONDS = 10.0
 MOST_OUTPUT_BYTES = 64 * 1024
 """What is kept of a program's words; the rest is read and dropped, so that it can go on."""
 
+_KILL_SECONDS = 2.0
+"""How long a program that was killed may take to end."""
+
+MOST_STUCK = 4
+"""So many programs that cannot be killed may be there; until one of them has ended, none is started."""
+
 _READ_BYTES = 64 * 1024
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProgramHangs(ClaimBlocked):
-    """A program of the driver did not end in its time, and was killed."""
+    """A program of the driver did not end in its time. It was killed, whether it has ended of that or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +64,32 @@ class Program:
     environment: Mapping[str, str]
 
 
-def find_program(root: DriverRoot, name: str) -> Program:
-    """The program of that name below the driver root; raises NodeIncomplete when it is not installed.
+class DriverPrograms:
+    """The programs below a driver root. ``links`` is a folder of ours alone, for links to its libraries."""
 
-    Its libraries are found by LD_LIBRARY_PATH, where the root is not that of this process. Nothing else of
-    this process's environment is passed on: CUDA variables in it would change what the program does.
-    """
-    files = root.files()
-    path = next((path for path in files.binaries if PurePosixPath(path).name == name), None)
-    if path is None:
-        raise NodeIncomplete(
-            f"the driver's program {name} is not below {root.path}",
-            "install the package of the driver that has it, or set --driver-root to the folder that has it",
-        )
-    full = root.path.absolute() / path.lstrip("/")
-    environment = {"PATH": f"{full.parent}:{os.environ.get('PATH', _PATH)}", "LC_ALL": "C"}
-    if root.path.absolute() != Path("/"):
-        folders = (root.path.absolute() / folder.lstrip("/") for folder in files.library_folders)
-        environment["LD_LIBRARY_PATH"] = ":".join(map(str, folders))
-    return Program(full, environment)
+    def __init__(self, root: DriverRoot, links: Path) -> None:
+        self._root = root
+        self._links = links
+
+    def find(self, name: str) -> Program:
+        """The program of that name; raises NodeIncomplete when it is not installed, StorageError.
+
+        Its libraries are found by LD_LIBRARY_PATH, where the root is not that of this process. Nothing else
+        of this process's environment is passed on: CUDA variables in it would change what the program does.
+        """
+        files, root = self._root.files(), self._root.path.absolute()
+        path = next((path for path in files.binaries if PurePosixPath(path).name == name), None)
+        if path is None:
+            raise NodeIncomplete(
+                f"the driver's program {name} is not below {root}",
+                "install the package of the driver that has it, or set --driver-root to where it is",
+            )
+        full = root / path.lstrip("/")
+        environment = {"PATH": f"{full.parent}:{os.environ.get('PATH', _PATH)}", "LC_ALL": "C"}
+        if root != Path("/"):
+            folders = linked_libraries(root, files, self._links)
+            environment["LD_LIBRARY_PATH"] = ":".join(map(str, folders))
+        return Program(full, environment)
 
 
 def run_program(
@@ -84,8 +103,10 @@ def run_program(
     """Run a program to its end, with ``said`` as its stdin and more ``environment`` beside its own.
 
     Raises NodeIncomplete when it cannot be run, ProgramHangs when it does not end in time: then it is
-    killed, with all that it started.
+    killed, with all that it started. The call is over two seconds after its time at the latest, also where
+    the program is stuck in the kernel and cannot be killed.
     """
+    _STUCK.refuse_more()
     deadline = time.monotonic() + timeout_seconds
     try:
         process = subprocess.Popen(
@@ -95,19 +116,17 @@ def run_program(
         )  # fmt: skip
     except OSError as error:
         raise cannot_be_run(program, error) from error
-    with process:
-        try:
-            code, output = _finish(process, said, deadline)
-        except TimeoutError as error:
-            name, words = program.path.name, " ".join(arguments) or said.strip().replace("\n", "; ")
-            raise ProgramHangs(
-                f"{name} did not end within {timeout_seconds:.0f} s ({words})",
-                "it is tried again; look for what keeps it in the log of the NVIDIA driver (dmesg)",
-            ) from error
-        finally:
-            with suppress(ProcessLookupError):  # its process group, before it is reaped
-                if process.returncode is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+    try:
+        code, output = _finish(process, said, deadline)
+    except TimeoutError as error:
+        raise _hangs(program, arguments, said, timeout_seconds, is_dead=_kill(process)) from error
+    finally:
+        if process.returncode is None:
+            _kill(process)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
     lines = output.decode(errors="replace").splitlines()
     return Said(code, tuple(line.strip() for line in lines if line.strip()))
 
@@ -118,6 +137,59 @@ def cannot_be_run(program: Program, error: OSError) -> NodeIncomplete:
         f"{program.path} cannot be run: {error.strerror}",
         "see that it is an executable for this machine, and that its folder is not mounted noexec",
     )
+
+
+def _hangs(
+    program: Program, arguments: Sequence[str], said: str, timeout_seconds: float, *, is_dead: bool
+) -> ProgramHangs:
+    name, words = program.path.name, " ".join(arguments) or said.strip().replace("\n", "; ")
+    what = f"{name} did not end within {timeout_seconds:.0f} s ({words})"
+    if is_dead:
+        return ProgramHangs(
+            what, "it is tried again; look for what keeps it in the log of the NVIDIA driver (dmesg)"
+        )
+    return ProgramHangs(
+        f"{what} and cannot be killed: it waits for the NVIDIA driver",
+        "look for Xid messages in the kernel log (dmesg); the GPU needs a reset, or the node a restart",
+    )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> bool:
+    """Kill a program with all that it started, before it is reaped; whether it has ended of that."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(_KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        _STUCK.add(process)
+        return False
+    return True
+
+
+class _Stuck:
+    """Programs that were killed and have not ended. They are reaped when they have."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._programs: dict[int, subprocess.Popen[bytes]] = {}
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._programs[process.pid] = process
+
+    def refuse_more(self) -> None:
+        """Raise ProgramHangs while so many are stuck that another one would only join them."""
+        with self._lock:
+            self._programs = {pid: one for pid, one in self._programs.items() if one.poll() is None}
+            count = len(self._programs)
+        if count >= MOST_STUCK:
+            raise ProgramHangs(
+                f"{count} programs wait for the NVIDIA driver and cannot be killed: no other is started",
+                "look for Xid messages in the kernel log (dmesg); the node may need a restart",
+            )
+
+
+_STUCK = _Stuck()
 
 
 def _finish(process: subprocess.Popen[bytes], said: str, deadline: float) -> tuple[int, bytes]:

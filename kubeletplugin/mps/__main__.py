@@ -14,11 +14,15 @@ from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from driver.process.service import Service
 from kubeletplugin.host.driver_files import DriverRoot
+from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.mps.keeper import Site
 from kubeletplugin.mps.service import handlers
 from kubeletplugin.mps.supervisor import Supervisor
 from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.server import WORKERS, SocketServer
+
+_LIBRARIES = ".libraries"
+"""Below the supervisor's folder: no daemon's name begins so."""
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -52,7 +56,8 @@ def main(mps_dir: Path, driver_root: Path, proc_root: Path, log_level: Level) ->
     """Run the MPS control daemons of this node for the kubelet plugin."""
     configure(log_level)
     try:
-        serve(Site(DriverRoot(driver_root.absolute()), mps_dir.absolute(), proc_root.absolute()))
+        programs = DriverPrograms(DriverRoot(driver_root.absolute()), mps_dir.absolute() / _LIBRARIES)
+        serve(Site(programs, mps_dir.absolute(), proc_root.absolute()))
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.host.driver_programs import ProgramHangs, Said, find_program, run_program
+from kubeletplugin.host.driver_programs import ProgramHangs, Said, run_program
 
 if TYPE_CHECKING:
-    from kubeletplugin.host.driver_files import DriverRoot
+    from kubeletplugin.host.driver_programs import DriverPrograms
     from kubeletplugin.mps.folders import DaemonFolder
     from kubeletplugin.wire.mps_daemon import MpsDaemon
 
@@ -96,9 +96,9 @@ def is_amount(mib: int, text: str) -> bool:
 class Control:
     """Commands for the daemon of one folder."""
 
-    def __init__(self, root: DriverRoot, folder: DaemonFolder, command_seconds: float) -> None:
+    def __init__(self, programs: DriverPrograms, folder: DaemonFolder, command_seconds: float) -> None:
         """``command_seconds`` is how long a batch of commands may take."""
-        self._root = root
+        self._programs = programs
         self._folder = folder
         self._command_seconds = command_seconds
 
@@ -127,7 +127,7 @@ class Control:
     def _run(self, commands: list[str], timeout_seconds: float) -> Said:
         try:
             said = run_program(
-                find_program(self._root, CONTROL),
+                self._programs.find(CONTROL),
                 (),
                 environment=self._folder.environment(),
                 said="".join(f"{command}\n" for command in commands),

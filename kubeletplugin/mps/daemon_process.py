@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from driver.errors import StorageError
-from kubeletplugin.host.driver_programs import cannot_be_run, find_program
+from kubeletplugin.host.driver_programs import cannot_be_run
 from kubeletplugin.mps.control import CONTROL
 from kubeletplugin.mps.processes import PROC, VISIBLE_DEVICES, ended_within, kill, own_daemon, read_process
 
 if TYPE_CHECKING:
-    from kubeletplugin.host.driver_files import DriverRoot
+    from kubeletplugin.host.driver_programs import DriverPrograms
     from kubeletplugin.mps.folders import DaemonFolder
     from kubeletplugin.wire.mps_daemon import MpsDaemon
 
@@ -64,12 +64,12 @@ class DaemonProcess:
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def start_daemon(root: DriverRoot, folder: DaemonFolder, daemon: MpsDaemon) -> DaemonProcess:
+def start_daemon(programs: DriverPrograms, folder: DaemonFolder, daemon: MpsDaemon) -> DaemonProcess:
     """Start the daemon, which does not answer yet; raises NodeIncomplete or StorageError.
 
     What it prints goes to a file: a pipe would end it when nobody reads any longer.
     """
-    program = find_program(root, CONTROL)
+    program = programs.find(CONTROL)
     environment = {**program.environment, **folder.environment(), VISIBLE_DEVICES: ",".join(daemon.devices)}
     try:
         output = os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

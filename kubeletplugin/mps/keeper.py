@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from kubeletplugin.host.driver_files import DriverRoot
+    from kubeletplugin.host.driver_programs import DriverPrograms
     from kubeletplugin.mps.alarms import Alarms
     from kubeletplugin.mps.daemon_process import DaemonProcess
     from kubeletplugin.wire.mps_daemon import MpsDaemon
@@ -43,7 +43,7 @@ class Site:
     ended, the daemon ``end_seconds`` to heed ``quit``, and as long again for SIGTERM.
     """
 
-    root: DriverRoot
+    programs: DriverPrograms
     mps_dir: Path
     proc: Path
     command_seconds: float = 10.0
@@ -85,7 +85,7 @@ class Keeper:
         self._site = site
         self._ties = ties
         self._folder = DaemonFolder(site.mps_dir, name)
-        self._control = Control(site.root, self._folder, site.command_seconds)
+        self._control = Control(site.programs, self._folder, site.command_seconds)
         self._lock = threading.Lock()
         self._wanted: MpsDaemon | None = None
         self._serving: MpsDaemon | None = None
@@ -205,7 +205,7 @@ class Keeper:
         end_left_over(self._folder.pipes)
         self._folder.make_ready()
         deadline = time.monotonic() + self._site.start_seconds
-        process = start_daemon(self._site.root, self._folder, daemon)
+        process = start_daemon(self._site.programs, self._folder, daemon)
         try:
             self._wait_until_it_serves(process, daemon, deadline)
         except BaseException:

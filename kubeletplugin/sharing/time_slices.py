@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.host.driver_programs import TIMEOUT_SECONDS, find_program, run_program
+from kubeletplugin.host.driver_programs import TIMEOUT_SECONDS, run_program
 
 if TYPE_CHECKING:
-    from kubeletplugin.host.driver_files import DriverRoot
+    from kubeletplugin.host.driver_programs import DriverPrograms
 
 Interval = Literal["Default", "Short", "Medium", "Long"]
 
@@ -26,8 +26,8 @@ _NOT_SUPPORTED = 3
 class TimeSlices:
     """The time-slices of the node's GPUs."""
 
-    def __init__(self, driver_root: DriverRoot, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._root = driver_root
+    def __init__(self, programs: DriverPrograms, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._programs = programs
         self._timeout_seconds = timeout_seconds
 
     def set(self, uuid: str, interval: Interval) -> str | None:
@@ -36,7 +36,7 @@ class TimeSlices:
         Raises NodeIncomplete without nvidia-smi, ClaimBlocked when it fails otherwise or does not end.
         """
         words = ["compute-policy", "-i", uuid, "--set-timeslice", str(_NUMBERS[interval])]
-        said = run_program(find_program(self._root, SMI), words, timeout_seconds=self._timeout_seconds)
+        said = run_program(self._programs.find(SMI), words, timeout_seconds=self._timeout_seconds)
         if said.code == _NOT_SUPPORTED:
             return said.words
         if said.code != 0:

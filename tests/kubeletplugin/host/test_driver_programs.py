@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from driver.errors import NodeIncomplete
-from fakegpu.driver_root import build_driver_root
+from driver.errors import NodeIncomplete, StorageError
+from fakegpu.driver_root import build_driver_files, build_driver_root
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import (
     MOST_OUTPUT_BYTES,
+    MOST_STUCK,
+    DriverPrograms,
     Program,
     ProgramHangs,
-    find_program,
     run_program,
 )
 from kubeletplugin.mps.processes import ended_within
@@ -24,12 +29,69 @@ from kubeletplugin.mps.processes import ended_within
 SHELL = Program(Path("/bin/sh"), {"PATH": "/usr/bin:/bin"})
 
 
-def test_a_program_finds_its_libraries_below_the_driver_root(tmp_path: Path) -> None:
+def found_in(root: Path) -> Program:
+    return DriverPrograms(DriverRoot(root), root.with_name("libraries")).find("nvidia-smi")
+
+
+def libraries_of(program: Program) -> dict[str, Path]:
+    """The libraries that a program finds, by name, and where they really lie."""
+    folders = program.environment["LD_LIBRARY_PATH"].split(":")
+    return {path.name: path.resolve() for folder in reversed(folders) for path in Path(folder).iterdir()}
+
+
+def test_a_program_finds_the_drivers_libraries_and_no_others_of_the_driver_root(tmp_path: Path) -> None:
     root = build_driver_root(tmp_path / "root", FakeMachine.open("a30-quad"))
-    program = find_program(DriverRoot(root), "nvidia-smi")
+    folder = root / "usr/lib/x86_64-linux-gnu"
+    (folder / "libc.so.6").write_text("that of another system")
+    program = found_in(root)
+
     assert program.path == root / "usr/bin/nvidia-smi"
-    assert str(root / "usr/lib/x86_64-linux-gnu") in program.environment["LD_LIBRARY_PATH"].split(":")
     assert program.environment["PATH"].split(":")[0] == str(root / "usr/bin")
+    libraries = libraries_of(program)
+    assert libraries["libnvidia-ml.so.1"] == next(folder.glob("libnvidia-ml.so.*.*"))
+    assert libraries["libcuda.so.1"] == next(folder.glob("libcuda.so.*.*"))
+    assert "libc.so.6" not in libraries
+
+
+def test_the_c_library_of_the_driver_root_is_not_that_of_the_programs(tmp_path: Path) -> None:
+    root = build_driver_root(tmp_path / "root", FakeMachine.open(f"a30-quad@{tmp_path / 'state.json'}"))
+    (root / "usr/lib/x86_64-linux-gnu/libc.so.6").write_text("that of another system")
+
+    said = run_program(found_in(root), ["-L"])
+
+    assert (said.code, len(said.lines)) == (0, 4), said.words
+
+
+def test_the_libraries_follow_the_driver_and_those_of_the_former_one_go(tmp_path: Path) -> None:
+    machine = FakeMachine.open("a30-quad")
+    root = build_driver_root(tmp_path / "root", machine)
+    first, again = found_in(root), found_in(root)
+    assert first == again
+    machine.driver_gone()
+    machine.driver_back("575.51.03")
+    shutil.rmtree(root / "usr")
+    build_driver_files(root, machine)
+    after = libraries_of(found_in(root))
+
+    assert after["libnvidia-ml.so.1"].name == "libnvidia-ml.so.575.51.03"
+    assert len(list((tmp_path / "libraries").iterdir())) == 1
+
+
+def test_a_library_of_32_bits_does_not_hide_that_of_64(tmp_path: Path) -> None:
+    root = build_driver_root(tmp_path / "root", FakeMachine.open("a30-quad"))
+    shutil.copytree(root / "usr/lib/x86_64-linux-gnu", root / "usr/lib64", symlinks=True)
+
+    first, second = found_in(root).environment["LD_LIBRARY_PATH"].split(":")
+
+    assert (Path(first) / "libcuda.so").resolve().parent == root / "usr/lib/x86_64-linux-gnu"
+    assert (Path(second) / "libcuda.so").resolve().parent == root / "usr/lib64"
+
+
+def test_where_links_cannot_be_made_the_error_says_so(tmp_path: Path) -> None:
+    root = build_driver_root(tmp_path / "root", FakeMachine.open("a30-quad"))
+    (tmp_path / "libraries").write_text("a file")
+    with pytest.raises(StorageError, match="make the folder writable"):
+        found_in(root)
 
 
 def test_nothing_of_this_processs_environment_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +133,56 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path, scr
         pidfd = os.pidfd_open(int((tmp_path / "pid").read_text()))
         assert ended_within(pidfd, 30)
         os.close(pidfd)
+
+
+@pytest.fixture
+def tracer(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that traces those whose ids are written into ``pids``, and never looks at them again."""
+    os.mkfifo(tmp_path / "pids")
+    with subprocess.Popen([sys.executable, "-c", TRACER, str(tmp_path / "pids")]) as started:
+        yield started
+        started.kill()
+
+
+@pytest.fixture
+def unkillable(tmp_path: Path, tracer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> Program:
+    """A program that looks as one that waits within the kernel: its tracer keeps its parent from its end."""
+    monkeypatch.setattr("kubeletplugin.host.driver_programs._KILL_SECONDS", 0.05)
+    assert tracer.poll() is None
+    return Program(Path("/bin/sh"), {"PATH": "/usr/bin:/bin", "PIDS": str(tmp_path / "pids")})
+
+
+TRACER = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+with open(sys.argv[1]) as pids:
+    while True:
+        for pid in pids:
+            assert libc.ptrace(0x4206, int(pid), 0, 0) == 0, ctypes.get_errno()  # PTRACE_SEIZE
+        pids.close()
+        pids = open(sys.argv[1])
+"""
+
+STUCK = ["-c", "echo $$ >$PIDS; exec tail -f /dev/null"]
+
+
+def test_a_program_that_cannot_be_killed_is_given_up(unkillable: Program) -> None:
+    with pytest.raises(ProgramHangs, match="cannot be killed: it waits for the NVIDIA driver: look for Xid"):
+        run_program(unkillable, STUCK, timeout_seconds=1)
+
+
+def test_no_more_programs_are_started_than_may_be_stuck_until_one_of_them_has_ended(
+    unkillable: Program, tracer: subprocess.Popen[bytes]
+) -> None:
+    for _ in range(MOST_STUCK):
+        with pytest.raises(ProgramHangs, match="cannot be killed"):
+            run_program(unkillable, STUCK, timeout_seconds=1)
+
+    with pytest.raises(ProgramHangs, match="4 programs wait for the NVIDIA driver"):
+        run_program(SHELL, ["-c", "echo back"])
+    tracer.kill()
+    tracer.wait()
+    assert run_program(SHELL, ["-c", "echo back"]).lines == ("back",)
 
 
 def test_a_program_that_is_none_is_named(tmp_path: Path) -> None:

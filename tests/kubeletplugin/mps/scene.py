@@ -18,6 +18,7 @@ from fakegpu.driver_root import CALL_LOG, build_driver_root
 from fakegpu.machine import FakeMachine
 from fakegpu.mps.client import CudaProcess, Line
 from kubeletplugin.host.driver_files import DriverRoot
+from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.mps.control import CONTROL
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.mps.keeper import Site
@@ -63,7 +64,7 @@ class MpsScene:
 
     def site(self, start_seconds: float = 15.0, quit_seconds: int = 0) -> Site:
         return Site(
-            DriverRoot(self.root), self.mps_dir, self.proc,
+            DriverPrograms(DriverRoot(self.root), self.mps_dir.with_name("libraries")), self.mps_dir, self.proc,
             command_seconds=min(10.0, start_seconds), start_seconds=start_seconds,
             quit_seconds=quit_seconds, end_seconds=1.0,
         )  # fmt: skip

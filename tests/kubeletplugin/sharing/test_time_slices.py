@@ -8,7 +8,7 @@ import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete
 from kubeletplugin.host.driver_files import DriverRoot
-from kubeletplugin.host.driver_programs import ProgramHangs
+from kubeletplugin.host.driver_programs import DriverPrograms, ProgramHangs
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 from tests.fakegpu.programs import Programs
 
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def found(programs: Programs) -> DriverPrograms:
+    return DriverPrograms(DriverRoot(programs.root), programs.root.with_name("libraries"))
+
+
 @pytest.mark.parametrize(("number", "interval"), list(enumerate(get_args(Interval))))
 def test_an_interval_is_set_on_one_gpu(tmp_path: Path, number: int, interval: Interval) -> None:
     programs = Programs(tmp_path, "a30-quad")
-    slices = TimeSlices(DriverRoot(programs.root))
+    slices = TimeSlices(found(programs))
     assert slices.set(programs.uuid(1), "Medium") is None
     assert slices.set(programs.uuid(1), interval) is None
     gpus = programs.machine.state.gpus
@@ -28,7 +32,7 @@ def test_an_interval_is_set_on_one_gpu(tmp_path: Path, number: int, interval: In
 
 def test_a_gpu_that_cannot_says_so(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "a100-vgpu-guest")
-    reason = TimeSlices(DriverRoot(programs.root)).set(programs.uuid(0), "Short")
+    reason = TimeSlices(found(programs)).set(programs.uuid(0), "Short")
     assert reason is not None
     assert "Not Supported" in reason
 
@@ -36,18 +40,18 @@ def test_a_gpu_that_cannot_says_so(tmp_path: Path) -> None:
 def test_a_gpu_that_is_not_there_is_a_failure_in_nvidia_smis_words(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "a30-quad")
     with pytest.raises(ClaimBlocked, match="of GPU GPU-none could not be set: No devices were found"):
-        TimeSlices(DriverRoot(programs.root)).set("GPU-none", "Short")
+        TimeSlices(found(programs)).set("GPU-none", "Short")
 
 
 def test_a_missing_nvidia_smi_is_named(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "a30-quad")
     (programs.root / "usr/bin/nvidia-smi").unlink()
     with pytest.raises(NodeIncomplete, match="program nvidia-smi is not below"):
-        TimeSlices(DriverRoot(programs.root)).set(programs.uuid(0), "Short")
+        TimeSlices(found(programs)).set(programs.uuid(0), "Short")
 
 
 def test_an_nvidia_smi_that_hangs_is_killed(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "a30-quad")
     (programs.root / "usr/bin/nvidia-smi").write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     with pytest.raises(ProgramHangs, match="nvidia-smi did not end within 0 s"):
-        TimeSlices(DriverRoot(programs.root), timeout_seconds=0.2).set(programs.uuid(0), "Short")
+        TimeSlices(found(programs), timeout_seconds=0.2).set(programs.uuid(0), "Short")
