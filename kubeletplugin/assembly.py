@@ -157,7 +157,7 @@ def assemble(
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
-    keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons)
+    keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
     preparer = Preparer(
         identity,
         journal,

@@ -11,8 +11,8 @@ from driver.nvml.pci_address import PciAddress
 NVIDIA_VENDOR = "0x10de"
 
 _DISPLAY_CLASSES = ("0x0300", "0x0302")
-_DRM_NODE = re.compile(r"^(card|renderD)(\d+)$")
-_PCIE_ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
+_DRM_NODE = re.compile(r"^(card|renderD)(\d+)\Z")
+_PCIE_ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
 
 
 def display_functions(sysfs_root: Path) -> tuple[PciAddress, ...]:

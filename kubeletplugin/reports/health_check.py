@@ -58,8 +58,11 @@ class HealthCheck:
         else:
             now = {gpu.pci: health(gpu.problems) for gpu in inventory.gpus}
             self._watch.saw(inventory, entries)
+        # A GPU that was unbound, or taken out, while no claim has it is nobody's loss.
+        held = {pci for entry in entries if entry.holds for pci in entry.gpus}
         for pci in self._seen.keys() - now.keys():
-            now[pci] = Health("Unhealthy", "the GPU is not there any more")
+            if str(pci) in held:
+                now[pci] = Health("Unhealthy", "the GPU is not there any more")
         self._log_changes(now)
         self._seen = now
         held_devices = {

@@ -48,6 +48,7 @@ class NodeWatch:
         self._left_behind: set[str] = set()
         self._daemons: tuple[MpsState, ...] | None = None
         self._daemons_told = False
+        self._hanging: tuple[BlockedPlacement, ...] = ()
 
     def claims_changed(self) -> None:
         """Tell it that a claim has taken or given back devices; costs the caller next to nothing."""
@@ -67,6 +68,13 @@ class NodeWatch:
         """Tell it how the MPS control daemons are; None while the supervisor is silent."""
         with self._changed:
             self._daemons, self._daemons_told = states, True
+            self._due = True
+            self._changed.notify_all()
+
+    def hanging(self, blocked: tuple[BlockedPlacement, ...]) -> None:
+        """Tell it for which GPUs programs of the driver do not end."""
+        with self._changed:
+            self._hanging = blocked
             self._due = True
             self._changed.notify_all()
 
@@ -117,7 +125,7 @@ class NodeWatch:
         """
         with self._changed:
             foreign, left_behind = self._foreign, frozenset(self._left_behind)
-            daemons, daemons_told = self._daemons, self._daemons_told
+            daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
         entries, era = self._journal.entries(), self._era()
         left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
         with self._changed:
@@ -132,7 +140,7 @@ class NodeWatch:
             for device in entry.devices
             if not device.admin_access
         }
-        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, era, self._kinds), *down))
+        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, era, self._kinds), *down, *hanging))
 
     def stop(self) -> None:
         """Make ``run`` return."""

@@ -109,18 +109,26 @@ class Sharing:
             raise NotReady(error.what, error.way_out) from error
 
     def look_again(self, group: str) -> None:
-        """Have the next ``settle`` set the compute mode again where it is not what MPS needs any more.
+        """Have the next ``settle`` set again what the group's GPUs do not have any more.
 
-        A reset of the GPU, or somebody else, may have changed it. Raises NvmlError, StorageError.
+        A reset of the GPU, or somebody else, may have changed a compute mode or a time-slice. Raises
+        NvmlError, StorageError, NodeIncomplete, ClaimBlocked.
         """
         record, name = self._records.get(group), self._kinds.parse(group)
-        if record is None or name is None or not name.kind.has_modes:
+        if record is None or not record.applied or name is None or not name.kind.has_modes:
             return
-        if record.strategy == "MPS" and record.applied:
-            changed = [pci for pci in record.gpus if self._mode(pci) != _MODES["MPS"]]
-            if changed:
-                _log.warning("compute mode was changed by somebody else", group=group, gpus=changed)
-                self._records.put(replace(record, applied=False))
+        changed = [pci for pci in record.gpus if self._is_changed(record, pci)]
+        if changed:
+            _log.warning("sharing of a GPU was changed by somebody else", group=group, gpus=changed)
+            self._records.put(replace(record, applied=False))
+
+    def _is_changed(self, record: SharingRecord, pci: str) -> bool:
+        """Whether a GPU is not as the record has it; a time-slice is looked at where one was asked for."""
+        if record.strategy == "MPS":
+            return self._mode(pci) != _MODES["MPS"]
+        if record.interval in ("Default", UNKNOWN):
+            return False
+        return self._time_slices.get(self._uuid(pci)) not in (record.interval, None)
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
         """The records of this era that concern any of the GPUs; for any caller. Raises StorageError."""

@@ -1,7 +1,7 @@
 """Keeps the sharing of GPUs as the journal has it: after a crash, and when daemons or their supervisor end.
 
 It does what a prepare or an unprepare that did not get to its end has left to do, and ends daemons without
-a share. It also passes on how the daemons are.
+a share. It also passes on how the daemons are, and which GPUs do not answer the programs of the driver.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from driver.devices.node_state import BlockedPlacement
 from driver.errors import DriverError
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
+from kubeletplugin.host.driver_programs import ProgramHangs
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.kinds.kind import HeldKinds
@@ -29,6 +32,7 @@ class SharingKeeper:
     """One pass looks at every group; a pass that fails for one goes on with the next.
 
     ``tell(states)`` gets the states of all daemons when they change, None while the supervisor is silent.
+    ``tell_hanging(blocked)`` gets the GPUs for which a program of the driver did not end, when that changes.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class SharingKeeper:
         locks: KeyedLocks,
         mps: MpsClient,
         tell: Callable[[tuple[MpsState, ...] | None], None],
+        tell_hanging: Callable[[tuple[BlockedPlacement, ...]], None],
     ) -> None:
         self._sharing = sharing
         self._shares = shares
@@ -48,6 +53,8 @@ class SharingKeeper:
         self._locks = locks
         self._mps = mps
         self._tell = tell
+        self._tell_hanging = tell_hanging
+        self._hanging: tuple[BlockedPlacement, ...] = ()
         self._used = threading.Event()
         self._stopped = False
         self._daemons: tuple[str, ...] = ()
@@ -61,13 +68,20 @@ class SharingKeeper:
         for entry in self._journal.entries():
             for group, gpus in groups_of(entry).items() if entry.state == "prepared" else ():
                 groups.setdefault(group, set()).update(gpus)
+        hanging: list[BlockedPlacement] = []
         for group, concerned in sorted(groups.items()):
-            self._under_lock(group, concerned, partial(self._shares.settle, group, concerned))
+            hanging += self._under_lock(group, concerned, partial(self._shares.settle, group, concerned))
+        self._pass_on(tuple(hanging))
         for daemon in sorted(set(self._daemons) - {record.group for record in records if record.daemon}):
             name = self._kinds.parse(daemon)
             if name is not None and name.pci is not None:
                 gpu = {str(name.pci)}
                 self._under_lock(daemon, gpu, partial(self._shares.end_unrecorded, daemon, gpu))
+
+    def _pass_on(self, hanging: tuple[BlockedPlacement, ...]) -> None:
+        if hanging != self._hanging:
+            self._hanging = hanging
+            self._tell_hanging(hanging)
 
     def mps_is_used(self) -> None:
         """Begin to listen to the supervisor; costs next to nothing when called again."""
@@ -89,9 +103,26 @@ class SharingKeeper:
         self._daemons = tuple(state.name for state in states or ())
         self._tell(states)
 
-    def _under_lock(self, group: str, gpus: Iterable[str], work: Callable[[], None]) -> None:
+    def _under_lock(
+        self, group: str, gpus: Iterable[str], work: Callable[[], None]
+    ) -> tuple[BlockedPlacement, ...]:
+        """Do the work; the GPUs that it could not be done for since a program of the driver hangs."""
         try:
             with self._locks.holding(sorted(map(gpu_key, gpus)), _LOCK_SECONDS):
                 work()
         except DriverError as error:
             _log.warning("sharing is not as it has to be yet", group=group, error=str(error))
+            found = _hangs(error)
+            if found is not None:
+                return tuple(
+                    BlockedPlacement(PciAddress.parse(pci), None, "driver-hangs", found.what)
+                    for pci in sorted(gpus)
+                )
+        return ()
+
+
+def _hangs(error: BaseException | None) -> ProgramHangs | None:
+    """The program that did not end, where that is why something failed."""
+    while error is not None and not isinstance(error, ProgramHangs):
+        error = error.__cause__
+    return error

@@ -86,6 +86,16 @@ class FakeTimeSlices(TimeSlices):
         self.calls = 0
         self.failures: list[DriverError] = []
 
+    def get(self, uuid: str) -> Interval | None:
+        """Read it."""
+        if self.failures:
+            raise self.failures.pop(0)
+        return time_slice(self._machine, self._pci(uuid))
+
+    def _pci(self, uuid: str) -> PciAddress:
+        [pci] = [pci for pci in self._machine.state.gpus if self._machine.uuid(pci) == uuid]
+        return pci
+
     def set(self, uuid: str, interval: Interval) -> str | None:
         """Set it."""
         self.calls += 1
@@ -93,7 +103,7 @@ class FakeTimeSlices(TimeSlices):
             raise self.failures.pop(0)
         nvml = self._machine.nvml()
         nvml.init()
-        [pci] = [pci for pci in self._machine.state.gpus if self._machine.uuid(pci) == uuid]
+        pci = self._pci(uuid)
         try:
             nvml.device_by_pci(pci).set_time_slice(INTERVALS.index(interval))
         except NvmlCallFailed as error:

@@ -63,8 +63,9 @@ class MpsScene:
         self._supervisors: list[Supervisor] = []
 
     def site(self, start_seconds: float = 15.0, quit_seconds: int = 0) -> Site:
+        programs = DriverPrograms(DriverRoot(self.root), self.mps_dir.with_name("libraries"))
         return Site(
-            DriverPrograms(DriverRoot(self.root), self.mps_dir.with_name("libraries")), self.mps_dir, self.proc,
+            programs, self.mps_dir, self.proc,
             command_seconds=min(10.0, start_seconds), start_seconds=start_seconds,
             quit_seconds=quit_seconds, end_seconds=1.0,
         )  # fmt: skip

@@ -16,6 +16,7 @@ from kubeletplugin.wire.health_board import DeviceHealth
 from kubeletplugin.wire.mps_daemon import MpsState
 from tests.kubeletplugin.cut_node import ONE, foreign, uuid_of
 from tests.kubeletplugin.fake_node import POOL, FakeNode
+from tests.kubeletplugin.fake_roots import own_sysfs
 from tests.kubeletplugin.heard_states import watching
 
 
@@ -108,6 +109,19 @@ def checked(node: FakeNode) -> dict[str, DeviceHealth]:
     node.health.run_once()
     sent = next(iter(node.board.follow(_Open(), 10.0)))
     return {one.device: one for one in sent}
+
+
+def test_a_gpu_that_left_is_unhealthy_while_a_claim_has_it_and_then_forgotten(node: FakeNode) -> None:
+    ref, name = node.claim("train", 1), gpu_device_name(node.gpus[1])
+    node.prepare(ref)
+    assert checked(node)[name].health == "healthy"
+    own_sysfs(node.sysfs)
+    (node.sysfs / "bus/pci/devices" / str(node.gpus[1])).unlink()
+    node.machine.remove(node.gpus[1])
+
+    assert checked(node)[name].health == "unhealthy"
+    node.unprepare(ref)
+    assert name not in checked(node)
 
 
 def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) -> None:

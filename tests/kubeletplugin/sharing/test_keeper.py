@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import ClaimBlocked, ClaimRefused
+from kubeletplugin.host.driver_programs import ProgramHangs
 from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode
@@ -88,6 +89,36 @@ def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(
     assert node.steps[steps:] == ["daemon"], "what is as it has to be is left alone"
     node.unprepare(ref)
     assert_as_before(node)
+
+
+def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode) -> None:
+    ref = node.claim_shares("a", shared(node, "ts-4"), config=slicing("Long"))
+    node.prepare(ref)
+    assert interval(node) == "Long"
+    node.machine.reset(node.gpus[0])
+    assert interval(node) == "Default"
+
+    node.keeper.run_once()
+
+    assert interval(node) == "Long"
+    calls = node.time_slices.calls
+    node.keeper.run_once()
+    assert node.time_slices.calls == calls, "what is as it has to be is left alone"
+    node.unprepare(ref)
+    assert_as_before(node)
+
+
+def test_a_gpu_for_which_a_program_of_the_driver_hangs_is_blocked_until_it_ends_again(node: FakeNode) -> None:
+    with watching(node) as told:
+        device = shared(node, "ts-4")
+        node.prepare(node.claim_shares("a", device, config=slicing("Long")))
+        told.wait(NodeState((device,)))
+        node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 10 s")]
+        node.keeper.run_once()
+        place = BlockedPlacement(node.gpus[0], None, "driver-hangs", "nvidia-smi did not end within 10 s")
+        told.wait(NodeState((device,), (place,)))
+        node.keeper.run_once()
+        told.wait(NodeState((device,)))
 
 
 def test_nothing_is_followed_before_mps_is_used(node: FakeNode) -> None:

@@ -30,6 +30,25 @@ def test_an_interval_is_set_on_one_gpu(tmp_path: Path, number: int, interval: In
     assert [gpu.time_slice for gpu in gpus.values()] == [0, number, 0, 0]
 
 
+@pytest.mark.parametrize("interval", get_args(Interval))
+def test_an_interval_is_read_back(tmp_path: Path, interval: Interval) -> None:
+    programs = Programs(tmp_path, "a30-quad")
+    slices = TimeSlices(found(programs))
+    slices.set(programs.uuid(1), interval)
+    assert slices.get(programs.uuid(1)) == interval
+    assert slices.get(programs.uuid(0)) == "Default"
+    assert slices.get("GPU-none") is None
+
+
+def test_words_that_are_not_understood_say_nothing_of_the_interval(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, "a30-quad")
+    (programs.root / "usr/bin/nvidia-smi").write_text("#!/bin/sh\necho '| 0 Timeslice Endless |'\n")
+    assert TimeSlices(found(programs)).get(programs.uuid(0)) is None
+    (tmp_path / "guest").mkdir()
+    guest = Programs(tmp_path / "guest", "a100-vgpu-guest")
+    assert TimeSlices(found(guest)).get(guest.uuid(0)) is None
+
+
 def test_a_gpu_that_cannot_says_so(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "a100-vgpu-guest")
     reason = TimeSlices(found(programs)).set(programs.uuid(0), "Short")
