@@ -23,6 +23,7 @@ from controller.webhook.certificate import ServingCertificate
 from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
 from driver.errors import ConfigError
+from driver.kube.decode import decode_json
 from driver.process.log import get_logger, operation
 
 REQUEST_SECONDS = 10.0
@@ -139,8 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _decoded(body: bytes) -> Any:
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
+        return decode_json(body)
+    except ValueError as error:
         raise _Refused(HTTPStatus.BAD_REQUEST, "the body is no JSON document") from error
 
 

@@ -16,6 +16,7 @@ import urllib3
 
 from driver.errors import ConfigError
 from driver.kube.credentials import Credentials
+from driver.kube.decode import decode_json
 from driver.kube.errors import Unauthorized, Unreachable, error_of_response
 from driver.kube.watch import WatchStream
 
@@ -177,7 +178,7 @@ class KubeClient:
         timeout = urllib3.Timeout(total=timeout_seconds)
         response = self._send(verb, self._url(path, params), data, headers, timeout, preload=True)
         try:
-            answer = json.loads(response.data)
+            answer = decode_json(response.data)
         except ValueError as error:
             raise Unreachable(
                 f"{verb} {path} was answered with something else than JSON",

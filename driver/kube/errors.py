@@ -18,10 +18,10 @@ the server's sentences are shown to people and never matched, because they chang
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import ApiError
+from driver.kube.decode import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +124,7 @@ def error_of_status(
 def error_of_response(request: str, code: int, body: bytes, retry_after: str | None) -> ApiError:
     """The error for an HTTP answer outside 2xx, whose body need not be a Status: a proxy may answer too."""
     try:
-        status = json.loads(body)
+        status = decode_json(body)
     except ValueError:
         status = {"message": body[:_MAX_MESSAGE_CHARACTERS].decode(errors="replace")}
     return error_of_status(request, code, status if isinstance(status, dict) else {}, retry_after)

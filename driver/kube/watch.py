@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import urllib3
 
+from driver.kube.decode import decode_json
 from driver.kube.errors import Unreachable, error_of_status
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class WatchStream:
         """The events, see the class."""
         try:
             for line in self._lines():
-                event = json.loads(line)
+                event = decode_json(line)
                 if event["type"] == "ERROR":
                     status = event.get("object") or {}
                     raise error_of_status(self._request, int(status.get("code") or 500), status)
