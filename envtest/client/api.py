@@ -104,13 +104,13 @@ class ApiClient:
         self,
         method: str,
         path: str,
-        body: Object | None = None,
+        body: Object | bytes | None = None,
         *,
         content_type: str = "application/json",
         query: dict[str, str] | None = None,
         timeout_seconds: float = REQUEST_SECONDS,
     ) -> http.client.HTTPResponse:
-        """Send a request and return the answer to read from; close it.
+        """Send a request and return the answer to read from; close it. Bytes are sent as they are.
 
         ``timeout_seconds`` is how long the server may stay silent.
         """
@@ -122,7 +122,7 @@ class ApiClient:
             "Content-Type": content_type,
         }
         connection = self._connection(timeout_seconds)
-        data = None if body is None else json.dumps(body).encode()
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
         try:
             connection.request(method, address, data, headers)
             answer = connection.getresponse()
