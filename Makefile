@@ -61,7 +61,8 @@ bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes
 bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way to offer GPUs (root)
 	$(BIN)/python -m bench.scheduler --kubernetes $(KUBERNETES)
 
-fuzz: $(STAMP) ## Compare random cases with Kubernetes' own answers: ORACLE=path [CASES=n] [SEED=n]
+fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernetes' own: ORACLE=path [CASES=n] [SEED=n]
+	$(BIN)/pytest tests/abuse -q --hypothesis-profile fuzz --timeout 3600
 	$(BIN)/python -m conformance run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
 
 proto: $(STAMP) ## Generate the stubs of proto/ anew

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+_MOST_CHARACTERS = 4096
+
 
 class DriverError(Exception):
     """Something went wrong that a person has to understand.
@@ -36,13 +38,26 @@ class DriverError(Exception):
 
     def __init__(self, what: str, way_out: str = "") -> None:
         super().__init__(what)
-        self.what = what
-        self.way_out = way_out
+        self.what = _fit_to_be_shown(what)
+        self.way_out = _fit_to_be_shown(way_out)
 
     def __str__(self) -> str:
         kind = "retryable" if self.retryable else "permanent"
         sentence = f"{self.what}: {self.way_out}" if self.way_out else self.what
         return f"{sentence} ({kind})"
+
+
+def _fit_to_be_shown(text: str) -> str:
+    """The text as events, pods, logs and terminals can take it.
+
+    It may quote what a tenant wrote: control characters would reach a terminal, half characters are no UTF-8,
+    and a text without end fills whatever keeps it.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[:_MOST_CHARACTERS]}…"
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 class ConfigError(DriverError):

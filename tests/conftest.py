@@ -11,8 +11,8 @@ from driver.process.log import configure
 from tests.brisk import BRISK_ON_REAL
 from tests.examples import LONG
 
-# "ci" is what make test runs with, "long" what make test-long does.
-for _name, _examples in (("ci", LONG // 4), ("long", LONG)):
+# "ci" is what make test runs with, "long" what make test-long does, "fuzz" what make fuzz does.
+for _name, _examples in (("ci", LONG // 4), ("long", LONG), ("fuzz", 5 * LONG)):
     settings.register_profile(
         _name,
         max_examples=_examples,

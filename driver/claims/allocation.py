@@ -6,11 +6,14 @@ by nobody; nothing here trusts either.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from driver.errors import ClaimBlocked, ClaimRefused
+
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +110,17 @@ def _device(result: Mapping[str, Any]) -> AllocatedDevice:
         str(result["request"]),
         str(result["pool"]),
         str(result["device"]),
-        result.get("shareID"),
+        _share_id(result.get("shareID")),
         result.get("adminAccess") is True,
         tuple(sorted((str(key), str(value)) for key, value in result.get("consumedCapacity", {}).items())),
     )
+
+
+def _share_id(value: Any) -> str | None:
+    """The UUID of a share, which becomes part of a CDI device's name; raises TypeError for anything else."""
+    if value is None or (isinstance(value, str) and _UUID.fullmatch(value)):
+        return value
+    raise TypeError("shareID is no UUID")
 
 
 def _configs(entries: Any, driver: str) -> list[ClaimConfig]:

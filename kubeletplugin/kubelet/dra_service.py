@@ -29,6 +29,8 @@ PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 DRA_V1 = "v1.DRAPlugin"
 DRA_V1BETA1 = "v1beta1.DRAPlugin"
 
+_MOST_SHOWN = 128
+
 Done = TypeVar("Done")
 Devices = tuple[PreparedDevice, ...]
 
@@ -87,7 +89,10 @@ class DraService:
                 self._metrics.operation(name),
             ):
                 if not is_safe_uid(claim.uid):
-                    raise ClaimRefused(f"claim {claim} has an unusable UID {claim.uid!r}")
+                    raise ClaimRefused(
+                        f"claim {str(claim)[:_MOST_SHOWN]!r} has an unusable UID {claim.uid[:64]!r}",
+                        "ask with the UID of the API object",
+                    )
                 return work(claim, call)
         except DriverError as error:
             return str(error)

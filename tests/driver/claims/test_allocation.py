@@ -9,6 +9,7 @@ import pytest
 from driver.claims.allocation import AllocatedDevice, ClaimConfig, read_claim
 from driver.errors import ClaimBlocked, ClaimRefused
 
+SHARE = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 OURS = "gpu.nvidia.com"
 
 
@@ -44,15 +45,21 @@ def test_results_of_other_drivers_in_the_same_claim_are_skipped() -> None:
     assert [device.request for device in claim.devices] == ["gpu"]
 
 
+@pytest.mark.parametrize("share_id", ["", "s", SHARE.upper() + "\n", "../../etc", [None], 7, {}])
+def test_a_share_id_that_is_no_uuid_is_refused(share_id: Any) -> None:
+    with pytest.raises(ClaimRefused, match="shareID is no UUID"):
+        read_claim(allocated(result("gpu", shareID=share_id)), "u-1", OURS)
+
+
 def test_share_admin_access_and_consumed_capacity_are_kept() -> None:
     claim = read_claim(
-        allocated(result("a/b", shareID="s", adminAccess=True, consumedCapacity={"memory": "1Gi"})),
+        allocated(result("a/b", shareID=SHARE, adminAccess=True, consumedCapacity={"memory": "1Gi"})),
         "u-1",
         OURS,
     )
 
     assert claim.devices == (
-        AllocatedDevice("a/b", "n/gpu.nvidia.com", "gpu-0000-01-00-0", "s", True, (("memory", "1Gi"),)),
+        AllocatedDevice("a/b", "n/gpu.nvidia.com", "gpu-0000-01-00-0", SHARE, True, (("memory", "1Gi"),)),
     )
     assert claim.devices[0].top_request == "a"
 

@@ -1,0 +1,42 @@
+"""A node that lives through all cases of a file, and a look at what they left behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kubeletplugin.fake_node import FakeNode
+
+
+def used() -> tuple[int, int]:
+    """How many file descriptors and threads this process has."""
+    return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeNode]:
+    """A node of eight GPUs; when the file is done it holds nothing, and neither does this process."""
+    folder: Path = tmp_path_factory.mktemp("node")
+    node = FakeNode(folder, "hgx-h100")
+    warm = node.claim("warm", *range(len(node.gpus)))
+    node.prepare(warm)
+    node.unprepare(warm)
+    before = used()
+    yield node
+    after = used()
+    assert after == before
+    assert_nothing_is_left(node)
+    node.stop()
+
+
+def assert_nothing_is_left(node: FakeNode) -> None:
+    """No claim holds anything, no spec, no daemon, no partition, and no unfinished file is there."""
+    assert [entry for entry in node.journal.entries() if entry.holds] == []
+    assert node.store.uids() == ()
+    assert node.mps.running == {}
+    assert list((node.folder / "sharing").iterdir()) == []
+    assert [name for name in os.listdir(node.folder / "journal") if name.startswith(".tmp-")] == []
