@@ -54,6 +54,7 @@ cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETE
 bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.api_server
+	$(BIN)/python -m bench.hardware
 	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.shares --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)

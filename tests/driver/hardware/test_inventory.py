@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -180,20 +179,15 @@ def test_a_lost_gpu_stays_as_it_was_and_comes_back(node: Node) -> None:
     assert node.discovery.snapshot() == before
 
 
-def test_hung_gpus_cost_one_deadline_once_and_heal(hasty: Node) -> None:
+def test_hung_gpus_are_shown_as_they_were_and_heal(hasty: Node) -> None:
     before = hasty.discovery.snapshot()
     hasty.machine.hang("fabric", gpu=0)
     hasty.machine.hang("mig_mode", gpu=5)
-    began = time.monotonic()
     after = hasty.discovery.snapshot()
-    first_seconds = time.monotonic() - began
     assert _reasons(after) == {0: ["hung"], 5: ["hung"]}
     assert after.gpus[5].problems[0].call == "nvmlDeviceGetMigMode"
     assert tuple(map(_without_problems, after.gpus)) == before.gpus
-    began = time.monotonic()
     assert _reasons(hasty.discovery.snapshot()) == {0: ["hung"], 5: ["hung"]}
-    assert time.monotonic() - began < SHORT_SECONDS
-    assert SHORT_SECONDS <= first_seconds < 2 * SHORT_SECONDS
     hasty.machine.heal()
     waiter = threading.Event()
     assert any(not hasty.guard.hung() or waiter.wait(0.005) for _ in range(1000))
@@ -384,17 +378,3 @@ def test_close_ends_the_session_and_the_next_call_begins_another(node: Node) -> 
         nvml.device_count()
     assert caught.value.code == Code.UNINITIALIZED
     assert discovery.snapshot() == before
-
-
-def test_sixteen_gpus_are_read_in_20_milliseconds(tmp_path: Path) -> None:
-    discovery = Node("dgx2", tmp_path).discovery
-    seconds, of_the_processor = zip(*(_seconds_for(discovery) for _ in range(10)), strict=True)
-    assert min(of_the_processor) < 0.020
-    assert min(seconds) < 0.2, "nothing waits, however busy the machine is"
-
-
-def _seconds_for(discovery: Discovery) -> tuple[float, float]:
-    """By the clock, and what this process had of the processor."""
-    began, had = time.perf_counter(), time.process_time()
-    assert len(discovery.snapshot().gpus) == 16
-    return time.perf_counter() - began, time.process_time() - had
