@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Literal
 from controller.plugin.blocked import with_blocked
 from driver.devices.health import taint_of_failure
 from driver.errors import NvmlError
+from driver.hardware.gpu import Inventory
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
-from driver.policy.offers import HIDDEN_BY_RULE, node_offers
+from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, node_offers
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.observe.node_events import NodeEvents
-    from driver.devices.device import Taint
     from driver.devices.node_state import NodeState
-    from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
     from driver.policy.config import NodeConfig
-    from driver.policy.offers import Offers, Withheld
+    from driver.policy.offers import Withheld
     from driver.process.metrics import Metrics
 
 _log = get_logger(__name__)
@@ -34,9 +33,10 @@ class Observer:
     """The offers of this node, taken afresh with each ``check`` by the rules that ``rules`` gives then.
 
     ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;
-    not before NVML was asked once and the plugin's state is known, since what claims hold of an earlier
+    not before the plugin's state is known, since what claims hold of an earlier
     offer must not be handed out in another form. While NVML as a whole cannot be asked, for want of an
-    NVIDIA driver perhaps, what was offered before stays with a taint, so that no new pod comes. What
+    NVIDIA driver perhaps, what was offered before stays with a taint, so that no new pod comes; before the
+    first look that succeeds, that is all that is published of the node. What
     changes is logged once, when it changes; a GPU that is withheld is an event of the node as well.
     """
 
@@ -57,7 +57,7 @@ class Observer:
         self._kinds = kinds
         self._lock = threading.Lock()
         self._seen: tuple[Inventory, Offers] | None = None
-        self._failure: Taint | None = None
+        self._failure: NvmlError | None = None
         self._state: NodeState | None = None
         self._driver_missing = False
         self._logged: dict[str, object] = {}
@@ -70,7 +70,7 @@ class Observer:
             inventory = self._discovery.snapshot()
         except NvmlError as error:
             with self._lock:
-                self._failure = taint_of_failure(error)
+                self._failure = error
                 self._pass_on()
             if not isinstance(error, DriverNotLoaded):
                 raise
@@ -93,14 +93,20 @@ class Observer:
 
     def _pass_on(self) -> None:
         """Pass on what is known, once all of it is. The lock is held, so that nothing overtakes."""
-        if self._seen is None or self._state is None:
+        if self._state is None or (self._seen is None and self._failure is None):
             return
-        inventory, offers = self._seen
+        if self._seen is None:
+            found: tuple[Inventory, Offers] = (Inventory(), Offers((), ()))
+        else:
+            found = self._seen
+        inventory, offers = found
         devices = with_blocked(offers.devices, self._state, inventory.gpus, self._kinds)
+        doubts = offers.doubts
         if self._failure is not None:
-            failed = self._failure
+            failed = taint_of_failure(self._failure)
             devices = tuple(replace(device, taints=(*device.taints, failed)) for device in devices)
-        self._on_offers(replace(offers, devices=devices), frozenset(self._state.held))
+            doubts = (*doubts, Doubt(None, whole=True, taints=(failed,)))
+        self._on_offers(replace(offers, devices=devices, doubts=doubts), frozenset(self._state.held))
 
     def _report(self, inventory: Inventory, offers: Offers) -> None:
         """Log, and post as events, what differs from the last look."""

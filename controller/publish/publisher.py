@@ -172,6 +172,8 @@ class Publisher:
     def _sync(self, wanted: Offers, held: frozenset[str]) -> None:
         self._held_matters = True
         stored = self._overlay.objects()
+        if wanted.blind and not stored:
+            return
         wanted = storable(wanted, self._writer.dropped)
         offers, again_in_seconds = self._changeover.next_offers(
             wanted, held, stored, taints_stored="taints" not in self._writer.dropped

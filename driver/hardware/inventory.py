@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
-from driver.hardware.gpu import Gpu, Inventory, Problem
-from driver.hardware.gpu_walk import GpuWalk
+from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
+from driver.hardware.gpu_walk import GpuWalk, problem_of
 from driver.nvml.api import DriverNotLoaded, NotSupported, NvmlTimeout, SessionLost
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from driver.nvml.api import Nvml, NvmlDevice
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 NODE_LANE = "the node"
 NVIDIA_KERNEL_DRIVER = "nvidia"
+_COUNT = "nvmlDeviceGetCount_v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Discovery:
         self._session = 0
         self._open = False
         self._last: Mapping[PciAddress, Gpu] = {}
+        self._last_cuda: str | None = None
 
     def snapshot(self) -> Inventory:
         """Look at everything. A GPU that is lost or hung is shown as it last was, with that problem.
@@ -139,26 +141,34 @@ class Discovery:
                     self._open = False
 
     def _look(self) -> Inventory:
-        driver, cuda, count = self._guard.run(NODE_LANE, self._ask_node)
+        driver, count, problems = self._guard.run(NODE_LANE, self._ask_node)
         present = sysfs.display_functions(self._sysfs_root)
+        walks = self._walk(count, present)
+        gpus: dict[PciAddress, Gpu] = {}
+        nameless: list[GpuWalk] = []
+        # Those that told their address come first: the address of the others is an expectation.
+        for walk in sorted(walks, key=lambda walk: not walk.told_pci):
+            gpu = walk.result()
+            if gpu is None or gpu.pci in gpus:
+                problems.extend(walk.problems)
+                if gpu is None:
+                    nameless.append(walk)
+            else:
+                gpus[gpu.pci] = gpu
+        told = {walk.pci for walk in nameless if walk.told_pci}
+        unlisted = self._unlisted([pci for pci in present if pci not in told], gpus, problems)
+        self._last = gpus
+        found = tuple(gpus[pci] for pci in sorted(gpus))
+        unread = _unread(nameless, unlisted, bool(present))
+        return Inventory(found, driver, self._last_cuda, tuple(problems), unread)
+
+    def _walk(self, count: int, present: Collection[PciAddress]) -> list[GpuWalk]:
+        """Walk all GPUs side by side, each in its lane."""
         expected = self._expected(present)
         started = [self._start(index, expected.get(index), present) for index in range(count)]
         for walk, pending in started:
             self._finish(walk, pending)
-        gpus: dict[PciAddress, Gpu] = {}
-        problems: list[Problem] = []
-        # Those that told their address come first: the address of the others is an expectation.
-        for walk, _ in sorted(started, key=lambda item: not item[0].told_pci):
-            gpu = walk.result()
-            if gpu is None or gpu.pci in gpus:
-                problems.extend(walk.problems)
-            else:
-                gpus[gpu.pci] = gpu
-        for pci in present:
-            if pci not in gpus:
-                self._unlisted(pci, gpus, problems)
-        self._last = gpus
-        return Inventory(tuple(gpus[pci] for pci in sorted(gpus)), driver, cuda, tuple(problems))
+        return [walk for walk, _ in started]
 
     def _expected(self, present: Collection[PciAddress]) -> dict[int, PciAddress]:
         """Which GPU each index had last time, but for those that have left the bus or their driver since."""
@@ -169,17 +179,19 @@ class Discovery:
             or (pci in present and sysfs.bound_driver(self._sysfs_root, pci) == NVIDIA_KERNEL_DRIVER)
         }
 
-    def _ask_node(self, watch: Watch) -> tuple[str, str | None, int]:
-        """Driver version, CUDA version where there is one, and the number of GPUs."""
+    def _ask_node(self, watch: Watch) -> tuple[str, int, list[Problem]]:
+        """Driver version, the number of GPUs, and what is wrong; the CUDA version stays where it fails."""
         driver = watch("driver_version", self._nvml.driver_version)
-        cuda: str | None
+        problems = []
         try:
-            cuda = watch("cuda_driver_version", self._nvml.cuda_driver_version)
+            self._last_cuda = watch("cuda_driver_version", self._nvml.cuda_driver_version)
         except (SessionLost, DriverNotLoaded):
             raise
-        except NvmlError:
-            cuda = None
-        return driver, cuda, watch("device_count", self._nvml.device_count)
+        except NotSupported:
+            self._last_cuda = None
+        except NvmlError as error:
+            problems.append(problem_of(error))
+        return driver, watch("device_count", self._nvml.device_count), problems
 
     def _start(
         self, index: int, expected: PciAddress | None, present: Collection[PciAddress]
@@ -207,12 +219,47 @@ class Discovery:
         except NvmlError as error:
             walk.blame(error)
 
-    def _unlisted(self, pci: PciAddress, gpus: dict[PciAddress, Gpu], problems: list[Problem]) -> None:
-        """A GPU is on the bus but NVML does not list it: lost when it was there before, else the node's."""
-        holder = sysfs.bound_driver(self._sysfs_root, pci)
-        message = f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
-        before = self._last.get(pci)
-        if before is not None and holder == NVIDIA_KERNEL_DRIVER:
-            gpus[pci] = replace(before, problems=(Problem("nvmlDeviceGetCount_v2", "lost", message),))
-        else:
-            problems.append(Problem("nvmlDeviceGetCount_v2", "error", message))
+    def _unlisted(
+        self, present: Collection[PciAddress], gpus: dict[PciAddress, Gpu], problems: list[Problem]
+    ) -> tuple[UnreadGpu, ...]:
+        """GPUs that are on the bus and that NVML does not list: lost where they were there before.
+
+        The others are the node's problem; those that the NVIDIA driver has are returned.
+        """
+        unread = []
+        for pci in present:
+            if pci in gpus:
+                continue
+            holder = sysfs.bound_driver(self._sysfs_root, pci)
+            message = (
+                f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
+            )
+            before = self._last.get(pci)
+            if holder != NVIDIA_KERNEL_DRIVER:
+                problems.append(Problem(_COUNT, "error", message))
+            elif before is not None:
+                gpus[pci] = replace(before, problems=(Problem(_COUNT, "lost", message),))
+            else:
+                problems.append(Problem(_COUNT, "error", message))
+                unread.append(UnreadGpu(pci, (Problem(_COUNT, "lost", message),)))
+        return tuple(unread)
+
+
+def _unread(
+    nameless: Sequence[GpuWalk], unlisted: tuple[UnreadGpu, ...], sysfs_tells: bool
+) -> tuple[UnreadGpu, ...]:
+    """The GPUs that never told who they are, with what is wrong as far as it is known whose it is.
+
+    NVML's indexes are in the order of the addresses. Where the kernel tells as many addresses as there are
+    walks without one, the two belong together in their order.
+    """
+    found = [UnreadGpu(walk.pci, tuple(walk.problems)) for walk in nameless if walk.told_pci]
+    rest = list(unlisted)
+    dumb = [walk for walk in nameless if not walk.told_pci]
+    if not sysfs_tells:
+        return (*found, *(UnreadGpu(None, tuple(walk.problems)) for walk in dumb))
+    if len(dumb) == len(rest):
+        rest = [replace(one, problems=tuple(walk.problems)) for one, walk in zip(rest, dumb, strict=True)]
+    elif dumb:
+        rest = [replace(one, problems=tuple(p for walk in dumb for p in walk.problems)) for one in rest]
+    return (*found, *rest)

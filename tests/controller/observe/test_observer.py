@@ -85,12 +85,12 @@ def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(nod
     node.machine.driver_gone()
     node.offers.check()
     node.offers.check()
-    assert node.offered == []
+    assert [(one.devices, one.blind) for one in node.all] == [((), True)] * 2
 
     node.machine.driver_back()
     node.offers.check()
 
-    assert [len(devices) for devices in node.offered] == [8]
+    assert [len(devices) for devices in node.offered] == [0, 0, 8]
 
 
 def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Node) -> None:
