@@ -51,6 +51,7 @@ class Discovery:
         self._lock = Lock()
         self._session = 0
         self._open = False
+        self._handles_taken = False
         self._last: Mapping[PciAddress, Gpu] = {}
         self._last_cuda: str | None = None
 
@@ -94,7 +95,8 @@ class Discovery:
         """
 
         def with_device(watch: Watch) -> T:
-            return job(watch("device_by_pci", lambda: self._nvml.device_by_pci(pci)), watch)
+            patient = not self._handles_taken
+            return job(watch("device_by_pci", lambda: self._nvml.device_by_pci(pci), patient=patient), watch)
 
         return self._in_session(lambda: self._guard.run(str(pci), with_device))
 
@@ -120,6 +122,7 @@ class Discovery:
             watch("init", self._nvml.init)
             self._session += 1
             self._open = True
+            self._handles_taken = False
 
         with self._lock:
             if not self._open:
@@ -163,12 +166,23 @@ class Discovery:
         return Inventory(found, driver, self._last_cuda, tuple(problems), unread)
 
     def _walk(self, count: int, present: Collection[PciAddress]) -> list[GpuWalk]:
-        """Walk all GPUs side by side, each in its lane."""
-        expected = self._expected(present)
-        started = [self._start(index, expected.get(index), present) for index in range(count)]
-        for walk, pending in started:
+        """Walk all GPUs side by side, each in its lane.
+
+        In a new session one after the other, and with patience for the handle: the kernel initialises a GPU
+        without persistence mode with its first handle, which takes seconds, one GPU at a time.
+        """
+        expected, walks = self._expected(present), []
+        pendings: list[tuple[GpuWalk, Pending[None] | NvmlTimeout]] = []
+        for index in range(count):
+            walk = GpuWalk(index, expected.get(index), self._last, self._sysfs_root, present)
+            walks.append(walk)
+            pendings.append((walk, self._start(walk, index)))
+            if not self._handles_taken:
+                self._finish(*pendings.pop())
+        for walk, pending in pendings:
             self._finish(walk, pending)
-        return [walk for walk, _ in started]
+        self._handles_taken = True
+        return walks
 
     def _expected(self, present: Collection[PciAddress]) -> dict[int, PciAddress]:
         """Which GPU each index had last time, but for those that have left the bus or their driver since."""
@@ -193,19 +207,18 @@ class Discovery:
             problems.append(problem_of(error))
         return driver, watch("device_count", self._nvml.device_count), problems
 
-    def _start(
-        self, index: int, expected: PciAddress | None, present: Collection[PciAddress]
-    ) -> tuple[GpuWalk, Pending[None] | NvmlTimeout]:
+    def _start(self, walk: GpuWalk, index: int) -> Pending[None] | NvmlTimeout:
         """Begin to walk a GPU, in the lane of the address that its index had last time."""
-        walk = GpuWalk(index, expected, self._last, self._sysfs_root, present)
+        patient = not self._handles_taken
 
         def job(watch: Watch) -> None:
-            walk.run(watch("device_by_index", lambda: self._nvml.device_by_index(index)), watch)
+            device = watch("device_by_index", lambda: self._nvml.device_by_index(index), patient=patient)
+            walk.run(device, watch)
 
         try:
-            return walk, self._guard.start(str(expected or f"GPU {index}"), job)
+            return self._guard.start(str(walk.pci or f"GPU {index}"), job)
         except NvmlTimeout as overdue:
-            return walk, overdue
+            return overdue
 
     def _finish(self, walk: GpuWalk, pending: Pending[None] | NvmlTimeout) -> None:
         """Wait for a walk; raises what concerns the whole node, the rest is that GPU's problem."""

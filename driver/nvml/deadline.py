@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEADLINE_SECONDS = 5.0
-"""A healthy call takes microseconds, the first one on a GPU without persistence up to some seconds."""
+"""A healthy call takes microseconds."""
 
 LONG_CALLS = frozenset(
     {
@@ -35,6 +35,7 @@ LONG_CALLS = frozenset(
 """Calls that change MIG: they take seconds on a healthy GPU, and are given more time."""
 
 LONG_FACTOR = 6
+"""How many deadlines such a call is given, and one that is made patiently."""
 
 _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
 
@@ -63,11 +64,15 @@ class Watch:
         self._lane = lane
         self._run = run
 
-    def __call__(self, name: str, call: Callable[[], T]) -> T:
-        """Make the call; ``name`` is its method in driver.nvml.api and stands in a timeout's message."""
+    def __call__(self, name: str, call: Callable[[], T], *, patient: bool = False) -> T:
+        """Make the call; ``name`` is its method in driver.nvml.api and stands in a timeout's message.
+
+        ``patient``: it may take long on a healthy GPU, as the first call of a session does on a GPU without
+        persistence mode, which the kernel initialises then.
+        """
         if self._run.abandoned:
             raise _Abandoned
-        self._lane.begin(name)
+        self._lane.begin(name, patient=patient)
         return call()
 
 
@@ -78,21 +83,28 @@ class _Lane:
         self.key = key
         self.queue: SimpleQueue[_Run | None] = SimpleQueue()
         self.call = ""
+        self.patient = False
         self.since = 0.0
         self.busy = False
         self.thread = Thread(target=self._work, name=f"nvml {key}", daemon=True)
         self.thread.start()
 
-    def begin(self, call: str) -> None:
+    def begin(self, call: str, *, patient: bool = False) -> None:
         self.since = time.monotonic()
         self.call = call
+        self.patient = patient
         self.busy = True
 
     def overdue_in(self, deadline_seconds: float) -> float:
         """Seconds until the call under way is overdue; a full deadline while there is none."""
         if not self.busy:
             return deadline_seconds
-        return self.since + allowed_seconds(self.call, deadline_seconds) - time.monotonic()
+        return self.since + self.allowed_seconds(deadline_seconds) - time.monotonic()
+
+    def allowed_seconds(self, deadline_seconds: float) -> float:
+        """How long the call under way may take."""
+        is_long = self.patient or self.call in LONG_CALLS
+        return deadline_seconds * LONG_FACTOR if is_long else deadline_seconds
 
     def _work(self) -> None:
         while (run := self.queue.get()) is not None:
@@ -174,12 +186,7 @@ class Guard:
             lane.thread.join(timeout=max(lane.overdue_in(self.deadline_seconds), 0.0))
 
 
-def allowed_seconds(call: str, deadline_seconds: float) -> float:
-    """How long a call may take."""
-    return deadline_seconds * LONG_FACTOR if call in LONG_CALLS else deadline_seconds
-
-
 def _timeout(lane: _Lane, deadline_seconds: float) -> NvmlTimeout:
     call = lane.call
-    allowed = allowed_seconds(call, deadline_seconds)
+    allowed = lane.allowed_seconds(deadline_seconds)
     return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), lane.key, allowed)

@@ -70,7 +70,7 @@ class _Calls(Watch):
         self._guard = guard
         self._key = key
 
-    def __call__(self, name: str, call: Callable[[], T]) -> T:
+    def __call__(self, name: str, call: Callable[[], T], *, patient: bool = False) -> T:  # noqa: ARG002 - no time passes
         self._guard.made(self._key, name)
         return call()
 

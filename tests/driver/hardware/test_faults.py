@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from driver.hardware.inventory import Discovery
@@ -15,6 +16,8 @@ from tests.driver.hardware.looked_at import Node, reasons, without_problems
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from fakegpu.nvml import FakeDevice, FakeNvml
 
 
 def test_what_a_gpu_has_told_counts_on_while_a_call_fails(node: Node) -> None:
@@ -43,7 +46,8 @@ def test_not_supported_is_a_fault_of_a_board_that_has_answered_before(node: Node
     assert after.gpus[1].switch_links == 0
 
 
-def test_gpus_that_never_told_who_they_are_are_unread_where_the_kernel_has_them(hasty: Node) -> None:
+def test_gpus_that_never_told_who_they_are_are_unread_where_the_kernel_has_them(tmp_path: Path) -> None:
+    hasty = Node("hgx-h100", tmp_path, 0.1)
     hasty.machine.lose(3)
     hasty.machine.hang("device_by_index", gpu=6)
     hasty.machine.fail("uuid", gpu=7)
@@ -53,6 +57,8 @@ def test_gpus_that_never_told_who_they_are_are_unread_where_the_kernel_has_them(
         str(hasty.machine.pci(6)): ["hung"],
         str(hasty.machine.pci(7)): ["failing"],
     }
+    hasty.machine.heal()
+    hasty.guard.close()
 
 
 def test_a_gpu_that_the_nvidia_driver_has_and_nvml_never_listed_is_unread(node: Node) -> None:
@@ -93,3 +99,39 @@ def test_the_cuda_version_stays_while_it_cannot_be_read(node: Node) -> None:
     after = node.discovery.snapshot()
     assert after.cuda_driver_version == before.cuda_driver_version
     assert [problem.reason for problem in after.problems] == ["failing"]
+
+
+class _Counting:
+    """NVML that counts how many handles are being taken at once."""
+
+    def __init__(self, nvml: FakeNvml) -> None:
+        self._plain = nvml.device_by_index
+        self._lock = Lock()
+        self._now = 0
+        self.most = 0
+
+    def device_by_index(self, index: int) -> FakeDevice:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        try:
+            return self._plain(index)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+def test_the_first_handles_of_a_session_are_taken_with_patience_one_after_the_other(tmp_path: Path) -> None:
+    node = Node("a30-quad", tmp_path, 0.1)
+    nvml = node.machine.nvml()
+    counting = _Counting(nvml)
+    nvml.device_by_index = counting.device_by_index  # type: ignore[method-assign]
+    discovery = Discovery(nvml, node.sysfs, node.guard)
+    node.machine.slow(0.15, "device_by_index")
+
+    assert reasons(discovery.snapshot()) == {}
+    assert counting.most == 1
+
+    assert set(reasons(discovery.snapshot())) == {0, 1, 2, 3}
+    node.machine.heal()
+    node.guard.close()

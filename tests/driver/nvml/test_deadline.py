@@ -194,3 +194,10 @@ def test_a_call_that_cuts_the_gpu_has_a_deadline_too() -> None:
 
 def test_the_calls_that_are_given_more_time_are_those_that_change_mig() -> None:
     assert LONG_CALLS == CHANGES
+
+
+def test_a_call_that_is_made_patiently_has_the_time_of_a_long_one(guard: Guard) -> None:
+    hang = Hang()
+    with pytest.raises(NvmlTimeout, match=f"within {SHORT * LONG_FACTOR:g} s"):
+        guard.run("gpu", lambda watch: watch("device_by_index", hang, patient=True))
+    hang.released.set()
