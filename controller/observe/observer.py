@@ -16,12 +16,13 @@ from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, node_offers
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from controller.observe.node_events import NodeEvents
     from driver.devices.node_state import NodeState
     from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
+    from driver.nvml.pci_address import PciAddress
     from driver.policy.config import NodeConfig
     from driver.policy.offers import Withheld
     from driver.process.metrics import Metrics
@@ -66,8 +67,9 @@ class Observer:
     def check(self) -> None:
         """Look once; raises NvmlError when NVML is there and cannot be asked."""
         rules = self._rules()
+        busy = self._busy()
         try:
-            inventory = self._discovery.snapshot()
+            inventory = without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
         except NvmlError as error:
             with self._lock:
                 self._failure = error
@@ -84,6 +86,11 @@ class Observer:
         with self._lock:
             self._seen, self._failure = (inventory, offers), None
             self._pass_on()
+
+    def _busy(self) -> tuple[PciAddress, ...]:
+        """The GPUs that the plugin is at work on, whose calls may take long for no fault of theirs."""
+        with self._lock:
+            return () if self._state is None else self._state.busy
 
     def plugin_tells(self, state: NodeState) -> None:
         """Take in what the kubelet plugin holds and what blocks it; for another thread than ``check``'s."""
@@ -141,3 +148,14 @@ class Observer:
                 kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN_BY_RULE else "Warning"
                 self._events.post(kind, "GpuWithheld", f"GPU {pci} is not offered: {reason}")
         self._withheld = now
+
+
+def without_waits(inventory: Inventory, busy: Collection[PciAddress]) -> Inventory:
+    """The inventory without the hanging calls of GPUs that the plugin was at work on during the look."""
+    gpus = tuple(
+        replace(gpu, problems=tuple(problem for problem in gpu.problems if problem.reason != "hung"))
+        if gpu.pci in busy
+        else gpu
+        for gpu in inventory.gpus
+    )
+    return replace(inventory, gpus=gpus)

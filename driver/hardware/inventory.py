@@ -100,6 +100,10 @@ class Discovery:
 
         return self._in_session(lambda: self._guard.run(str(pci), with_device))
 
+    def on_mode_change(self, listener: Callable[[str, bool], None]) -> None:
+        """Call the listener with a GPU's address when a change of its MIG mode begins, and when it ends."""
+        self._guard.listener = listener
+
     def close(self) -> None:
         """End the NVML session, if there is one; waits no longer than the guard's deadline."""
         self._end(self._session)

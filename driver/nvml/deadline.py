@@ -37,6 +37,9 @@ LONG_CALLS = frozenset(
 LONG_FACTOR = 6
 """How many deadlines such a call is given, and one that is made patiently."""
 
+_TOLD_CALL = "set_mig_mode"
+"""The one call that is told of: while it runs, calls of other processes into the GPU wait."""
+
 _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
 
 
@@ -73,14 +76,21 @@ class Watch:
         if self._run.abandoned:
             raise _Abandoned
         self._lane.begin(name, patient=patient)
-        return call()
+        if name != _TOLD_CALL:
+            return call()
+        self._lane.tell(begins=True)
+        try:
+            return call()
+        finally:
+            self._lane.tell(begins=False)
 
 
 class _Lane:
     """One thread, its queue, and the call that it is in."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, guard: Guard) -> None:
         self.key = key
+        self._guard = guard
         self.queue: SimpleQueue[_Run | None] = SimpleQueue()
         self.call = ""
         self.patient = False
@@ -94,6 +104,10 @@ class _Lane:
         self.call = call
         self.patient = patient
         self.busy = True
+
+    def tell(self, *, begins: bool) -> None:
+        """Tell who listens that the change of MIG mode begins, or that nobody should wait for it any more."""
+        self._guard.listener(self.key, begins)
 
     def overdue_in(self, deadline_seconds: float) -> float:
         """Seconds until the call under way is overdue; a full deadline while there is none."""
@@ -135,6 +149,8 @@ class Pending(Generic[T]):
                 break
             if self._lane.overdue_in(self._deadline_seconds) <= 0:
                 self._run.abandoned = True
+                if self._lane.call == _TOLD_CALL:
+                    self._lane.tell(begins=False)
                 raise _timeout(self._lane, self._deadline_seconds)
         if self._run.error is not None:
             raise self._run.error
@@ -142,13 +158,18 @@ class Pending(Generic[T]):
 
 
 class Guard:
-    """The lanes of one process. Threads start with the first use of a lane and end with ``close``."""
+    """The lanes of one process. Threads start with the first use of a lane and end with ``close``.
+
+    ``listener`` is called with the lane's key when a change of MIG mode begins, and when it has ended or is
+    overdue; from other threads, perhaps twice.
+    """
 
     def __init__(self, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self.deadline_seconds = deadline_seconds
         self._lanes: dict[str, _Lane] = {}
         self._lock = Lock()
         self._closed = False
+        self.listener: Callable[[str, bool], None] = lambda _key, _begins: None
 
     def start(self, key: str, job: Callable[[Watch], T]) -> Pending[T]:
         """Put a job into the lane; raises NvmlTimeout at once while a call of that lane is overdue."""
@@ -157,7 +178,7 @@ class Guard:
                 raise RuntimeError("the guard is closed")
             lane = self._lanes.get(key)
             if lane is None:
-                lane = self._lanes[key] = _Lane(key)
+                lane = self._lanes[key] = _Lane(key, self)
         if lane.overdue_in(self.deadline_seconds) <= 0:
             raise _timeout(lane, self.deadline_seconds)
         run = _Run(job)

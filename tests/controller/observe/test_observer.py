@@ -218,3 +218,19 @@ def test_a_form_that_is_withheld_beside_another_is_no_event(guard: Guard) -> Non
     node.offers.check()
     assert node.events.posted == []
     assert {held.part for held in node.all[0].withheld} == {"partitions"}
+
+
+def test_a_gpu_that_the_plugin_is_at_work_on_does_not_hang(node: Node) -> None:
+    node.offers.check()
+    busy, other = node.machine.pci(0), node.machine.pci(1)
+    node.machine.hang("name", gpu=0)
+    node.machine.hang("name", gpu=1)
+    node.offers.plugin_tells(NodeState(busy=(busy,)))
+
+    node.offers.check()
+    node.offers.plugin_tells(NodeState())
+    assert {device.pci for device in node.offered[-1] if device.taints} == {other}
+
+    node.offers.check()
+    assert {device.pci for device in node.offered[-1] if device.taints} == {busy, other}
+    node.machine.heal()

@@ -15,7 +15,7 @@ from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
-from tests.driver.hardware.looked_at import SHORT_SECONDS, Node, reasons, without_problems
+from tests.driver.hardware.looked_at import Node, reasons, without_problems
 
 if TYPE_CHECKING:
     from pathlib import Path
