@@ -60,6 +60,7 @@ class Observer:
         self._seen: tuple[Inventory, Offers] | None = None
         self._failure: NvmlError | None = None
         self._state: NodeState | None = None
+        self._allocated: frozenset[str] = frozenset()
         self._driver_missing = False
         self._logged: dict[str, object] = {}
         self._withheld: dict[str, str] = {}
@@ -98,6 +99,15 @@ class Observer:
             self._state = state
             self._pass_on()
 
+    def claims_given(self, allocated: frozenset[str]) -> None:
+        """Take in which devices claims have while that is followed; for another thread than ``check``'s.
+
+        One that is not offered any more blocks what lies there, before the plugin holds it.
+        """
+        with self._lock:
+            self._allocated = allocated
+            self._pass_on()
+
     def _pass_on(self) -> None:
         """Pass on what is known, once all of it is. The lock is held, so that nothing overtakes."""
         if self._state is None or (self._seen is None and self._failure is None):
@@ -107,7 +117,8 @@ class Observer:
         else:
             found = self._seen
         inventory, offers = found
-        devices = with_blocked(offers.devices, self._state, inventory.gpus, self._kinds)
+        taken = replace(self._state, held=tuple({*self._state.held, *self._allocated}))
+        devices = with_blocked(offers.devices, taken, inventory.gpus, self._kinds)
         doubts = offers.doubts
         if self._failure is not None:
             failed = taint_of_failure(self._failure)
