@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.intervals import Intervals
+    from controller.observe.claim_watch import ClaimWatch
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
     from driver.kinds.kind import Kinds
+    from driver.kube.client import KubeClient
     from driver.policy.config import NodeConfig
     from driver.process.service import Service
 
@@ -84,10 +86,12 @@ def start(service: Service, options: Options, given: Given) -> None:
         driver=DRIVER_NAME,
         intervals=intervals,
         kinds=kinds,
+        follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
     offers = Observer(
         discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
     )
+    claims = _claim_watch(client, publisher, offers, node)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
     endpoint = serve(options.metrics_addr, metrics)
 
@@ -100,6 +104,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     _wait_for_node(service, writer)
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
+    service.spawn("claims", claims.run, claims.stop)
     service.spawn("publisher", publisher.run, publisher.stop)
 
 
@@ -115,6 +120,18 @@ def _wait_for_node(service: Service, writer: SliceWriter) -> None:
             "node not read", error=str(error), again_in_seconds=round(wait_seconds, 2)
         ),
     )
+
+
+def _claim_watch(client: KubeClient, publisher: Publisher, offers: Observer, node: str) -> ClaimWatch:
+    """What follows the claims, and tells those who have to know which devices they have."""
+    from controller.observe.claim_watch import ClaimWatch
+    from driver.devices.names import DRIVER_NAME, pool_name
+
+    def given(allocated: frozenset[str]) -> None:
+        publisher.claims_given(allocated)
+        offers.claims_given(allocated)
+
+    return ClaimWatch(client, given, driver=DRIVER_NAME, pool=pool_name(node))
 
 
 def _plugin_watch(

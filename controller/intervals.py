@@ -10,18 +10,21 @@ class Intervals:
     """The controller's waits, by default those of a real node; of pairs the first and the longest.
 
     No flag sets them: whoever calls the command in Python gives others as its context object. The GPUs and
-    the rules are looked at every ``check_seconds``. ``settle_seconds`` pass from the taint of a device to the
-    look at the claims: a scheduler that had not seen the taint has written by then; ``look_again_seconds``
-    pass before the next look. ``debounce_seconds`` are waited for more changes of the slices: a kubelet that
-    wipes them deletes one after the other. After ``quiet_seconds`` without a write a change is answered as
-    quickly as the first. Everything is compared again every ``resync_seconds``, should a change have gone
-    unseen. ``socket_seconds`` is how often the folder is looked at for a new plugin, ``listen_again_seconds``
-    how long one that was not reached is left alone.
+    the rules are looked at every ``check_seconds``. ``settle_seconds`` pass from the taint of a device to
+    the look at the claims: most schedulers that had not seen the taint have written by then;
+    ``look_again_seconds`` pass before the next look. For ``late_claim_seconds`` after devices were
+    withdrawn a claim may still be given one: a scheduler waits 600 s for a volume and 900 s for a permit at
+    most. ``debounce_seconds`` are waited for more changes of the slices: a kubelet that wipes them deletes
+    one after the other. After ``quiet_seconds`` without a write a change is answered as quickly as the
+    first. Everything is compared again every ``resync_seconds``, should a change have gone unseen.
+    ``socket_seconds`` is how often the folder is looked at for a new plugin, ``listen_again_seconds`` how
+    long one that was not reached is left alone.
     """
 
     check_seconds: float = 15.0
     settle_seconds: float = 2.0
     look_again_seconds: tuple[float, float] = (2.0, 60.0)
+    late_claim_seconds: float = 1800.0
     debounce_seconds: tuple[float, float] = (0.1, 5.0)
     quiet_seconds: float = 10.0
     resync_seconds: float = 60.0

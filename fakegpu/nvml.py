@@ -127,10 +127,13 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
         return self._slot.numa_node
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
-        self._call("nvlinks")
+        state, gpu = self._call("nvlinks")
         if not self._slot.links:
             raise self._not_supported("nvlinks")
-        return self._slot.links
+        if not self._spec.links_end_with_mig:
+            return self._slot.links
+        cut = {pci for pci, other in state.gpus.items() if other.mig.enabled}
+        return () if gpu.mig.enabled else tuple(end for end in self._slot.links if end.remote not in cut)
 
     def mig_mode(self) -> MigMode:
         _, gpu = self._call("mig_mode")

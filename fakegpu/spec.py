@@ -66,7 +66,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's."""
+    """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's.
+
+    ``links_end_with_mig``: a GPU in MIG mode has no NVLinks, and nobody has one to it.
+    """
 
     name: str
     driver_version: str
@@ -75,6 +78,7 @@ class MachineSpec:
     slots: tuple[Slot, ...]
     fabric: FabricInfo | None
     p2p: bool
+    links_end_with_mig: bool = False
 
     def slot(self, pci: PciAddress) -> Slot:
         """The slot at an address; raises KeyError where the machine has none."""
@@ -148,7 +152,9 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
         values = [getattr(slot, part) for slot in slots]
         if len(set(values)) != len(values):
             fields.refuse("gpus", f"no two may have the same {part}")
-    links = _links(fields.child("nvlink"), slots) if "nvlink" in fields else {}
+    nvlink = fields.child("nvlink") if "nvlink" in fields else None
+    ends_with_mig = nvlink is not None and nvlink.flag("ends_with_mig", default=False)
+    links = {} if nvlink is None else _links(nvlink, slots)
     spec = MachineSpec(
         name=name,
         driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?"),
@@ -157,6 +163,7 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
         slots=tuple(_with_links(slot, links) for slot in slots),
         fabric=fields.child("fabric").fabric() if "fabric" in fields else None,
         p2p=fields.flag("p2p", default=True),
+        links_end_with_mig=ends_with_mig,
     )
     fields.refuse_unknown()
     return spec

@@ -154,6 +154,7 @@ def assemble(
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
     watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
+    hardware.discovery.on_mode_change(watch.mode_changes)
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)

@@ -11,12 +11,14 @@ class WatchRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ("held", "blocked")
+    __slots__ = ("held", "blocked", "busy")
     HELD_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
     held: _containers.RepeatedScalarFieldContainer[str]
     blocked: _containers.RepeatedCompositeFieldContainer[BlockedPlacement]
-    def __init__(self, held: _Optional[_Iterable[str]] = ..., blocked: _Optional[_Iterable[_Union[BlockedPlacement, _Mapping]]] = ...) -> None: ...
+    busy: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, held: _Optional[_Iterable[str]] = ..., blocked: _Optional[_Iterable[_Union[BlockedPlacement, _Mapping]]] = ..., busy: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BlockedPlacement(_message.Message):
     __slots__ = ("pci_bus_id", "span", "reason", "message")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from driver.kube.client import KubeClient
 
@@ -19,9 +19,14 @@ def allocated_devices(client: KubeClient, *, driver: str, pool: str) -> frozense
 
     Admin access is left out: it takes no device from anybody. Raises ApiError.
     """
+    return given_devices(_claims(client), driver=driver, pool=pool)
+
+
+def given_devices(claims: Iterable[dict[str, Any]], *, driver: str, pool: str) -> frozenset[str]:
+    """The names of the pool's devices that these claims were given; admin access is left out."""
     return frozenset(
         str(result.get("device"))
-        for claim in _claims(client)
+        for claim in claims
         for result in _results(claim)
         if (result.get("driver"), result.get("pool")) == (driver, pool)
         and result.get("adminAccess") is not True

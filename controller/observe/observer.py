@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Literal
 from controller.plugin.blocked import with_blocked
 from driver.devices.health import taint_of_failure
 from driver.errors import NvmlError
+from driver.hardware.gpu import Inventory
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
-from driver.policy.offers import HIDDEN_BY_RULE, node_offers
+from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, node_offers
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from controller.observe.node_events import NodeEvents
-    from driver.devices.device import Taint
     from driver.devices.node_state import NodeState
-    from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
+    from driver.nvml.pci_address import PciAddress
     from driver.policy.config import NodeConfig
-    from driver.policy.offers import Offers, Withheld
+    from driver.policy.offers import Withheld
     from driver.process.metrics import Metrics
 
 _log = get_logger(__name__)
@@ -34,9 +34,10 @@ class Observer:
     """The offers of this node, taken afresh with each ``check`` by the rules that ``rules`` gives then.
 
     ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;
-    not before NVML was asked once and the plugin's state is known, since what claims hold of an earlier
+    not before the plugin's state is known, since what claims hold of an earlier
     offer must not be handed out in another form. While NVML as a whole cannot be asked, for want of an
-    NVIDIA driver perhaps, what was offered before stays with a taint, so that no new pod comes. What
+    NVIDIA driver perhaps, what was offered before stays with a taint, so that no new pod comes; before the
+    first look that succeeds, that is all that is published of the node. What
     changes is logged once, when it changes; a GPU that is withheld is an event of the node as well.
     """
 
@@ -57,8 +58,9 @@ class Observer:
         self._kinds = kinds
         self._lock = threading.Lock()
         self._seen: tuple[Inventory, Offers] | None = None
-        self._failure: Taint | None = None
+        self._failure: NvmlError | None = None
         self._state: NodeState | None = None
+        self._allocated: frozenset[str] = frozenset()
         self._driver_missing = False
         self._logged: dict[str, object] = {}
         self._withheld: dict[str, str] = {}
@@ -66,11 +68,12 @@ class Observer:
     def check(self) -> None:
         """Look once; raises NvmlError when NVML is there and cannot be asked."""
         rules = self._rules()
+        busy = self._busy()
         try:
-            inventory = self._discovery.snapshot()
+            inventory = without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
         except NvmlError as error:
             with self._lock:
-                self._failure = taint_of_failure(error)
+                self._failure = error
                 self._pass_on()
             if not isinstance(error, DriverNotLoaded):
                 raise
@@ -85,22 +88,43 @@ class Observer:
             self._seen, self._failure = (inventory, offers), None
             self._pass_on()
 
+    def _busy(self) -> tuple[PciAddress, ...]:
+        """The GPUs that the plugin is at work on, whose calls may take long for no fault of theirs."""
+        with self._lock:
+            return () if self._state is None else self._state.busy
+
     def plugin_tells(self, state: NodeState) -> None:
         """Take in what the kubelet plugin holds and what blocks it; for another thread than ``check``'s."""
         with self._lock:
             self._state = state
             self._pass_on()
 
+    def claims_given(self, allocated: frozenset[str]) -> None:
+        """Take in which devices claims have while that is followed; for another thread than ``check``'s.
+
+        One that is not offered any more blocks what lies there, before the plugin holds it.
+        """
+        with self._lock:
+            self._allocated = allocated
+            self._pass_on()
+
     def _pass_on(self) -> None:
         """Pass on what is known, once all of it is. The lock is held, so that nothing overtakes."""
-        if self._seen is None or self._state is None:
+        if self._state is None or (self._seen is None and self._failure is None):
             return
-        inventory, offers = self._seen
-        devices = with_blocked(offers.devices, self._state, inventory.gpus, self._kinds)
+        if self._seen is None:
+            found: tuple[Inventory, Offers] = (Inventory(), Offers((), ()))
+        else:
+            found = self._seen
+        inventory, offers = found
+        taken = replace(self._state, held=tuple({*self._state.held, *self._allocated}))
+        devices = with_blocked(offers.devices, taken, inventory.gpus, self._kinds)
+        doubts = offers.doubts
         if self._failure is not None:
-            failed = self._failure
+            failed = taint_of_failure(self._failure)
             devices = tuple(replace(device, taints=(*device.taints, failed)) for device in devices)
-        self._on_offers(replace(offers, devices=devices), frozenset(self._state.held))
+            doubts = (*doubts, Doubt(None, whole=True, taints=(failed,)))
+        self._on_offers(replace(offers, devices=devices, doubts=doubts), frozenset(self._state.held))
 
     def _report(self, inventory: Inventory, offers: Offers) -> None:
         """Log, and post as events, what differs from the last look."""
@@ -135,3 +159,14 @@ class Observer:
                 kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN_BY_RULE else "Warning"
                 self._events.post(kind, "GpuWithheld", f"GPU {pci} is not offered: {reason}")
         self._withheld = now
+
+
+def without_waits(inventory: Inventory, busy: Collection[PciAddress]) -> Inventory:
+    """The inventory without the hanging calls of GPUs that the plugin was at work on during the look."""
+    gpus = tuple(
+        replace(gpu, problems=tuple(problem for problem in gpu.problems if problem.reason != "hung"))
+        if gpu.pci in busy
+        else gpu
+        for gpu in inventory.gpus
+    )
+    return replace(inventory, gpus=gpus)

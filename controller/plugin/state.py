@@ -8,6 +8,7 @@ the last known state stays. A plugin too old to tell holds nothing that this wou
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from controller.plugin.watch import UNIMPLEMENTED, Stream
@@ -49,7 +50,7 @@ class PluginState:
     def _heard(self, path: Path, state: NodeState) -> None:
         with self._lock:
             self._told[path] = state
-            self._pass_on()
+            self._pass_on(union(self._told.values()))
 
     def _ended(self, path: Path, code: str) -> None:
         with self._lock:
@@ -57,28 +58,33 @@ class PluginState:
             if code == UNIMPLEMENTED:
                 self._told[path] = NodeState()
             if self._told:
-                self._pass_on()
+                self._pass_on(union(self._told.values()))
+            elif self._state is not None:
+                # A plugin that has ended changes nothing any more; what it held stays held.
+                self._pass_on(replace(self._state, busy=()))
 
-    def _pass_on(self) -> None:
-        state = union(self._told.values())
+    def _pass_on(self, state: NodeState) -> None:
         if state != self._state:
             self._state = state
             _log.info(
                 "state of the node",
                 held=state.held,
                 blocked=[f"{one.pci}: {one.message or one.reason}" for one in state.blocked],
+                busy=list(map(str, state.busy)),
             )
             self._on_state(state)
 
 
 def union(states: Iterable[NodeState]) -> NodeState:
-    """What any of the states holds or blocks, in an order that does not depend on theirs."""
+    """What any of the states holds, blocks or is busy with, in an order that does not depend on theirs."""
     held: set[str] = set()
     blocked: set[BlockedPlacement] = set()
+    busy: set[PciAddress] = set()
     for state in states:
         held.update(state.held)
         blocked.update(state.blocked)
-    return NodeState(tuple(sorted(held)), tuple(sorted(blocked, key=_order)))
+        busy.update(state.busy)
+    return NodeState(tuple(sorted(held)), tuple(sorted(blocked, key=_order)), tuple(sorted(busy)))
 
 
 def _order(blocked: BlockedPlacement) -> tuple[PciAddress, int, int, str, str]:
@@ -89,7 +95,8 @@ def _order(blocked: BlockedPlacement) -> tuple[PciAddress, int, int, str, str]:
 def read_state(data: bytes) -> NodeState:
     """The state in a message of the plugin; raises ValueError or DecodeError when it is none."""
     message = v1.State.FromString(data)
-    return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)))
+    busy = tuple(map(PciAddress.parse, message.busy))
+    return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)), busy)
 
 
 def _blocked(message: v1.BlockedPlacement) -> BlockedPlacement:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from controller.publish.island_names import IslandNames
+from controller.publish.recall import recalled
 from controller.publish.transition import next_step
 from driver.errors import ApiError
 from driver.kinds.registry import KINDS
@@ -51,6 +53,7 @@ class Changeover:
         self._waiting: frozenset[str] = frozenset()
         self._look_at = 0.0
         self._told: dict[str, tuple[str, ...]] = {}
+        self._names = IslandNames()
         self.is_under_way = True
 
     def next_offers(
@@ -67,6 +70,7 @@ class Changeover:
         taints, ``taints_stored`` is false and they are not waited for.
         """
         devices, counters = published(slices, self._pool, self._kinds)
+        wanted = recalled(self._names.kept(wanted, devices), devices, counters)
 
         def step_with(allocated: frozenset[str] | None) -> Step:
             return next_step(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from controller.observe.allocations import allocated_devices
 from controller.publish.changeover import Changeover
 from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS, storable
+from controller.publish.late_claims import LateClaims
 from controller.publish.overlay import Overlay
 from controller.publish.slice_diff import plan_sync
 from driver.devices.names import pool_name
@@ -26,7 +27,7 @@ from driver.process.log import get_logger
 from driver.slices.specs import lay_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from controller.intervals import Intervals
     from controller.publish.slice_diff import Object, SyncPlan
@@ -45,8 +46,9 @@ class Publisher:
     """Publishes what was offered last, for the pool of one node.
 
     ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's
-    thread until ``stop``. All slices of the driver for the node count as this pool's, so that those of
-    another installation that used the same driver name are taken over.
+    thread until ``stop``. ``follow_claims`` is told while allocations of withdrawn devices may come; what
+    is found then is for ``claims_given``. All slices of the driver for the node count as this pool's, so
+    that those of another installation that used the same driver name are taken over.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Publisher:
         driver: str,
         intervals: Intervals,
         kinds: Kinds = KINDS,
+        follow_claims: Callable[[bool], None] = lambda _asked: None,
     ) -> None:
         self._writer = writer
         self._intervals = intervals
@@ -73,6 +76,8 @@ class Publisher:
             Backoff(*intervals.look_again_seconds),
             kinds,
         )
+        self._late = LateClaims(follow_claims, intervals.late_claim_seconds)
+        self._given: frozenset[str] = frozenset()
         self.reflector = Reflector(
             client,
             Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}),
@@ -106,6 +111,10 @@ class Publisher:
             same = before is not None and offers == before[0]
             if before is None or not same or (held != before[1] and self._held_matters):
                 self._wake(0.0)
+
+    def claims_given(self, allocated: frozenset[str]) -> None:
+        """Tell which devices claims have, while that is followed."""
+        self._given = allocated
 
     def plugin_serves(self, serving: bool) -> None:
         """Tell whether the kubelet plugin serves; while it does not, nothing is written."""
@@ -172,10 +181,13 @@ class Publisher:
     def _sync(self, wanted: Offers, held: frozenset[str]) -> None:
         self._held_matters = True
         stored = self._overlay.objects()
+        if wanted.blind and not stored:
+            return
         wanted = storable(wanted, self._writer.dropped)
         offers, again_in_seconds = self._changeover.next_offers(
             wanted, held, stored, taints_stored="taints" not in self._writer.dropped
         )
+        self._look_for_late_claims(stored, frozenset(one.name for one in offers.devices), held)
         layout = self._layout(offers)
         plan = plan_sync(layout.specs, stored, self._writer.same)
         if not plan.empty:
@@ -187,6 +199,12 @@ class Publisher:
             self._held_matters = self._changeover.is_under_way
             if again_in_seconds is not None:
                 self._wake(again_in_seconds)
+
+    def _look_for_late_claims(
+        self, stored: list[Object], offered: frozenset[str], held: frozenset[str]
+    ) -> None:
+        there = {device["name"] for item in stored for device in item["spec"].get("devices") or []}
+        self._late.check(stored, withdraws=not there <= offered, late=not self._given <= (offered | held))
 
     def _layout(self, offers: Offers) -> Layout:
         layout = lay_out(

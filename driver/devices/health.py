@@ -6,15 +6,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from driver.devices.device import Taint
-from driver.devices.taints import TAINT_DRIVER, TAINT_LOST, TAINT_UNMONITORED, TAINT_UNRESPONSIVE
+from driver.devices.taints import (
+    TAINT_DRIVER,
+    TAINT_FABRIC,
+    TAINT_FAILING,
+    TAINT_LOST,
+    TAINT_RESET,
+    TAINT_UNMONITORED,
+    TAINT_UNRESPONSIVE,
+)
 from driver.errors import NvmlError
-from driver.nvml.api import DriverNotLoaded, NvmlCallFailed, NvmlTimeout
+from driver.hardware.gpu_walk import problem_of
+from driver.nvml.api import DriverNotLoaded, NvmlCallFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from driver.hardware.gpu import Problem
+    from driver.hardware.gpu import Problem, Reason
 
+_Effect = Literal["None", "NoSchedule"]
+
+_TAINTS: dict[Reason, tuple[str, _Effect]] = {
+    "lost": (TAINT_LOST, "NoSchedule"),
+    "hung": (TAINT_UNRESPONSIVE, "NoSchedule"),
+    "reset-required": (TAINT_RESET, "NoSchedule"),
+    "failing": (TAINT_FAILING, "NoSchedule"),
+    "fabric": (TAINT_FABRIC, "NoSchedule"),
+    "error": (TAINT_UNMONITORED, "None"),
+}
+_UNHEALTHY: tuple[Reason, ...] = ("lost", "hung", "reset-required", "fabric")
 
 _MESSAGE_BYTES = 1024
 """The kubelet cuts what is longer (DRAResourceHealth, message)."""
@@ -33,39 +53,43 @@ class Health:
 def taints(problems: Sequence[Problem]) -> tuple[Taint, ...]:
     """The taints of a device whose GPU has these problems: none when there are none; one for each key.
 
-    A lost or hung GPU takes no new pod, but pods that run are left alone: whether they still work is
-    theirs to find out. A GPU of which something cannot be read is only marked, with effect None.
+    A GPU that is not well takes no new pod, but pods that run are left alone: whether they still work is
+    theirs to find out. A GPU of which something harmless cannot be read is only marked, with effect None.
     The value of a taint is the call that showed it.
     """
     found = {
         problem.reason: problem.call for problem in reversed(problems)
     }  # reversed: the first problem of a kind names the call
-    result = []
-    if "lost" in found:
-        result.append(Taint(TAINT_LOST, _label_value(found["lost"]), "NoSchedule"))
-    if "hung" in found:
-        result.append(Taint(TAINT_UNRESPONSIVE, _label_value(found["hung"]), "NoSchedule"))
-    if "error" in found:
-        result.append(Taint(TAINT_UNMONITORED, _label_value(found["error"]), "None"))
-    return tuple(result)
+    return tuple(
+        Taint(key, _label_value(found[reason]), effect)
+        for reason, (key, effect) in _TAINTS.items()
+        if reason in found
+    )
+
+
+def taints_of_doubt(problems: Sequence[Problem]) -> tuple[Taint, ...]:
+    """The taints of a device that was published before and of which nobody knows whether it is still so."""
+    known = taints(problems)
+    if any(taint.effect == "NoSchedule" for taint in known):
+        return known
+    call = _label_value(problems[0].call) if problems else ""
+    return (Taint(TAINT_FAILING, call, "NoSchedule"), *known)
 
 
 def taint_of_failure(error: NvmlError) -> Taint:
     """The taint of every device that was offered, while NVML as a whole cannot be asked."""
-    call = _label_value(error.call) if isinstance(error, NvmlCallFailed) else ""
     if isinstance(error, DriverNotLoaded):
-        return Taint(TAINT_DRIVER, call, "NoSchedule")
-    if isinstance(error, NvmlTimeout):
-        return Taint(TAINT_UNRESPONSIVE, call, "NoSchedule")
-    return Taint(TAINT_UNMONITORED, call, "None")
+        return Taint(TAINT_DRIVER, _label_value(error.call), "NoSchedule")
+    key, effect = _TAINTS[problem_of(error, keeps_away=True).reason]
+    return Taint(key, _label_value(error.call) if isinstance(error, NvmlCallFailed) else "", effect)
 
 
 def health(problems: Sequence[Problem]) -> Health:
-    """The word for the kubelet: Unhealthy when lost or hung, Unknown when something cannot be read."""
+    """The word for the kubelet: Unhealthy where CUDA cannot work, Unknown when something cannot be read."""
     if not problems:
         return Health("Healthy")
     message = _cut("; ".join(problem.message for problem in problems))
-    if any(problem.reason in ("lost", "hung") for problem in problems):
+    if any(problem.reason in _UNHEALTHY for problem in problems):
         return Health("Unhealthy", message)
     return Health("Unknown", message)
 

@@ -29,7 +29,11 @@ class BlockedPlacement:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One look at a node: the names of the devices that claims hold, sorted, and what is blocked."""
+    """One look at a node: the names of the devices that claims hold, sorted, and what is blocked.
+
+    ``busy`` are the GPUs whose MIG mode the plugin is changing: a call into them may wait for as long.
+    """
 
     held: tuple[str, ...] = ()
     blocked: tuple[BlockedPlacement, ...] = ()
+    busy: tuple[PciAddress, ...] = ()

@@ -8,6 +8,15 @@ TAINT_LOST = "gpu.nvidia.com/gpu-lost"
 TAINT_UNRESPONSIVE = "gpu.nvidia.com/unresponsive"
 """A call into the GPU's driver hangs."""
 
+TAINT_RESET = "gpu.nvidia.com/reset-required"
+"""NVML says that the GPU needs a reset."""
+
+TAINT_FAILING = "gpu.nvidia.com/failing"
+"""A call fails as it does on no healthy GPU, or what decides about the GPU's devices cannot be read."""
+
+TAINT_FABRIC = "gpu.nvidia.com/fabric-not-ready"
+"""The NVLink fabric is still being set up: until then CUDA does not start (error 802)."""
+
 TAINT_UNMONITORED = "gpu.nvidia.com/unmonitored"
 """Something about the GPU cannot be read, so nobody watches it; NVIDIA's own driver uses the same key."""
 

@@ -11,16 +11,21 @@ if TYPE_CHECKING:
     from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
 
 
+Reason = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
+"""``lost``: fell off the bus. ``hung``: a call does not return. ``reset-required``: NVML says so.
+``failing``: a call fails as it does on no healthy GPU, or one that decides about the devices fails.
+``fabric``: the NVLink fabric is not up, so CUDA does not start. ``error``: we cannot ask something."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something is wrong with a GPU or with the whole node, found while looking at it.
 
-    ``call`` names what was tried (an NVML call or a sysfs file), ``reason`` is a short stable word
-    (``lost``, ``hung``, ``error``), ``message`` is for people.
+    ``call`` names what was tried (an NVML call or a sysfs file), ``message`` is for people.
     """
 
     call: str
-    reason: Literal["lost", "hung", "error"]
+    reason: Reason
     message: str
 
 
@@ -88,6 +93,8 @@ class Gpu:
     is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
     ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there.
     ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either.
+    ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
+    tell is not known, whereas other fields that are None are what the GPU does not have.
     """
 
     pci: PciAddress
@@ -111,16 +118,30 @@ class Gpu:
     switch_links: int = 0
     problems: tuple[Problem, ...] = ()
     mig: GpuMig | None = None
+    untold: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadGpu:
+    """A GPU that the NVIDIA driver has and that never told who it is.
+
+    ``pci`` is where it sits, None where sysfs does not tell either.
+    """
+
+    pci: PciAddress | None
+    problems: tuple[Problem, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """All GPUs of a node at one moment, sorted by PCI address.
 
-    ``problems`` are those that belong to no single GPU, or to one that never told who it is.
+    ``problems`` are those that belong to no single GPU, or to one that never told who it is. ``unread`` are
+    the latter: nothing is known of them but that they are there.
     """
 
     gpus: tuple[Gpu, ...] = ()
     driver_version: str | None = None
     cuda_driver_version: str | None = None
     problems: tuple[Problem, ...] = ()
+    unread: tuple[UnreadGpu, ...] = ()

@@ -9,11 +9,15 @@ from uuid import UUID
 
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
+from driver.hardware.asked import DECIDING, EVERYTHING, MAY_END
 from driver.hardware.gpu import Gpu, NvLink, Problem
-from driver.hardware.mig_walk import walk_mig
+from driver.hardware.mig_walk import MigWalk
 from driver.nvml.api import (
+    GPU_CALLS,
+    Code,
     DriverNotLoaded,
     GpuLost,
+    MigMode,
     NotSupported,
     NvmlCallFailed,
     NvmlTimeout,
@@ -25,20 +29,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from driver.hardware.gpu import GpuMig
-    from driver.nvml.api import FabricInfo, MigMode, NvLinkEnd, NvmlDevice, Virtualization
+    from driver.hardware.gpu import GpuMig, Reason
+    from driver.nvml.api import FabricInfo, NvLinkEnd, NvmlDevice
     from driver.nvml.deadline import Watch
 
 T = TypeVar("T")
+Virtual = Literal["none", "vgpu"]
 
 _VENDOR_WORDS = ("GRID ", "NVIDIA ")
+_FABRIC_STARTS = (
+    "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
+    "manager runs"
+)
+_HARMLESS = frozenset(
+    {Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.NO_PERMISSION, Code.NOT_FOUND}
+)
+"""What says that we cannot ask, and nothing about the GPU."""
 
 
 class GpuWalk:
     """One look at one GPU. ``run`` fills it in its lane; whoever waits reads it, also after a time-out.
 
     ``pci`` is the address, until NVML tells it the one that the caller expects. ``before`` is what
-    was known of all GPUs; a board whose identity cannot be read now keeps the one it had.
+    was known of all GPUs: it counts on where this look learns nothing (driver.hardware.asked).
     ``present`` are the NVIDIA functions in sysfs: nothing is read there about any other.
     """
 
@@ -57,126 +70,193 @@ class GpuWalk:
         self._before = before
         self._sysfs_root = sysfs_root
         self._present = present
+        self._former: Gpu | None = None
+        self._untold: set[str] = set()
         self._gpu: Gpu | None = None
 
     def run(self, device: NvmlDevice, watch: Watch) -> None:
         """Ask all; raises GpuLost, SessionLost and DriverNotLoaded, which end the walk."""
         self.pci = pci = watch("pci", device.pci)
         self.told_pci = True
-        before = self._before.get(pci)
-        uuid = self._ask(watch, "uuid", device.uuid)
-        minor = self._ask(watch, "minor", device.minor)
-        if before is not None:
-            uuid = before.uuid if uuid is None else uuid
-            minor = before.minor if minor is None else minor
+        self._former = before = self._before.get(pci)
+        uuid = self._ask(watch, "uuid", device.uuid, before.uuid if before else None)
+        if before is not None and uuid != before.uuid:
+            self._former = before = None
+        minor = self._ask(watch, "minor", device.minor, before.minor if before else None)
         if uuid is None or minor is None:
             return
-        self._gpu = Gpu(pci, uuid, minor, self._index)
-        self._gpu = self._details(self._gpu, device, watch)
+        root = sysfs.pcie_root(self._sysfs_root, pci) if pci in self._present else None
+        root = sysfs.pcie_root(self._sysfs_root, pci) if pci in self._present else None
+        blank = Gpu(pci, uuid, minor, self._index, pcie_root=root, untold=EVERYTHING)
+        self._gpu = blank
+        self._gpu = self._details(blank, before or blank, device, watch)
 
     def blame(self, error: NvmlError) -> None:
         """Note why the walk ended early."""
         self.problems.append(problem_of(error))
 
     def result(self) -> Gpu | None:
-        """The GPU with its problems; as it last was when it is lost or hung; None when it has no identity."""
+        """The GPU with its problems; as it last was when this look came to no end; None without identity."""
         problems = tuple(self.problems)
         before = self._before.get(self.pci) if self.pci else None
-        if before is not None and any(problem.reason in ("lost", "hung") for problem in problems):
+        if before is not None and self._gpu is not None and self._gpu.uuid != before.uuid:
+            before = None
+        if before is not None and (self._gpu is None or self._gpu.untold == EVERYTHING):
             return replace(before, problems=problems)
         if self._gpu is None:
             return None
         return replace(self._gpu, problems=problems)
 
-    def _details(self, gpu: Gpu, device: NvmlDevice, watch: Watch) -> Gpu:
-        name = self._ask(watch, "name", device.name)
-        capability = self._ask(watch, "compute_capability", device.compute_capability)
-        links = self._ask(watch, "nvlinks", device.nvlinks) or ()
-        virtualization = _virtualization(self._ask(watch, "virtualization", device.virtualization))
-        mode = self._mig_mode(device, watch)
+    def _details(self, blank: Gpu, before: Gpu, device: NvmlDevice, watch: Watch) -> Gpu:
+        """All of the GPU; ``before`` is the same board at an earlier look, or a blank one."""
+        name = self._ask(watch, "name", device.name, before.product_name)
+        capability = self._ask(
+            watch, "compute_capability", lambda: _dotted(device), before.cuda_compute_capability
+        )
+        architecture = self._ask(watch, "architecture", device.architecture, before.architecture)
+        links, switch_links = self._ask(
+            watch, "nvlinks", lambda: _links(device), (before.links, before.switch_links)
+        ) or ((), 0)
+        virtualization: Virtual | None = self._ask(
+            watch, "virtualization", lambda: _virtualization(device), before.virtualization
+        )
+        mode, capable = self._mig_mode(device, watch, before)
         return Gpu(
-            pci=gpu.pci,
-            uuid=gpu.uuid,
-            minor=gpu.minor,
-            index=gpu.index,
+            pci=blank.pci,
+            uuid=blank.uuid,
+            minor=blank.minor,
+            index=blank.index,
             product_name=name,
-            brand=self._ask(watch, "brand", device.brand),
-            architecture=self._ask(watch, "architecture", device.architecture),
-            cuda_compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
-            memory_bytes=self._ask(watch, "memory_bytes", device.memory_bytes),
-            addressing_mode=self._ask(watch, "addressing_mode", device.addressing_mode),
-            numa_node=self._numa_node(gpu.pci, device, watch),
-            pcie_root=sysfs.pcie_root(self._sysfs_root, gpu.pci) if gpu.pci in self._present else None,
-            mig_capable=mode if isinstance(mode, bool) else None if mode is None else True,
-            mig_enabled=mode if isinstance(mode, bool) else None if mode is None else mode.enabled,
-            mig=self._mig(device, watch, mode, virtualization),
+            brand=self._ask(watch, "brand", device.brand, before.brand),
+            architecture=architecture,
+            cuda_compute_capability=capability,
+            memory_bytes=self._ask(watch, "memory_bytes", device.memory_bytes, before.memory_bytes),
+            addressing_mode=self._ask(
+                watch, "addressing_mode", device.addressing_mode, before.addressing_mode
+            ),
+            numa_node=self._numa_node(blank.pci, device, watch, before.numa_node),
+            pcie_root=blank.pcie_root,
+            mig_capable=capable,
+            mig_enabled=mode.enabled if mode else capable,
+            mig=self._mig(device, watch, mode, virtualization, architecture, before),
             virtualization=virtualization,
             vgpu_profile=_vgpu_profile(name) if virtualization == "vgpu" else None,
-            fabric_clique=_clique(self._ask(watch, "fabric", device.fabric)),
-            links=_direct_links(links),
-            switch_links=sum(end.kind == "switch" for end in links),
+            fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
+            links=links,
+            switch_links=switch_links,
+            untold=frozenset(self._untold),
         )
 
-    def _ask(self, watch: Watch, name: str, call: Callable[[], T | None]) -> T | None:
-        """The call's answer; None when it is not supported, or fails with an error that is then noted."""
+    def _ask(
+        self, watch: Watch, name: str, call: Callable[[], T | None], before: T | None = None
+    ) -> T | None:
+        """The call's answer; ``before`` where it fails, which is noted; None where it is not supported."""
         try:
             return watch(name, call)
-        except NotSupported:
-            return None
         except (GpuLost, SessionLost, DriverNotLoaded):
             raise
+        except NotSupported as error:
+            if before is None or name in MAY_END:
+                return None
+            self._notice(name, error, known=True)
         except NvmlError as error:
-            self.problems.append(problem_of(error))
-            return None
+            self._notice(name, error, known=self._known(name))
+        return before if self._known(name) else None
 
-    def _mig_mode(self, device: NvmlDevice, watch: Watch) -> MigMode | Literal[False] | None:
-        """The mode; False where the GPU knows none ("not supported" is an answer here), None: not told."""
-        try:
-            return watch("mig_mode", device.mig_mode)
-        except NotSupported:
-            return False
-        except (GpuLost, SessionLost, DriverNotLoaded):
-            raise
-        except NvmlError as error:
-            self.problems.append(problem_of(error))
-            return None
+    def _known(self, *names: str) -> bool:
+        """Whether this board has answered these calls at an earlier look."""
+        return self._former is not None and self._former.untold.isdisjoint(names)
+
+    def _notice(self, name: str, error: NvmlError, *, known: bool) -> None:
+        """Note a call that failed, and whether an earlier answer stands in for it."""
+        self.problems.append(problem_of(error, keeps_away=known and name in DECIDING))
+        if not known:
+            self._untold.add(name)
+
+    def _mig_mode(self, device: NvmlDevice, watch: Watch, before: Gpu) -> tuple[MigMode | None, bool | None]:
+        """The mode, and whether the GPU knows MIG at all; None is not told."""
+        former = None
+        if before.mig is not None:
+            former = MigMode(before.mig.enabled, before.mig.pending)
+        elif before.mig_capable and before.mig_enabled is not None:
+            former = MigMode(before.mig_enabled, before.mig_enabled)
+        mode = self._ask(watch, "mig_mode", device.mig_mode, former)
+        if mode is not None:
+            return mode, True
+        return None, None if "mig_mode" in self._untold else False
 
     def _mig(
         self,
         device: NvmlDevice,
         watch: Watch,
-        mode: MigMode | Literal[False] | None,
-        virtualization: str | None,
+        mode: MigMode | None,
+        virtualization: Virtual | None,
+        architecture: str | None,
+        before: Gpu,
     ) -> GpuMig | None:
         """Profiles and instances of a GPU with MIG that this machine may cut: a vGPU guest may not."""
         if not mode or virtualization == "vgpu":
             return None
+        return MigWalk(device, watch, before.mig, before.untold, self._notice).run(mode, architecture)
+
+    def _fabric(
+        self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: str | None
+    ) -> str | None:
+        """The clique; a fabric that is not up yet is a problem of a GPU that is not in MIG mode."""
         try:
-            return walk_mig(device, watch, mode)
+            info = watch("fabric", device.fabric)
         except (GpuLost, SessionLost, DriverNotLoaded):
             raise
-        except NvmlError as error:
-            self.problems.append(problem_of(error))
+        except NotSupported:
             return None
+        except NvmlError as error:
+            self._notice("fabric", error, known=self._known("fabric"))
+            return before
+        if info.state != "in-progress":
+            return _clique(info)
+        if mode is None or not mode.enabled:
+            self.problems.append(Problem(GPU_CALLS["fabric"], "fabric", _FABRIC_STARTS))
+        return before
 
-    def _numa_node(self, pci: PciAddress, device: NvmlDevice, watch: Watch) -> int | None:
+    def _numa_node(self, pci: PciAddress, device: NvmlDevice, watch: Watch, before: int | None) -> int | None:
         node = sysfs.numa_node(self._sysfs_root, pci) if pci in self._present else None
-        return self._ask(watch, "numa_node", device.numa_node) if node is None else node
+        return self._ask(watch, "numa_node", device.numa_node, before) if node is None else node
 
 
-def problem_of(error: NvmlError) -> Problem:
-    """What an NVML error says about the GPU that it hit."""
-    reason: Literal["lost", "hung", "error"] = "error"
-    if isinstance(error, GpuLost):
-        reason = "lost"
-    elif isinstance(error, NvmlTimeout):
-        reason = "hung"
+def problem_of(error: NvmlError, *, keeps_away: bool = False) -> Problem:
+    """What an NVML error says about the GPU that it hit.
+
+    ``keeps_away``: the call decides about the devices, so that any failure of it keeps new pods away.
+    """
     call = error.call if isinstance(error, NvmlCallFailed) else "NVML"
-    return Problem(call, reason, f"{error.what}: {error.way_out}")
+    return Problem(call, _reason(error, keeps_away), f"{error.what}: {error.way_out}")
 
 
-def _virtualization(mode: Virtualization | None) -> Literal["none", "vgpu"] | None:
+def _reason(error: NvmlError, keeps_away: bool) -> Reason:
+    if isinstance(error, GpuLost):
+        return "lost"
+    if isinstance(error, NvmlTimeout):
+        return "hung"
+    code = error.code if isinstance(error, NvmlCallFailed) else None
+    if code == Code.RESET_REQUIRED:
+        return "reset-required"
+    return "error" if code in _HARMLESS and not keeps_away else "failing"
+
+
+def _dotted(device: NvmlDevice) -> str:
+    major, minor = device.compute_capability()
+    return f"{major}.{minor}"
+
+
+def _links(device: NvmlDevice) -> tuple[tuple[NvLink, ...], int]:
+    """The direct links, and how many lead into switches."""
+    ends = device.nvlinks()
+    return _direct_links(ends), sum(end.kind == "switch" for end in ends)
+
+
+def _virtualization(device: NvmlDevice) -> Virtual | None:
     """A GPU passed through whole is a whole GPU; the modes of a vGPU host tell nothing about containers."""
+    mode = device.virtualization()
     if mode in ("none", "passthrough"):
         return "none"
     return "vgpu" if mode == "vgpu" else None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
-from driver.hardware.gpu import Gpu, Inventory, Problem
-from driver.hardware.gpu_walk import GpuWalk
+from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
+from driver.hardware.gpu_walk import GpuWalk, problem_of
 from driver.nvml.api import DriverNotLoaded, NotSupported, NvmlTimeout, SessionLost
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from driver.nvml.api import Nvml, NvmlDevice
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 NODE_LANE = "the node"
 NVIDIA_KERNEL_DRIVER = "nvidia"
+_COUNT = "nvmlDeviceGetCount_v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,9 @@ class Discovery:
         self._lock = Lock()
         self._session = 0
         self._open = False
+        self._handles_taken = False
         self._last: Mapping[PciAddress, Gpu] = {}
+        self._last_cuda: str | None = None
 
     def snapshot(self) -> Inventory:
         """Look at everything. A GPU that is lost or hung is shown as it last was, with that problem.
@@ -92,9 +95,14 @@ class Discovery:
         """
 
         def with_device(watch: Watch) -> T:
-            return job(watch("device_by_pci", lambda: self._nvml.device_by_pci(pci)), watch)
+            patient = not self._handles_taken
+            return job(watch("device_by_pci", lambda: self._nvml.device_by_pci(pci), patient=patient), watch)
 
         return self._in_session(lambda: self._guard.run(str(pci), with_device))
+
+    def on_mode_change(self, listener: Callable[[str, bool], None]) -> None:
+        """Call the listener with a GPU's address when a change of its MIG mode begins, and when it ends."""
+        self._guard.listener = listener
 
     def close(self) -> None:
         """End the NVML session, if there is one; waits no longer than the guard's deadline."""
@@ -118,6 +126,7 @@ class Discovery:
             watch("init", self._nvml.init)
             self._session += 1
             self._open = True
+            self._handles_taken = False
 
         with self._lock:
             if not self._open:
@@ -139,26 +148,45 @@ class Discovery:
                     self._open = False
 
     def _look(self) -> Inventory:
-        driver, cuda, count = self._guard.run(NODE_LANE, self._ask_node)
+        driver, count, problems = self._guard.run(NODE_LANE, self._ask_node)
         present = sysfs.display_functions(self._sysfs_root)
-        expected = self._expected(present)
-        started = [self._start(index, expected.get(index), present) for index in range(count)]
-        for walk, pending in started:
-            self._finish(walk, pending)
+        walks = self._walk(count, present)
         gpus: dict[PciAddress, Gpu] = {}
-        problems: list[Problem] = []
+        nameless: list[GpuWalk] = []
         # Those that told their address come first: the address of the others is an expectation.
-        for walk, _ in sorted(started, key=lambda item: not item[0].told_pci):
+        for walk in sorted(walks, key=lambda walk: not walk.told_pci):
             gpu = walk.result()
             if gpu is None or gpu.pci in gpus:
                 problems.extend(walk.problems)
+                if gpu is None:
+                    nameless.append(walk)
             else:
                 gpus[gpu.pci] = gpu
-        for pci in present:
-            if pci not in gpus:
-                self._unlisted(pci, gpus, problems)
+        told = {walk.pci for walk in nameless if walk.told_pci}
+        unlisted = self._unlisted([pci for pci in present if pci not in told], gpus, problems)
         self._last = gpus
-        return Inventory(tuple(gpus[pci] for pci in sorted(gpus)), driver, cuda, tuple(problems))
+        found = tuple(gpus[pci] for pci in sorted(gpus))
+        unread = _unread(nameless, unlisted, bool(present))
+        return Inventory(found, driver, self._last_cuda, tuple(problems), unread)
+
+    def _walk(self, count: int, present: Collection[PciAddress]) -> list[GpuWalk]:
+        """Walk all GPUs side by side, each in its lane.
+
+        In a new session one after the other, and with patience for the handle: the kernel initialises a GPU
+        without persistence mode with its first handle, which takes seconds, one GPU at a time.
+        """
+        expected, walks = self._expected(present), []
+        pendings: list[tuple[GpuWalk, Pending[None] | NvmlTimeout]] = []
+        for index in range(count):
+            walk = GpuWalk(index, expected.get(index), self._last, self._sysfs_root, present)
+            walks.append(walk)
+            pendings.append((walk, self._start(walk, index)))
+            if not self._handles_taken:
+                self._finish(*pendings.pop())
+        for walk, pending in pendings:
+            self._finish(walk, pending)
+        self._handles_taken = True
+        return walks
 
     def _expected(self, present: Collection[PciAddress]) -> dict[int, PciAddress]:
         """Which GPU each index had last time, but for those that have left the bus or their driver since."""
@@ -169,31 +197,32 @@ class Discovery:
             or (pci in present and sysfs.bound_driver(self._sysfs_root, pci) == NVIDIA_KERNEL_DRIVER)
         }
 
-    def _ask_node(self, watch: Watch) -> tuple[str, str | None, int]:
-        """Driver version, CUDA version where there is one, and the number of GPUs."""
+    def _ask_node(self, watch: Watch) -> tuple[str, int, list[Problem]]:
+        """Driver version, the number of GPUs, and what is wrong; the CUDA version stays where it fails."""
         driver = watch("driver_version", self._nvml.driver_version)
-        cuda: str | None
+        problems = []
         try:
-            cuda = watch("cuda_driver_version", self._nvml.cuda_driver_version)
+            self._last_cuda = watch("cuda_driver_version", self._nvml.cuda_driver_version)
         except (SessionLost, DriverNotLoaded):
             raise
-        except NvmlError:
-            cuda = None
-        return driver, cuda, watch("device_count", self._nvml.device_count)
+        except NotSupported:
+            self._last_cuda = None
+        except NvmlError as error:
+            problems.append(problem_of(error))
+        return driver, watch("device_count", self._nvml.device_count), problems
 
-    def _start(
-        self, index: int, expected: PciAddress | None, present: Collection[PciAddress]
-    ) -> tuple[GpuWalk, Pending[None] | NvmlTimeout]:
+    def _start(self, walk: GpuWalk, index: int) -> Pending[None] | NvmlTimeout:
         """Begin to walk a GPU, in the lane of the address that its index had last time."""
-        walk = GpuWalk(index, expected, self._last, self._sysfs_root, present)
+        patient = not self._handles_taken
 
         def job(watch: Watch) -> None:
-            walk.run(watch("device_by_index", lambda: self._nvml.device_by_index(index)), watch)
+            device = watch("device_by_index", lambda: self._nvml.device_by_index(index), patient=patient)
+            walk.run(device, watch)
 
         try:
-            return walk, self._guard.start(str(expected or f"GPU {index}"), job)
+            return self._guard.start(str(walk.pci or f"GPU {index}"), job)
         except NvmlTimeout as overdue:
-            return walk, overdue
+            return overdue
 
     def _finish(self, walk: GpuWalk, pending: Pending[None] | NvmlTimeout) -> None:
         """Wait for a walk; raises what concerns the whole node, the rest is that GPU's problem."""
@@ -207,12 +236,47 @@ class Discovery:
         except NvmlError as error:
             walk.blame(error)
 
-    def _unlisted(self, pci: PciAddress, gpus: dict[PciAddress, Gpu], problems: list[Problem]) -> None:
-        """A GPU is on the bus but NVML does not list it: lost when it was there before, else the node's."""
-        holder = sysfs.bound_driver(self._sysfs_root, pci)
-        message = f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
-        before = self._last.get(pci)
-        if before is not None and holder == NVIDIA_KERNEL_DRIVER:
-            gpus[pci] = replace(before, problems=(Problem("nvmlDeviceGetCount_v2", "lost", message),))
-        else:
-            problems.append(Problem("nvmlDeviceGetCount_v2", "error", message))
+    def _unlisted(
+        self, present: Collection[PciAddress], gpus: dict[PciAddress, Gpu], problems: list[Problem]
+    ) -> tuple[UnreadGpu, ...]:
+        """GPUs that are on the bus and that NVML does not list: lost where they were there before.
+
+        The others are the node's problem; those that the NVIDIA driver has are returned.
+        """
+        unread = []
+        for pci in present:
+            if pci in gpus:
+                continue
+            holder = sysfs.bound_driver(self._sysfs_root, pci)
+            message = (
+                f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
+            )
+            before = self._last.get(pci)
+            if holder != NVIDIA_KERNEL_DRIVER:
+                problems.append(Problem(_COUNT, "error", message))
+            elif before is not None:
+                gpus[pci] = replace(before, problems=(Problem(_COUNT, "lost", message),))
+            else:
+                problems.append(Problem(_COUNT, "error", message))
+                unread.append(UnreadGpu(pci, (Problem(_COUNT, "lost", message),)))
+        return tuple(unread)
+
+
+def _unread(
+    nameless: Sequence[GpuWalk], unlisted: tuple[UnreadGpu, ...], sysfs_tells: bool
+) -> tuple[UnreadGpu, ...]:
+    """The GPUs that never told who they are, with what is wrong as far as it is known whose it is.
+
+    NVML's indexes are in the order of the addresses. Where the kernel tells as many addresses as there are
+    walks without one, the two belong together in their order.
+    """
+    found = [UnreadGpu(walk.pci, tuple(walk.problems)) for walk in nameless if walk.told_pci]
+    rest = list(unlisted)
+    dumb = [walk for walk in nameless if not walk.told_pci]
+    if not sysfs_tells:
+        return (*found, *(UnreadGpu(None, tuple(walk.problems)) for walk in dumb))
+    if len(dumb) == len(rest):
+        rest = [replace(one, problems=tuple(walk.problems)) for one, walk in zip(rest, dumb, strict=True)]
+    elif dumb:
+        rest = [replace(one, problems=tuple(p for walk in dumb for p in walk.problems)) for one in rest]
+    return (*found, *rest)

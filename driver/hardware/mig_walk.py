@@ -2,85 +2,192 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from driver.errors import NvmlError
+from driver.hardware.asked import INSTANCE_CALLS
 from driver.hardware.gpu import GpuMig, Partition, PlacedProfile
-from driver.nvml.api import InstanceNotFound, NotSupported
+from driver.nvml.api import (
+    Code,
+    DriverNotLoaded,
+    GpuLost,
+    NotFound,
+    NotSupported,
+    NvmlCallFailed,
+    SessionLost,
+)
 from driver.nvml.mig import partition_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from driver.nvml.api import MigMode, NvmlDevice
     from driver.nvml.deadline import Watch
-    from driver.nvml.mig import GpuInstance, GpuInstanceProfile, MigDevice
+    from driver.nvml.mig import ComputeInstance, GpuInstance, GpuInstanceProfile, MigDevice
+
+T = TypeVar("T")
 
 _NEEDS_RESET = "Ampere"
 """The one architecture with MIG whose mode changes with a reset only (MIG user guide)."""
 
 
-def walk_mig(device: NvmlDevice, watch: Watch, mode: MigMode) -> GpuMig:
-    """What MIG is on a GPU whose mode was just read; raises NvmlError.
+class Notice(Protocol):
+    """Takes down that a call failed; ``known`` is whether an earlier answer counts on."""
 
-    An instance that is destroyed while this looks is left out.
+    def __call__(self, name: str, error: NvmlError, *, known: bool) -> None:
+        """Take down the failure of the call ``name``."""
+        ...
+
+
+class _PartFailed(Exception):
+    """One part of the walk failed at the call ``name``."""
+
+    def __init__(self, name: str, error: NvmlError) -> None:
+        super().__init__(str(error))
+        self.name = name
+        self.error = error
+
+
+class MigWalk:
+    """One look at MIG on one GPU whose mode was just read.
+
+    ``former`` is what was known of the same board, but for what the calls ``untold`` would have told. It
+    counts on, part by part, where a call fails now; ``notice`` is told of each such call. Raises GpuLost,
+    SessionLost and DriverNotLoaded.
     """
-    profiles = tuple(
-        PlacedProfile(
-            profile,
-            watch(
-                "gpu_instance_placements",
-                lambda profile=profile: device.gpu_instance_placements(profile.id),  # type: ignore[misc]
-            ),
+
+    def __init__(
+        self, device: NvmlDevice, watch: Watch, former: GpuMig | None, untold: frozenset[str], notice: Notice
+    ) -> None:
+        self._device = device
+        self._watch = watch
+        self._former = former
+        self._untold = untold
+        self._notice = notice
+
+    def run(self, mode: MigMode, architecture: str | None) -> GpuMig | None:
+        """All of it; None where nobody ever told what MIG can make of the GPU."""
+        former = self._former
+        profiles = self._part(self._profiles, None if former is None else former.profiles)
+        without_reset = self._without_reset(architecture)
+        if profiles is None:
+            return None
+        instances: tuple[GpuInstance, ...] = ()
+        partitions: tuple[Partition, ...] = ()
+        if mode.enabled:
+            by_id = {placed.profile.id: placed.profile for placed in profiles}
+            known = former is not None and former.enabled and self._untold.isdisjoint(INSTANCE_CALLS)
+            before = (former.instances, former.partitions) if former and known else None
+            instances, partitions = self._part(lambda: self._instances(by_id), before) or ((), ())
+        return GpuMig(mode.enabled, mode.pending, without_reset, profiles, instances, partitions)
+
+    def _part(self, read: Callable[[], T], before: T | None) -> T | None:
+        try:
+            return read()
+        except _PartFailed as failed:
+            self._notice(failed.name, failed.error, known=before is not None)
+            return before
+
+    def _ask(self, name: str, call: Callable[[], T]) -> T:
+        try:
+            return self._watch(name, call)
+        except (GpuLost, SessionLost, DriverNotLoaded):
+            raise
+        except NvmlError as error:
+            raise _PartFailed(name, error) from error
+
+    def _profiles(self) -> tuple[PlacedProfile, ...]:
+        return tuple(
+            PlacedProfile(
+                profile,
+                self._ask(
+                    "gpu_instance_placements",
+                    lambda profile=profile: self._device.gpu_instance_placements(profile.id),  # type: ignore[misc]
+                ),
+            )
+            for profile in self._ask("gpu_instance_profiles", self._device.gpu_instance_profiles)
         )
-        for profile in watch("gpu_instance_profiles", device.gpu_instance_profiles)
-    )
-    without_reset = changes_without_reset(device, watch)
-    if not mode.enabled:
-        return GpuMig(enabled=False, pending=mode.pending, without_reset=without_reset, profiles=profiles)
-    instances = watch("gpu_instances", device.gpu_instances)
-    seen = {
-        (found.gpu_instance_id, found.compute_instance_id): found
-        for found in (watch("mig_devices", device.mig_devices) if instances else ())
-    }
-    by_id = {placed.profile.id: placed.profile for placed in profiles}
-    partitions = [
-        partition for instance in instances for partition in _inside(device, watch, instance, by_id, seen)
-    ]
-    return GpuMig(
-        enabled=True,
-        pending=mode.pending,
-        without_reset=without_reset,
-        profiles=profiles,
-        instances=instances,
-        partitions=tuple(partitions),
-    )
+
+    def _without_reset(self, architecture: str | None) -> bool:
+        """As ``changes_without_reset`` has it, with the architecture that was told already."""
+        by_architecture = architecture not in (None, _NEEDS_RESET)
+        try:
+            return self._ask("mig_without_reset", self._device.mig_without_reset)
+        except _PartFailed as failed:
+            if _field_unknown(failed.error):
+                return by_architecture
+            told = self._former if "mig_without_reset" not in self._untold else None
+            self._notice(failed.name, failed.error, known=told is not None or architecture is not None)
+            return by_architecture if told is None else told.without_reset
+
+    def _instances(
+        self, profiles: Mapping[int, GpuInstanceProfile]
+    ) -> tuple[tuple[GpuInstance, ...], tuple[Partition, ...]]:
+        instances = self._listed("gpu_instances", self._device.gpu_instances)
+        if not instances:
+            return (), ()
+        seen = {
+            (found.gpu_instance_id, found.compute_instance_id): found
+            for found in self._listed("mig_devices", self._device.mig_devices)
+        }
+        left: list[GpuInstance] = []
+        partitions: list[Partition] = []
+        for instance in instances:
+            inside = self._inside(instance)
+            if inside is not None:
+                left.append(instance)
+                partitions.extend(_partitions(instance, inside, profiles, seen))
+        return tuple(left), tuple(partitions)
+
+    def _listed(self, name: str, call: Callable[[], T]) -> T:
+        """A list, which is read once more where what it names goes away meanwhile."""
+        try:
+            return self._ask(name, call)
+        except _PartFailed as failed:
+            if not isinstance(failed.error, NotFound):
+                raise
+        return self._ask(name, call)
+
+    def _inside(self, instance: GpuInstance) -> tuple[ComputeInstance, ...] | None:
+        """The compute instances of a GPU instance; None when it was destroyed since it was listed."""
+        try:
+            return self._ask("compute_instances", lambda: self._device.compute_instances(instance.id))
+        except _PartFailed as failed:
+            if isinstance(failed.error, NotFound) and instance not in self._listed(
+                "gpu_instances", self._device.gpu_instances
+            ):
+                return None
+            raise
 
 
 def changes_without_reset(device: NvmlDevice, watch: Watch) -> bool:
     """Whether MIG mode changes without a reset; not where neither the driver nor the architecture tells."""
     try:
         return watch("mig_without_reset", device.mig_without_reset)
-    except NotSupported:
-        pass  # an old driver; the architecture tells as well
+    except NvmlCallFailed as error:
+        if not _field_unknown(error):
+            raise
     try:
         return watch("architecture", device.architecture) not in (None, _NEEDS_RESET)
     except NotSupported:
         return False
 
 
-def _inside(
-    device: NvmlDevice,
-    watch: Watch,
+def _field_unknown(error: NvmlError) -> bool:
+    """Whether the driver is too old for the field, which it says in one of two ways."""
+    return isinstance(error, NotSupported) or (
+        isinstance(error, NvmlCallFailed) and error.code == Code.INVALID_ARGUMENT
+    )
+
+
+def _partitions(
     instance: GpuInstance,
+    inside: Iterable[ComputeInstance],
     profiles: Mapping[int, GpuInstanceProfile],
     seen: Mapping[tuple[int, int], MigDevice],
 ) -> Iterator[Partition]:
     """The partitions in one GPU instance; none where NVML knows no profile for it."""
     profile = profiles.get(instance.profile_id)
-    try:
-        inside = watch("compute_instances", lambda: device.compute_instances(instance.id))
-    except InstanceNotFound:
-        return
     for compute in inside:
         found = seen.get((instance.id, compute.id))
         if profile is not None and found is not None:

@@ -1,4 +1,4 @@
-"""Works out from the NVLinks of a node's GPUs which of them form an island and who is whose peer."""
+"""Works out from the NVLinks of a node's GPUs which form an island or a mesh, and who is whose peer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu
     from driver.nvml.pci_address import PciAddress
 
+_Linked = dict["PciAddress", set["PciAddress"]]
+
 
 def nvlink_islands(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
     """The island of each GPU that has NVLinks: an id that GPUs share when links connect them.
 
-    The id is made of the lowest PCI address in the island, so it stays the same over reboots. GPUs
-    with links into NVSwitches are connected when they are in the same fabric clique, or in none.
+    Two GPUs of an island may be connected through others only, as in a cube mesh. The id is made of the
+    lowest PCI address in the island. GPUs with links into NVSwitches are connected when they are in the same
+    fabric clique, or in none.
     """
     by_pci = {gpu.pci: gpu for gpu in gpus}
     peers = _linked(by_pci)
@@ -23,7 +26,7 @@ def nvlink_islands(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
     for first in sorted(by_pci):
         if first in islands or not _has_links(by_pci[first], peers):
             continue
-        name = f"nvlink-{str(first).replace(':', '-').replace('.', '-')}"
+        name = _named("nvlink", first)
         waiting = [first]
         while waiting:
             pci = waiting.pop()
@@ -31,6 +34,24 @@ def nvlink_islands(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
                 islands[pci] = name
                 waiting.extend(peers[pci])
     return islands
+
+
+def nvlink_meshes(gpus: Iterable[Gpu]) -> Mapping[PciAddress, str]:
+    """The mesh of each GPU that has NVLinks: an id of GPUs each of which has links to each of the others.
+
+    A GPU is in one mesh. The lowest GPU that is in none yet makes the largest that it can; of equally large
+    ones that with the most links, then that of the lowest addresses.
+    """
+    by_pci = {gpu.pci: gpu for gpu in gpus}
+    peers = _linked(by_pci)
+    widths = {(gpu.pci, link.peer): link.count for gpu in by_pci.values() for link in gpu.links}
+    meshes: dict[PciAddress, str] = {}
+    for first in sorted(by_pci):
+        if first in meshes or not _has_links(by_pci[first], peers):
+            continue
+        mesh = _largest_mesh((first,), sorted(peers[first] - meshes.keys()), peers, widths)
+        meshes.update(dict.fromkeys(mesh, _named("mesh", first)))
+    return meshes
 
 
 def nvlink_peers(gpus: Iterable[Gpu]) -> Mapping[PciAddress, tuple[int, ...]]:
@@ -47,21 +68,56 @@ def nvlink_peers(gpus: Iterable[Gpu]) -> Mapping[PciAddress, tuple[int, ...]]:
     }
 
 
-def _has_links(gpu: Gpu, linked: Mapping[PciAddress, set[PciAddress]]) -> bool:
+def _named(kind: str, first: PciAddress) -> str:
+    return f"{kind}-{str(first).replace(':', '-').replace('.', '-')}"
+
+
+def _has_links(gpu: Gpu, linked: _Linked) -> bool:
     return bool(gpu.links or gpu.switch_links or linked[gpu.pci])
 
 
-def _linked(by_pci: Mapping[PciAddress, Gpu]) -> dict[PciAddress, set[PciAddress]]:
-    """Who has a link to whom; a link that one end tells is a link of both."""
-    linked: dict[PciAddress, set[PciAddress]] = {pci: set() for pci in by_pci}
+def _largest_mesh(
+    mesh: tuple[PciAddress, ...],
+    candidates: list[PciAddress],
+    peers: _Linked,
+    widths: Mapping[tuple[PciAddress, PciAddress], int],
+) -> tuple[PciAddress, ...]:
+    """The best way to make ``mesh`` larger by ``candidates``, each of which has links to all of it."""
+
+    def worth(found: tuple[PciAddress, ...]) -> tuple[int, int]:
+        return len(found), sum(widths.get((one, other), 0) for one in found for other in found)
+
+    best = mesh
+    for position, pci in enumerate(candidates):
+        if len(mesh) + len(candidates) - position < len(best):
+            break
+        inside = [other for other in candidates[position + 1 :] if other in peers[pci]]
+        found = _largest_mesh((*mesh, pci), inside, peers, widths)
+        if worth(found) > worth(best):
+            best = found
+        if len(inside) == len(candidates) - position - 1:
+            break  # it has links to all that are left, so nothing without it is larger
+    return best
+
+
+def _linked(by_pci: Mapping[PciAddress, Gpu]) -> _Linked:
+    """Who has a link to whom; a link that one end tells is a link of both.
+
+    A GPU whose clique was never told belongs to the others where those are in one clique, or in none.
+    """
+    linked: _Linked = {pci: set() for pci in by_pci}
     switched: dict[str | None, list[PciAddress]] = {}
+    unsure: list[PciAddress] = []
     for pci, gpu in by_pci.items():
         if gpu.switch_links:
-            switched.setdefault(gpu.fabric_clique, []).append(pci)
+            clique_told = "fabric" not in gpu.untold
+            (switched.setdefault(gpu.fabric_clique, []) if clique_told else unsure).append(pci)
         for link in gpu.links:
             if link.peer in linked and link.peer != pci:
                 linked[pci].add(link.peer)
                 linked[link.peer].add(pci)
+    if unsure and len(switched) <= 1:
+        switched = {None: [*(pci for group in switched.values() for pci in group), *unsure]}
     for group in switched.values():
         for pci in group:
             linked[pci].update(peer for peer in group if peer != pci)

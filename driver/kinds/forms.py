@@ -25,7 +25,7 @@ class GpuForms:
     ``physical`` is the GPU as a whole, without counters; ``whole`` is whether it is offered so.
     ``partitions`` are devices in packing order, ``shared`` the GPU as a whole in the ways in which it is
     shared. ``counters`` keep all of these apart, where they exclude each other. ``withheld`` maps what is
-    kept back to the reason.
+    kept back to the reason. ``doubtful``: what of it is offered depends on what was never told.
     """
 
     physical: Device
@@ -34,6 +34,7 @@ class GpuForms:
     shared: tuple[Device, ...] = ()
     counters: CounterSet | None = None
     withheld: tuple[tuple[Part, str], ...] = ()
+    doubtful: bool = False
 
     @property
     def all_of_it(self) -> Device:
@@ -45,6 +46,10 @@ class GpuForms:
     def nothing(self, reason: str) -> GpuForms:
         """The GPU when nothing of it is offered."""
         return GpuForms(self.physical, withheld=(("gpu", reason),))
+
+    def unknown(self, reason: str) -> GpuForms:
+        """The GPU while nobody can tell what is to be offered of it: what was published of it stays."""
+        return replace(self.nothing(reason), doubtful=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,11 @@ class Forms:
         policies: Mapping[PciAddress, GpuPolicy],
         change: Callable[[Gpu, GpuPolicy, GpuForms], GpuForms],
     ) -> Forms:
-        """The forms after a kind has changed those of each GPU by its policy."""
+        """The forms after a kind has changed those of each GPU by its policy, as far as they are known."""
         gpus = {
             gpu.pci: change(gpu, policies[gpu.pci], self.gpus[gpu.pci])
             for gpu in inventory.gpus
-            if gpu.pci in policies and gpu.pci in self.gpus
+            if gpu.pci in policies and gpu.pci in self.gpus and not self.gpus[gpu.pci].doubtful
         }
         return replace(self, gpus={**self.gpus, **gpus})
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.device import Device
 from driver.devices.health import taints
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
-from driver.hardware.topology import nvlink_islands, nvlink_peers
+from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
 from driver.kinds.forms import Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
 
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
+MODE_NOT_TOLD = "NVML does not tell whether it is in MIG mode"
+
+_MIG_BACKED = re.compile(r".+-[1-8]-[0-9]{1,4}[A-Z]{1,3}", re.ASCII)
+"""The vGPU types that lie on a GPU instance, ``A100-1-5C``; time-sliced ones are ``A100-10C``."""
 
 
 class WholeKind:
@@ -38,12 +43,13 @@ class WholeKind:
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
         """Each GPU as a whole; one in MIG mode runs nothing outside its instances, so it is kept back."""
         islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
+        meshes = nvlink_meshes(inventory.gpus)
         gpus = dict(so_far.gpus)
         for gpu in inventory.gpus:
             if gpu.pci in policies:
-                links = _links(gpu, islands.get(gpu.pci), peers.get(gpu.pci))
+                links = _links(gpu, islands.get(gpu.pci), meshes.get(gpu.pci), peers.get(gpu.pci))
                 forms = GpuForms(_whole_gpu(gpu, inventory, links), whole=True)
-                gpus[gpu.pci] = forms.nothing(MODE_ON) if gpu.mig_enabled else forms
+                gpus[gpu.pci] = _unless_cut(gpu, forms)
         return Forms(gpus, so_far.others)
 
     def parse(self, unshared: str) -> tuple[Region, ...] | None:
@@ -71,6 +77,19 @@ class WholeKind:
 WHOLE = WholeKind()
 
 
+def _unless_cut(gpu: Gpu, forms: GpuForms) -> GpuForms:
+    if "mig_mode" in gpu.untold:
+        return forms.unknown(MODE_NOT_TOLD)
+    return forms.nothing(MODE_ON) if gpu.mig_enabled else forms
+
+
+def _memory_isolation(gpu: Gpu) -> str | None:
+    """Nobody else is on a whole GPU; behind a vGPU others may be, unless it lies on an instance."""
+    if gpu.virtualization == "none" or _MIG_BACKED.fullmatch(gpu.vgpu_profile or ""):
+        return "hardware"
+    return None if gpu.virtualization == "vgpu" or "virtualization" in gpu.untold else "hardware"
+
+
 def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValue | None]) -> Device:
     attributes = known(
         {
@@ -78,9 +97,8 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValu
             **links,
             "type": WHOLE.attribute_type,
             "uuid": gpu.uuid,
-            # Nobody else is on a whole GPU, so nobody else's work can reach its memory.
             "sharing": "none",
-            "memoryIsolation": "hardware",
+            "memoryIsolation": _memory_isolation(gpu),
             "migCapable": gpu.mig_capable,
             "virtualization": gpu.virtualization,
             "vgpuProfile": attribute_text(gpu.vgpu_profile),
@@ -90,10 +108,13 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValu
     return Device(gpu_device_name(gpu.pci), gpu.pci, attributes, capacity, taints(gpu.problems))
 
 
-def _links(gpu: Gpu, island: str | None, peers: tuple[int, ...] | None) -> dict[str, AttributeValue | None]:
+def _links(
+    gpu: Gpu, island: str | None, mesh: str | None, peers: tuple[int, ...] | None
+) -> dict[str, AttributeValue | None]:
     """Where the GPU stands in the NVLinks of its node and in a fabric over several nodes."""
     return {
         "nvlinkDomain": island,
+        "nvlinkMesh": mesh,
         "nvlinkPeers": attribute_text(",".join(map(str, peers))) if peers else None,
         "nvlinkPeerCount": None if peers is None else len(peers),
         "fabricClique": attribute_text(gpu.fabric_clique),

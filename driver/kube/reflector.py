@@ -53,7 +53,8 @@ class Reflector:
     ``run`` does the work in the caller's thread until ``stop`` is set and ``wake`` was called; ``on_event``
     is called there after each change of the copy, ``on_list`` with the number of objects after each list,
     ``on_failure`` with each error and the seconds until the next try. ``synced`` is set after the first
-    complete list. The objects are shared: nobody may change them. Reading is thread-safe.
+    complete list. Objects that do not concern us by ``concerns`` are as if they were not there. The objects
+    are shared: nobody may change them. Reading is thread-safe.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Reflector:
         on_list: Callable[[int], None] = lambda _objects: None,
         on_failure: Callable[[ApiError, float], None] = lambda _error, _wait_seconds: None,
         backoff: Backoff | None = None,
+        concerns: Callable[[Object], bool] = lambda _item: True,
     ) -> None:
         self._client = client
         self._selection = selection
@@ -73,6 +75,7 @@ class Reflector:
         self._on_event = on_event
         self._on_list = on_list
         self._on_failure = on_failure
+        self._concerns = concerns
         self._backoff = backoff or Backoff(0.2, 10.0)
         self._asked_fields = {**selection.fields, **selection.newer_fields}
         self._lock = threading.Lock()
@@ -125,7 +128,7 @@ class Reflector:
 
     def _selects(self, item: Object) -> bool:
         wanted = self._selection.newer_fields
-        return all(_field(item, path) == value for path, value in wanted.items())
+        return self._concerns(item) and all(_field(item, path) == value for path, value in wanted.items())
 
     def _list(self) -> None:
         """Read all pages and take over what they hold; a page that is too old raises Gone."""

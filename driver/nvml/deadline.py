@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEADLINE_SECONDS = 5.0
-"""A healthy call takes microseconds, the first one on a GPU without persistence up to some seconds."""
+"""A healthy call takes microseconds."""
 
 LONG_CALLS = frozenset(
     {
@@ -35,6 +35,10 @@ LONG_CALLS = frozenset(
 """Calls that change MIG: they take seconds on a healthy GPU, and are given more time."""
 
 LONG_FACTOR = 6
+"""How many deadlines such a call is given, and one that is made patiently."""
+
+_TOLD_CALL = "set_mig_mode"
+"""The one call that is told of: while it runs, calls of other processes into the GPU wait."""
 
 _C_FUNCTIONS = NODE_CALLS | GPU_CALLS
 
@@ -63,36 +67,58 @@ class Watch:
         self._lane = lane
         self._run = run
 
-    def __call__(self, name: str, call: Callable[[], T]) -> T:
-        """Make the call; ``name`` is its method in driver.nvml.api and stands in a timeout's message."""
+    def __call__(self, name: str, call: Callable[[], T], *, patient: bool = False) -> T:
+        """Make the call; ``name`` is its method in driver.nvml.api and stands in a timeout's message.
+
+        ``patient``: it may take long on a healthy GPU, as the first call of a session does on a GPU without
+        persistence mode, which the kernel initialises then.
+        """
         if self._run.abandoned:
             raise _Abandoned
-        self._lane.begin(name)
-        return call()
+        self._lane.begin(name, patient=patient)
+        if name != _TOLD_CALL:
+            return call()
+        self._lane.tell(begins=True)
+        try:
+            return call()
+        finally:
+            self._lane.tell(begins=False)
 
 
 class _Lane:
     """One thread, its queue, and the call that it is in."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, guard: Guard) -> None:
         self.key = key
+        self._guard = guard
         self.queue: SimpleQueue[_Run | None] = SimpleQueue()
         self.call = ""
+        self.patient = False
         self.since = 0.0
         self.busy = False
         self.thread = Thread(target=self._work, name=f"nvml {key}", daemon=True)
         self.thread.start()
 
-    def begin(self, call: str) -> None:
+    def begin(self, call: str, *, patient: bool = False) -> None:
         self.since = time.monotonic()
         self.call = call
+        self.patient = patient
         self.busy = True
+
+    def tell(self, *, begins: bool) -> None:
+        """Tell who listens that the change of MIG mode begins, or that nobody should wait for it any more."""
+        self._guard.listener(self.key, begins)
 
     def overdue_in(self, deadline_seconds: float) -> float:
         """Seconds until the call under way is overdue; a full deadline while there is none."""
         if not self.busy:
             return deadline_seconds
-        return self.since + allowed_seconds(self.call, deadline_seconds) - time.monotonic()
+        return self.since + self.allowed_seconds(deadline_seconds) - time.monotonic()
+
+    def allowed_seconds(self, deadline_seconds: float) -> float:
+        """How long the call under way may take."""
+        is_long = self.patient or self.call in LONG_CALLS
+        return deadline_seconds * LONG_FACTOR if is_long else deadline_seconds
 
     def _work(self) -> None:
         while (run := self.queue.get()) is not None:
@@ -123,6 +149,8 @@ class Pending(Generic[T]):
                 break
             if self._lane.overdue_in(self._deadline_seconds) <= 0:
                 self._run.abandoned = True
+                if self._lane.call == _TOLD_CALL:
+                    self._lane.tell(begins=False)
                 raise _timeout(self._lane, self._deadline_seconds)
         if self._run.error is not None:
             raise self._run.error
@@ -130,13 +158,18 @@ class Pending(Generic[T]):
 
 
 class Guard:
-    """The lanes of one process. Threads start with the first use of a lane and end with ``close``."""
+    """The lanes of one process. Threads start with the first use of a lane and end with ``close``.
+
+    ``listener`` is called with the lane's key when a change of MIG mode begins, and when it has ended or is
+    overdue; from other threads, perhaps twice.
+    """
 
     def __init__(self, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self.deadline_seconds = deadline_seconds
         self._lanes: dict[str, _Lane] = {}
         self._lock = Lock()
         self._closed = False
+        self.listener: Callable[[str, bool], None] = lambda _key, _begins: None
 
     def start(self, key: str, job: Callable[[Watch], T]) -> Pending[T]:
         """Put a job into the lane; raises NvmlTimeout at once while a call of that lane is overdue."""
@@ -145,7 +178,7 @@ class Guard:
                 raise RuntimeError("the guard is closed")
             lane = self._lanes.get(key)
             if lane is None:
-                lane = self._lanes[key] = _Lane(key)
+                lane = self._lanes[key] = _Lane(key, self)
         if lane.overdue_in(self.deadline_seconds) <= 0:
             raise _timeout(lane, self.deadline_seconds)
         run = _Run(job)
@@ -174,12 +207,7 @@ class Guard:
             lane.thread.join(timeout=max(lane.overdue_in(self.deadline_seconds), 0.0))
 
 
-def allowed_seconds(call: str, deadline_seconds: float) -> float:
-    """How long a call may take."""
-    return deadline_seconds * LONG_FACTOR if call in LONG_CALLS else deadline_seconds
-
-
 def _timeout(lane: _Lane, deadline_seconds: float) -> NvmlTimeout:
     call = lane.call
-    allowed = allowed_seconds(call, deadline_seconds)
+    allowed = lane.allowed_seconds(deadline_seconds)
     return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), lane.key, allowed)

@@ -25,13 +25,26 @@ from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
 from driver.hardware.gpu import Gpu
 from driver.kinds.registry import KINDS
-from driver.policy.predicate import compile_predicate, holds
+from driver.policy.predicate import NotTold, compile_predicate, holds
 from driver.policy.strict_yaml import load_strictly
 
 if TYPE_CHECKING:
     from driver.kinds.kind import Kinds, PolicyField
 
 _EXPLAINED = "see docs/node-configuration.md"
+
+
+_TOLD_BY = {
+    "productName": "name",
+    "brand": "brand",
+    "architecture": "architecture",
+    "memoryBytes": "memory_bytes",
+    "numaNode": "numa_node",
+    "migCapable": "mig_mode",
+    "migEnabled": "mig_mode",
+    "virtualization": "virtualization",
+}
+"""What a rule can ask of a GPU -> the call of NVML that tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +64,15 @@ class NodeConfig:
     def policy_of(self, gpu: Gpu) -> GpuPolicy:
         """What is to be offered of this GPU.
 
-        Raises ConfigError when a rule that decides cannot be evaluated for it.
+        Raises ConfigError when a rule that decides cannot be evaluated for it, and NotTold when what a rule
+        asks for was never told of it: another rule might be taken for the one that is meant.
         """
         values = selectable(gpu)
+        missing = {name for name, call in _TOLD_BY.items() if call in gpu.untold and name not in values}
         for rule in self.rules:
+            asked = sorted(name for name in missing if rule.when is not None and name in rule.when)
+            if asked:
+                raise NotTold(f"NVML does not tell {', '.join(asked)}, which the rules ask for")
             if rule.when is None or holds(rule.when, "gpu", values):
                 return rule.policy
         return GpuPolicy()

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
+from driver.devices.health import taints_of_doubt
 from driver.errors import ConfigError
 from driver.kinds.forms import Forms
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
+from driver.policy.predicate import NotTold
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from driver.devices.device import CounterSet, Device
+    from driver.devices.device import CounterSet, Device, Taint
     from driver.hardware.gpu import Gpu, Inventory
     from driver.kinds.forms import GpuForms, Part
     from driver.kinds.kind import Kinds
@@ -42,18 +44,38 @@ class Withheld:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something of a GPU was never told, so what is published of it already has to stand in for it.
+
+    ``pci`` is None for whatever GPU of the node was not read. With ``whole`` nobody knows which devices the
+    GPU has, else only some of their attributes are missing. ``taints`` are for devices that nobody can see.
+    """
+
+    pci: PciAddress | None
+    whole: bool
+    taints: tuple[Taint, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Offers:
     """What a node offers, in packing order, the counters that it needs, and what it keeps back.
 
     A scheduler takes the first device that fits. So partitions come first, GPU by GPU in the order of the
     PCI addresses; then shared GPUs in the same order; then whole GPUs without counters, and fractional
     ones, in the same order; then whole GPUs with counters in the reverse order, so that partitions and
-    shares fill a node from one end, and whole GPUs from the other.
+    shares fill a node from one end, and whole GPUs from the other. ``doubts`` are the GPUs of which something
+    was never told; those that are in doubt as a whole have no devices here.
     """
 
     devices: tuple[Device, ...]
     withheld: tuple[Withheld, ...]
     counter_sets: tuple[CounterSet, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing at all is known of the node yet."""
+        return not self.devices and not self.withheld and any(one.pci is None for one in self.doubts)
 
 
 def node_offers(inventory: Inventory, config: NodeConfig | None = None, kinds: Kinds = KINDS) -> Offers:
@@ -62,7 +84,7 @@ def node_offers(inventory: Inventory, config: NodeConfig | None = None, kinds: K
     Without it each GPU is offered whole, or as the partitions that an admin made on it. A GPU with
     problems stays, with taints on all its forms. A rule that cannot be evaluated for a GPU keeps it back.
     """
-    policies, withheld = _policies(inventory, config)
+    policies, withheld, undecided = _policies(inventory, config)
     forms = Forms()
     for offering in kinds.offerings:
         forms = offering.devices(inventory, policies, forms)
@@ -72,18 +94,41 @@ def node_offers(inventory: Inventory, config: NodeConfig | None = None, kinds: K
     ]
     ordered = [forms.gpus[gpu.pci] for gpu in by_address]
     counters = tuple(one.counters for one in ordered if one.counters is not None)
-    return Offers(_in_packing_order(ordered, forms.others), tuple(sorted(withheld, key=_address)), counters)
+    undecided |= {gpu.pci for gpu in by_address if forms.gpus[gpu.pci].doubtful}
+    return Offers(
+        _in_packing_order(ordered, forms.others),
+        tuple(sorted(withheld, key=_address)),
+        counters,
+        _doubts(inventory, undecided),
+    )
+
+
+def _doubts(inventory: Inventory, undecided: Collection[PciAddress]) -> tuple[Doubt, ...]:
+    read = (
+        Doubt(gpu.pci, gpu.pci in undecided, taints_of_doubt(gpu.problems))
+        for gpu in inventory.gpus
+        if gpu.untold
+    )
+    return (
+        *read,
+        *(Doubt(one.pci, whole=True, taints=taints_of_doubt(one.problems)) for one in inventory.unread),
+    )
 
 
 def _policies(
     inventory: Inventory, config: NodeConfig | None
-) -> tuple[dict[PciAddress, GpuPolicy], list[Withheld]]:
-    """What is to be offered of each GPU, and the GPUs of which nothing is."""
+) -> tuple[dict[PciAddress, GpuPolicy], list[Withheld], set[PciAddress]]:
+    """What is to be offered of each GPU, the GPUs of which nothing is, and those where nobody can tell."""
     policies: dict[PciAddress, GpuPolicy] = {}
-    withheld = []
+    withheld: list[Withheld] = []
+    undecided: set[PciAddress] = set()
     for gpu in inventory.gpus:
         try:
             policy = config.policy_of(gpu) if config else GpuPolicy()
+        except NotTold as error:
+            undecided.add(gpu.pci)
+            withheld.append(Withheld(gpu, error.what))
+            continue
         except ConfigError as error:
             withheld.append(Withheld(gpu, f"the node configuration does not say what to offer: {error}"))
             continue
@@ -91,7 +136,7 @@ def _policies(
             withheld.append(Withheld(gpu, HIDDEN_BY_RULE))
         else:
             policies[gpu.pci] = policy
-    return policies, withheld
+    return policies, withheld, undecided
 
 
 def _in_packing_order(ordered: Sequence[GpuForms], others: Sequence[Device]) -> tuple[Device, ...]:

@@ -18,6 +18,10 @@ MAX_EXPRESSION_CHARACTERS = 10 * 1024
 """The limit that resource.k8s.io/v1 sets for CEL selectors; ours is the same."""
 
 
+class NotTold(ConfigError):
+    """What a rule asks for could not be read of the GPU so far."""
+
+
 @lru_cache(maxsize=256)
 def compile_predicate(expression: str, variable: str = "gpu") -> Program:
     """Compile an expression over one variable that shall be true or false.

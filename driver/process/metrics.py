@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Operation = Literal["prepare", "unprepare", "publish"]
 SliceVerb = Literal["create", "update", "delete"]
-NvmlFailure = Literal["lost", "hung", "error"]
+NvmlFailure = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
 
 BUCKETS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0.5, 1, 2, 5, 10, 20, 45)
 """From a repeated prepare to the kubelet's deadline of 45 s."""
@@ -159,7 +159,7 @@ class Metrics:
         self._slice_writes[verb].inc()
 
     def nvml_failed(self, reason: NvmlFailure) -> None:
-        """Count one NVML call that gave no answer: the GPU is lost, the call hung, or anything else."""
+        """Count one NVML call that gave no answer, by what is wrong with the GPU."""
         self._nvml_failures[reason].inc()
 
     def reflector_restarted(self) -> None:

@@ -68,7 +68,7 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
 
 def answer(state: NodeState) -> v1.State:
     """The state as it is sent."""
-    message = v1.State(held=state.held)
+    message = v1.State(held=state.held, busy=map(str, state.busy))
     for blocked in state.blocked:
         span = blocked.span
         message.blocked.add(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import StorageError
 from driver.hardware.gpu import Inventory
+from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Era
@@ -49,6 +50,18 @@ class NodeWatch:
         self._daemons: tuple[MpsState, ...] | None = None
         self._daemons_told = False
         self._hanging: tuple[BlockedPlacement, ...] = ()
+        self._busy: set[PciAddress] = set()
+
+    def mode_changes(self, pci: str, begins: bool) -> None:
+        """Tell it that a change of a GPU's MIG mode begins or has ended."""
+        address = PciAddress.parse(pci)
+        with self._changed:
+            if begins:
+                self._busy.add(address)
+            else:
+                self._busy.discard(address)
+            self._due = True
+            self._changed.notify_all()
 
     def claims_changed(self) -> None:
         """Tell it that a claim has taken or given back devices; costs the caller next to nothing."""
@@ -126,6 +139,7 @@ class NodeWatch:
         with self._changed:
             foreign, left_behind = self._foreign, frozenset(self._left_behind)
             daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
+            busy = tuple(sorted(self._busy))
         entries, era = self._journal.entries(), self._era()
         left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
         with self._changed:
@@ -140,7 +154,8 @@ class NodeWatch:
             for device in entry.devices
             if not device.admin_access
         }
-        return NodeState(tuple(sorted(held)), (*foreign, *leftovers(left, era, self._kinds), *down, *hanging))
+        blocked = (*foreign, *leftovers(left, era, self._kinds), *down, *hanging)
+        return NodeState(tuple(sorted(held)), blocked, busy)
 
     def stop(self) -> None:
         """Make ``run`` return."""

@@ -82,6 +82,7 @@ class Published:
         self.server = server
         self.client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
         self.metrics = Metrics()
+        self.follow: Callable[[bool], None] = lambda _asked: None
         self._stop = threading.Event()
         self._events = EventRecorder(self.client, "test", "node-a")
         self.writer = WatchedWriter(
@@ -99,6 +100,7 @@ class Published:
             node="node-a",
             driver=DRIVER_NAME,
             intervals=Intervals(settle_seconds=SETTLE_SECONDS),
+            follow_claims=lambda asked: self.follow(asked),  # noqa: PLW0108 - tests set it later
         )
         loops = (self.publisher.reflector.run, self._events.run, self.publisher.run)
         self._threads = [threading.Thread(target=loop) for loop in loops]

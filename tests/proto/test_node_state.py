@@ -15,7 +15,7 @@ def test_messages_keep_their_names_and_numbers() -> None:
         "gpu.nvidia.com.nodestate.v1",
         {
             "WatchRequest": {},
-            "State": {"held": 1, "blocked": 2},
+            "State": {"held": 1, "blocked": 2, "busy": 3},
             "BlockedPlacement": {"pci_bus_id": 1, "span": 2, "reason": 3, "message": 4},
             "Span": {"start": 1, "size": 2},
         },

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
+from driver.hardware.asked import INSTANCE_CALLS, PROFILE_CALLS
 from driver.kinds.gpu_attributes import attribute_text, known
 from driver.kinds.partition.counters import counter_set
 from driver.kinds.partition.devices import compute_capacity, made_partitions, static_partitions
@@ -29,6 +30,7 @@ NEEDS_RESET_TO_START = "MIG mode is off and changes only with a GPU reset"
 NEEDS_RESET_TO_END = "MIG mode is on and changes only with a GPU reset"
 NO_MIG = "it has no MIG, so it cannot be partitioned"
 NOT_TOLD = "NVML does not tell what MIG can make of it"
+PARTITIONS_NOT_TOLD = "NVML does not tell which partitions exist on it"
 NO_SUCH_PROFILE = "it has none of the MIG profiles of the configuration"
 
 OFFERED_INSTEAD = "its static MIG partitions are offered instead"
@@ -68,7 +70,11 @@ def _asked(policy: GpuPolicy, forms: GpuForms) -> GpuForms:
 
 
 def _static(gpu: Gpu, inventory: Inventory, forms: GpuForms) -> GpuForms:
-    if not gpu.mig_enabled or gpu.mig is None:
+    if not gpu.mig_enabled or gpu.virtualization == "vgpu":
+        return forms
+    if not gpu.untold.isdisjoint(PROFILE_CALLS | INSTANCE_CALLS):
+        return forms.unknown(PARTITIONS_NOT_TOLD)
+    if gpu.mig is None:
         return forms
     if not gpu.mig.instances:
         return forms.nothing("MIG mode is on and no partition exists: make one, or turn MIG mode off")
@@ -80,10 +86,10 @@ def _static(gpu: Gpu, inventory: Inventory, forms: GpuForms) -> GpuForms:
 
 def _dynamic(gpu: Gpu, names: Sequence[str], inventory: Inventory, forms: GpuForms) -> GpuForms:
     mig = gpu.mig
-    if _knows_no_mig(gpu):
+    if _is_doubtful(gpu):
+        return forms.unknown(NOT_TOLD)
+    if _knows_no_mig(gpu) or mig is None:
         return forms
-    if mig is None:
-        return forms.nothing(NOT_TOLD)
     switchable = mig.without_reset
     profiles = _chosen(names, mig)
     if not profiles:
@@ -120,10 +126,10 @@ def _measured(physical: Device, mig: GpuMig) -> Device:
 
 def _layout(gpu: Gpu, layout: str | Sequence[str], inventory: Inventory, forms: GpuForms) -> GpuForms:
     mig = gpu.mig
-    if _knows_no_mig(gpu):
+    if _is_doubtful(gpu):
+        return forms.unknown(NOT_TOLD)
+    if _knows_no_mig(gpu) or mig is None:
         return forms.nothing(NO_MIG)
-    if mig is None:
-        return forms.nothing(NOT_TOLD)
     if not (mig.enabled or mig.without_reset):
         return forms.nothing(NEEDS_RESET_TO_START)
     try:
@@ -142,6 +148,15 @@ def _layout(gpu: Gpu, layout: str | Sequence[str], inventory: Inventory, forms: 
 def _knows_no_mig(gpu: Gpu) -> bool:
     """Whether the GPU surely has no partitions for us: no MIG, or a vGPU guest, which may not change it."""
     return gpu.mig_capable is False or gpu.virtualization == "vgpu"
+
+
+def _is_doubtful(gpu: Gpu) -> bool:
+    """Whether the GPU could be partitioned, and something that decides how was never told."""
+    if gpu.mig_capable is False:
+        return False
+    if "virtualization" in gpu.untold:
+        return True
+    return not _knows_no_mig(gpu) and (gpu.mig is None or "mig_without_reset" in gpu.untold)
 
 
 def _chosen(names: Sequence[str], mig: GpuMig) -> tuple[PlacedProfile, ...]:

@@ -21,7 +21,15 @@ SHARING: dict[Strategy, str] = {"TimeSlicing": "time-slicing", "MPS": "mps"}
 """The value of the attribute ``sharing`` for each strategy."""
 
 _WHOLE_GPUS_ALONE = frozenset(
-    {"nvlinkDomain", "nvlinkPeers", "nvlinkPeerCount", "fabricClique", "migCapable", "migWithheld"}
+    {
+        "nvlinkDomain",
+        "nvlinkMesh",
+        "nvlinkPeers",
+        "nvlinkPeerCount",
+        "fabricClique",
+        "migCapable",
+        "migWithheld",
+    }
 )
 """What only who has a GPU for itself can use."""
 

@@ -25,6 +25,9 @@ def with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
     """
     if not policy.shared:
         return forms
+    unknown = _unknown(gpu, policy)
+    if unknown:
+        return forms.unknown(f"NVML does not tell its {unknown}, on which it depends how it can be shared")
     if policy.form == "partitions":
         return _shared_partitions(gpu, policy.shared, forms)
     if not forms.whole:
@@ -38,6 +41,17 @@ def with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
         found = replace(found, counters=alternatives(gpu, ("gpu",)))
     found = replace(found, shared=tuple(shared_device(found.all_of_it, one) for one in ways))
     return _withholding(found, kept_back) if kept_back else found
+
+
+def _unknown(gpu: Gpu, policy: GpuPolicy) -> str:
+    """What was never told of the GPU and decides how it can be shared; empty where nothing is missing."""
+    if any(offer.strategy == "MPS" for offer in policy.shared):
+        if "compute_capability" in gpu.untold:
+            return "compute capability"
+        if "virtualization" in gpu.untold:
+            return "virtualization"
+    by_memory = policy.form != "partitions" and any(one.step_bytes is not None for one in policy.shared)
+    return "memory" if by_memory and "memory_bytes" in gpu.untold else ""
 
 
 def _shared_partitions(gpu: Gpu, offers: Sequence[SharedOffer], forms: GpuForms) -> GpuForms:

@@ -85,12 +85,12 @@ def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(nod
     node.machine.driver_gone()
     node.offers.check()
     node.offers.check()
-    assert node.offered == []
+    assert [(one.devices, one.blind) for one in node.all] == [((), True)] * 2
 
     node.machine.driver_back()
     node.offers.check()
 
-    assert [len(devices) for devices in node.offered] == [8]
+    assert [len(devices) for devices in node.offered] == [0, 0, 8]
 
 
 def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Node) -> None:
@@ -218,3 +218,31 @@ def test_a_form_that_is_withheld_beside_another_is_no_event(guard: Guard) -> Non
     node.offers.check()
     assert node.events.posted == []
     assert {held.part for held in node.all[0].withheld} == {"partitions"}
+
+
+def test_a_gpu_that_the_plugin_is_at_work_on_does_not_hang(node: Node) -> None:
+    node.offers.check()
+    busy, other = node.machine.pci(0), node.machine.pci(1)
+    node.machine.hang("name", gpu=0)
+    node.machine.hang("name", gpu=1)
+    node.offers.plugin_tells(NodeState(busy=(busy,)))
+
+    node.offers.check()
+    node.offers.plugin_tells(NodeState())
+    assert {device.pci for device in node.offered[-1] if device.taints} == {other}
+
+    node.offers.check()
+    assert {device.pci for device in node.offered[-1] if device.taints} == {busy, other}
+    node.machine.heal()
+
+
+def test_what_claims_have_and_is_not_offered_any_more_blocks_its_place(node: Node) -> None:
+    node.configure(BALANCED)
+    node.offers.check()
+    late = f"{FIRST}-mig-7g-80gb-0"
+    node.offers.claims_given(frozenset({late}))
+    assert {device.pci for device in node.offered[-1] if device.taints} == {node.machine.pci(0)}
+    assert node.held[-1] == frozenset()
+
+    node.offers.claims_given(frozenset())
+    assert taints(node.offered[-1]) == set()

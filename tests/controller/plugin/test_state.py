@@ -175,6 +175,15 @@ def test_a_plugin_that_tells_nonsense_is_asked_again_and_the_watch_goes_on(tmp_p
         assert told.comes_to(("a",))
 
 
+def test_what_a_plugin_is_busy_with_ends_with_it_and_what_it_holds_does_not(tmp_path: Path) -> None:
+    with watching(tmp_path) as told:
+        state = v1.State(held=["a"], busy=[str(GPU)])
+        with FakePlugin(tmp_path / "dra.sock", state=state):
+            assert told.comes_to(("a",))
+        assert told.comes_to(("a",), ("a",))
+    assert [state.busy for state in told.states] == [(GPU,), ()]
+
+
 def test_a_union_does_not_depend_on_the_order() -> None:
     one = NodeState(("b",), (BlockedPlacement(GPU, None, "in-use", ""),))
     other = NodeState(("a", "b"), (BlockedPlacement(GPU, Placement(1, 1), "in-use", ""), *one.blocked))

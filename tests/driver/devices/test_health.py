@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.devices.device import Taint
-from driver.devices.health import health, taints
-from driver.hardware.gpu import Problem
+from driver.devices.health import health, taint_of_failure, taints, taints_of_doubt
+from driver.errors import NvmlError
+from driver.hardware.gpu import Problem, Reason
+from driver.nvml.api import Code, DriverNotLoaded, NvmlCallFailed, NvmlTimeout
 
 LOST = Problem("nvmlDeviceGetUUID", "lost", "it is lost")
 HUNG = Problem("nvmlDeviceGetMigMode", "hung", "it hangs")
@@ -33,6 +35,39 @@ def test_a_hung_gpu_takes_no_new_pod() -> None:
 
 def test_a_gpu_that_does_not_tell_all_is_only_marked() -> None:
     assert taints([ERROR]) == (Taint("gpu.nvidia.com/unmonitored", "nvmlDeviceGetMemoryInfo", "None"),)
+
+
+@pytest.mark.parametrize(
+    ("reason", "key"),
+    [
+        ("reset-required", "gpu.nvidia.com/reset-required"),
+        ("failing", "gpu.nvidia.com/failing"),
+        ("fabric", "gpu.nvidia.com/fabric-not-ready"),
+    ],
+)
+def test_a_gpu_on_which_cuda_may_not_start_takes_no_new_pod(reason: Reason, key: str) -> None:
+    assert taints([Problem("nvmlX", reason, "")]) == (Taint(key, "nvmlX", "NoSchedule"),)
+
+
+@pytest.mark.parametrize("problems", [[], [ERROR], [LOST], [ERROR, HUNG]])
+def test_what_nobody_can_see_takes_no_new_pod_whatever_is_wrong(problems: list[Problem]) -> None:
+    found = taints_of_doubt(problems)
+    assert [taint.effect for taint in found].count("NoSchedule") == 1
+    assert set(taints(problems)) <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "key", "effect"),
+    [
+        (DriverNotLoaded("nvmlInit", Code.DRIVER_NOT_LOADED), "driver-not-loaded", "NoSchedule"),
+        (NvmlTimeout("nvmlInit", "the node", 5.0), "unresponsive", "NoSchedule"),
+        (NvmlCallFailed("nvmlInit", Code.LIB_RM_VERSION_MISMATCH), "failing", "NoSchedule"),
+        (NvmlCallFailed("nvmlInit", Code.NO_PERMISSION), "failing", "NoSchedule"),
+    ],
+)
+def test_a_node_whose_nvml_fails_takes_no_new_pod(error: NvmlError, key: str, effect: str) -> None:
+    taint = taint_of_failure(error)
+    assert (taint.key, taint.effect) == (f"gpu.nvidia.com/{key}", effect)
 
 
 def test_each_kind_of_problem_gives_one_taint_named_by_its_first_call() -> None:

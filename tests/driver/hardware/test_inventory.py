@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,66 +13,12 @@ from driver.hardware.topology import nvlink_islands, nvlink_peers
 from driver.nvml.api import Code, DriverNotLoaded, GpuLost, NotFound, NvmlCallFailed, NvmlTimeout
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
-from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
+from tests.driver.hardware.looked_at import Node, reasons, without_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-    from driver.hardware.gpu import Gpu, Inventory
-
-SHORT_SECONDS = 1.0
-
-
-class Node:
-    """A fake machine with its sysfs, and the Discovery that looks at it."""
-
-    def __init__(self, machine: str, folder: Path, deadline_seconds: float = 5.0) -> None:
-        self.machine = FakeMachine.open(machine)
-        self.sysfs = build_sysfs(folder, self.machine)
-        self.guard = Guard(deadline_seconds)
-        self.discovery = Discovery(self.machine.nvml(), self.sysfs, self.guard)
-
-    def unplug(self, gpu: int) -> None:
-        """Take a GPU off the bus."""
-        (self.sysfs / "bus/pci/devices" / str(self.machine.pci(gpu))).unlink()
-        self.machine.remove(gpu)
-
-    def bind(self, gpu: int, driver: str) -> None:
-        """Hand a GPU to another kernel driver: NVML lists it no more."""
-        pci = self.machine.pci(gpu)
-        link = self.sysfs / "bus/pci/devices" / str(pci) / "driver"
-        link.unlink()
-        link.symlink_to(f"../../../../bus/pci/drivers/{driver}")
-        self.machine.remove(pci)
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    """Eight H100."""
-    node = Node("hgx-h100", tmp_path)
-    yield node
-    node.machine.heal()
-    node.guard.close()
-
-
-@pytest.fixture
-def hasty(tmp_path: Path) -> Iterator[Node]:
-    """Eight H100 whose calls have little time."""
-    node = Node("hgx-h100", tmp_path, SHORT_SECONDS)
-    yield node
-    node.machine.heal()
-    node.guard.close()
-
-
-def _reasons(inventory: Inventory) -> dict[int, list[str]]:
-    return {gpu.index: [problem.reason for problem in gpu.problems] for gpu in inventory.gpus if gpu.problems}
-
-
-def _without_problems(gpu: Gpu) -> Gpu:
-    return replace(gpu, problems=())
 
 
 def test_a_whole_gpu_is_known(node: Node) -> None:
@@ -118,14 +63,14 @@ def test_the_peers_in_a_cube_mesh_are_those_with_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine", known_machines())
-def test_every_machine_is_read_without_problems(tmp_path: Path, machine: str) -> None:
+def test_every_machine_is_readwithout_problems(tmp_path: Path, machine: str) -> None:
     node = Node(machine, tmp_path)
     inventory = node.discovery.snapshot()
     assert [gpu.pci for gpu in inventory.gpus] == [slot.pci for slot in node.machine.spec.slots]
     assert [gpu.minor for gpu in inventory.gpus] == [slot.minor for slot in node.machine.spec.slots]
     assert [gpu.numa_node for gpu in inventory.gpus] == [slot.numa_node for slot in node.machine.spec.slots]
     assert inventory.problems == ()
-    assert _reasons(inventory) == {}
+    assert reasons(inventory) == {}
     assert node.discovery.snapshot() == inventory
 
 
@@ -152,13 +97,14 @@ def test_a_field_is_absent_when_not_supported_and_a_problem_when_it_fails(
     node: Node, call: str, field: str
 ) -> None:
     node.machine.not_supported(call, gpu=1)
-    node.machine.fail(call, gpu=2, code=Code.UNKNOWN)
+    node.machine.fail(call, gpu=2, code=Code.NO_PERMISSION)
+    node.machine.fail(call, gpu=3, code=Code.UNKNOWN)
     inventory = node.discovery.snapshot()
-    assert getattr(inventory.gpus[1], field) is None
-    assert getattr(inventory.gpus[2], field) is None
-    assert _reasons(inventory) == {2: ["error"]}
+    assert [getattr(inventory.gpus[gpu], field) for gpu in (1, 2, 3)] == [None, None, None]
+    assert reasons(inventory) == {2: ["error"], 3: ["failing"]}
+    assert [gpu.untold for gpu in inventory.gpus[:4]] == [set(), set(), {call}, {call}]
     node.machine.heal()
-    assert _reasons(node.discovery.snapshot()) == {}
+    assert reasons(node.discovery.snapshot()) == {}
 
 
 def test_mig_mode_not_supported_is_an_answer_and_an_error_is_none(node: Node) -> None:
@@ -172,8 +118,8 @@ def test_a_lost_gpu_stays_as_it_was_and_comes_back(node: Node) -> None:
     before = node.discovery.snapshot()
     node.machine.lose(3)
     after = node.discovery.snapshot()
-    assert _reasons(after) == {3: ["lost"]}
-    assert tuple(map(_without_problems, after.gpus)) == before.gpus
+    assert reasons(after) == {3: ["lost"]}
+    assert tuple(map(without_problems, after.gpus)) == before.gpus
     assert "GPU_IS_LOST" in after.gpus[3].problems[0].message
     node.machine.restore(3)
     assert node.discovery.snapshot() == before
@@ -184,10 +130,10 @@ def test_hung_gpus_are_shown_as_they_were_and_heal(hasty: Node) -> None:
     hasty.machine.hang("fabric", gpu=0)
     hasty.machine.hang("mig_mode", gpu=5)
     after = hasty.discovery.snapshot()
-    assert _reasons(after) == {0: ["hung"], 5: ["hung"]}
+    assert reasons(after) == {0: ["hung"], 5: ["hung"]}
     assert after.gpus[5].problems[0].call == "nvmlDeviceGetMigMode"
-    assert tuple(map(_without_problems, after.gpus)) == before.gpus
-    assert _reasons(hasty.discovery.snapshot()) == {0: ["hung"], 5: ["hung"]}
+    assert tuple(map(without_problems, after.gpus)) == before.gpus
+    assert reasons(hasty.discovery.snapshot()) == {0: ["hung"], 5: ["hung"]}
     hasty.machine.heal()
     waiter = threading.Event()
     assert any(not hasty.guard.hung() or waiter.wait(0.005) for _ in range(1000))
@@ -214,7 +160,7 @@ def test_an_identity_that_cannot_be_read_now_is_the_one_that_was(node: Node) -> 
     before = node.discovery.snapshot().gpus[1]
     node.machine.fail("uuid", gpu=1, code=Code.UNKNOWN)
     after = node.discovery.snapshot().gpus[1]
-    assert _without_problems(after) == before
+    assert without_problems(after) == before
     assert [problem.call for problem in after.problems] == ["nvmlDeviceGetUUID"]
 
 
@@ -262,14 +208,14 @@ def test_indexes_that_move_without_sysfs_put_no_blame_on_a_neighbour(tmp_path: P
     machine.lose(addresses[4])
     after = discovery.snapshot()
     assert [gpu.pci for gpu in after.gpus] == [*addresses[1:4], *addresses[5:]]
-    assert (_reasons(after), [problem.reason for problem in after.problems]) == ({}, ["lost"])
+    assert (reasons(after), [problem.reason for problem in after.problems]) == ({}, ["lost"])
     machine.restore(addresses[4])
     discovery.snapshot()
     machine.restore(addresses[0])
     machine.lose(addresses[4])
     after = discovery.snapshot()
     assert [gpu.pci for gpu in after.gpus] == [*addresses[:4], *addresses[5:]]
-    assert (_reasons(after), [problem.reason for problem in after.problems]) == ({}, ["lost"])
+    assert (reasons(after), [problem.reason for problem in after.problems]) == ({}, ["lost"])
 
 
 @pytest.mark.parametrize("code", [Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED])

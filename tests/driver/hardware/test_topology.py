@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.hardware.gpu import Gpu, NvLink
-from driver.hardware.topology import nvlink_islands, nvlink_peers
+from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
 from driver.nvml.pci_address import PciAddress
 
 
@@ -64,6 +67,37 @@ def test_a_link_to_a_gpu_that_is_not_here_makes_an_island_of_one() -> None:
     assert nvlink_peers(gpus) == {_pci(0): ()}
 
 
+CUBE_MESH = ((0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7),
+             (0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7))  # fmt: skip
+
+
+def test_a_cube_mesh_is_one_island_of_two_meshes() -> None:
+    gpus = [_gpu(number, *(other for one, other in CUBE_MESH if one == number)) for number in range(8)]
+    assert len(set(nvlink_islands(gpus).values())) == 1
+    assert list(nvlink_meshes(gpus).values()) == ["mesh-0000-00-00-0"] * 4 + ["mesh-0000-04-00-0"] * 4
+
+
+def test_of_equally_large_meshes_the_one_with_more_links_is_made() -> None:
+    wide = NvLink(_pci(2), 8)
+    first = replace(_gpu(0, 1), links=(NvLink(_pci(1), 1), wide))
+    meshes = nvlink_meshes([first, _gpu(1), _gpu(2)])
+    assert meshes[_pci(0)] == meshes[_pci(2)] != meshes[_pci(1)]
+
+
+def test_a_switch_makes_one_mesh_and_a_gpu_without_links_is_in_none() -> None:
+    gpus = [*(_gpu(number, switch_links=18) for number in range(16)), _gpu(16)]
+    assert set(nvlink_meshes(gpus).values()) == {"mesh-0000-00-00-0"}
+    assert _pci(16) not in nvlink_meshes(gpus)
+
+
+def test_a_gpu_whose_clique_was_never_told_is_with_the_others_unless_they_differ() -> None:
+    untold = replace(_gpu(0, switch_links=18), untold=frozenset({"fabric"}))
+    alike = [_gpu(number, switch_links=18, clique="c.1") for number in (1, 2)]
+    other = _gpu(3, switch_links=18, clique="c.2")
+    assert nvlink_peers([untold, *alike])[_pci(0)] == (1, 2)
+    assert nvlink_peers([untold, *alike, other])[_pci(0)] == ()
+
+
 pairs = st.sets(st.tuples(st.integers(0, 15), st.integers(0, 15)).filter(lambda pair: pair[0] != pair[1]))
 
 
@@ -76,6 +110,15 @@ def test_peers_are_mutual_and_share_an_island(links: set[tuple[int, int]]) -> No
         for other in others:
             assert one.bus in peers[_pci(other)]
             assert islands[one] == islands[_pci(other)]
+
+
+@given(pairs)
+def test_everybody_in_a_mesh_has_links_to_everybody_else(links: set[tuple[int, int]]) -> None:
+    gpus = [_gpu(number, *(other for one, other in links if one == number)) for number in range(16)]
+    meshes, peers = nvlink_meshes(gpus), nvlink_peers(gpus)
+    assert set(meshes) == set(peers)
+    for one, other in combinations(meshes, 2):
+        assert meshes[one] != meshes[other] or other.bus in peers[one]
 
 
 @given(pairs, st.permutations(range(16)))

@@ -194,3 +194,33 @@ def test_a_call_that_cuts_the_gpu_has_a_deadline_too() -> None:
 
 def test_the_calls_that_are_given_more_time_are_those_that_change_mig() -> None:
     assert LONG_CALLS == CHANGES
+
+
+def test_a_call_that_is_made_patiently_has_the_time_of_a_long_one(guard: Guard) -> None:
+    hang = Hang()
+    with pytest.raises(NvmlTimeout, match=f"within {SHORT * LONG_FACTOR:g} s"):
+        guard.run("gpu", lambda watch: watch("device_by_index", hang, patient=True))
+    hang.released.set()
+
+
+def test_a_change_of_mig_mode_is_told_when_it_begins_and_when_it_ends(guard: Guard) -> None:
+    told: list[tuple[str, bool]] = []
+    guard.listener = lambda key, begins: told.append((key, begins))
+
+    guard.run("gpu", lambda watch: watch("set_mig_mode", lambda: "done"))
+    guard.run("gpu", lambda watch: watch("uuid", lambda: "GPU-1"))
+
+    assert told == [("gpu", True), ("gpu", False)]
+
+
+def test_a_change_of_mig_mode_that_hangs_has_ended_for_whoever_waits_for_it() -> None:
+    told: list[tuple[str, bool]] = []
+    guard, hang = Guard(SHORT / LONG_FACTOR), Hang()
+    guard.listener = lambda key, begins: told.append((key, begins))
+
+    with pytest.raises(NvmlTimeout):
+        guard.run("gpu", lambda watch: watch("set_mig_mode", hang))
+
+    assert told == [("gpu", True), ("gpu", False)]
+    hang.released.set()
+    guard.close()

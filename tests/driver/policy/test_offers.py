@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from driver.devices.device import Version
 from driver.devices.gpu_policy import GpuPolicy
 from driver.hardware.gpu import Gpu, Inventory, Problem
@@ -54,6 +56,7 @@ def test_an_h100_of_an_hgx_says_everything_that_is_known_of_it() -> None:
         "index": 0,
         "numaNode": 0,
         "nvlinkDomain": "nvlink-0000-1b-00-0",
+        "nvlinkMesh": "mesh-0000-1b-00-0",
         "nvlinkPeers": "1",
         "nvlinkPeerCount": 1,
         "migCapable": True,
@@ -140,3 +143,34 @@ def test_a_text_that_no_attribute_can_hold_is_absent() -> None:
     [device] = node_offers(wordy).devices
 
     assert not {"productName", "brand"} & device.attributes.keys()
+
+
+@pytest.mark.parametrize(
+    ("profile", "isolation"),
+    [
+        ("A100-10C", None),
+        ("A100-1-5C", "hardware"),
+        ("A100-1-5CME", "hardware"),
+        ("DC-96Q", None),
+        (None, None),
+    ],
+)
+def test_a_vgpu_isolates_memory_where_it_lies_on_an_instance(
+    profile: str | None, isolation: str | None
+) -> None:
+    guest = replace(H100, virtualization="vgpu", vgpu_profile=profile, mig_capable=False, mig=None)
+    [device] = node_offers(Inventory((guest,))).devices
+    assert device.attributes.get("memoryIsolation") == isolation
+
+
+def test_a_rule_that_asks_for_what_was_never_told_decides_nothing() -> None:
+    rules = NodeConfig(
+        (Rule("has(gpu.brand) && gpu.brand == 'Tesla'", GpuPolicy("hidden")), Rule(None, GpuPolicy()))
+    )
+    untold = replace(H100, brand=None, untold=frozenset({"brand"}))
+    found = node_offers(Inventory((untold, OTHER_H100)), rules)
+    assert [device.pci for device in found.devices] == [SECOND]
+    assert [(doubt.pci, doubt.whole) for doubt in found.doubts] == [(FIRST, True)]
+    assert "brand" in found.withheld[0].reason
+    [doubt] = node_offers(Inventory((untold,)), NodeConfig((Rule("gpu.index == 0", GpuPolicy()),))).doubts
+    assert not doubt.whole

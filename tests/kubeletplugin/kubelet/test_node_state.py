@@ -109,3 +109,7 @@ def test_the_streams_end_when_the_plugin_stops() -> None:
         next(states)
         board.close()
         assert list(states) == []
+
+
+def test_the_gpus_whose_mode_is_changed_are_told_as_sysfs_writes_them() -> None:
+    assert list(answer(NodeState(busy=(PciAddress(0, 0x8A, 0, 0),))).busy) == ["0000:8a:00.0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import BlockedPlacement, NodeState
@@ -182,3 +183,15 @@ def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
     found = checked(node)
     assert (found[device].health, found[other].health) == ("unhealthy", "healthy")
     assert found[device].pool == POOL
+
+
+def test_a_gpu_is_busy_while_its_mig_mode_is_changed(node: FakeNode) -> None:
+    device = node.partition(0, "1g.10gb", 6)
+    ref = node.claim_devices("train", device)
+    node.machine.hang("set_mig_mode", gpu=0)
+    with watching(node) as told, ThreadPoolExecutor(1) as pool:
+        prepared = pool.submit(node.prepare, ref)
+        told.wait(NodeState((device,), busy=(node.machine.pci(0),)))
+        node.machine.heal()
+        prepared.result(30)
+        told.wait(NodeState((device,)))

@@ -1,0 +1,98 @@
+"""Keeps the names of NVLink islands and meshes while their members come and go.
+
+A GPU in MIG mode may have no NVLinks, and one that fails tells of none. An island is named after its first
+GPU, so its name would change for all others with every first or last partition on that one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from driver.devices.device import Device
+    from driver.nvml.pci_address import PciAddress
+    from driver.policy.offers import Offers
+
+GROUPS = ("nvlinkDomain", "nvlinkMesh")
+"""The attributes whose values name a group of GPUs."""
+
+_Names = dict["PciAddress", str]
+
+
+class IslandNames:
+    """Which name each GPU's groups had last: those that are stored, then those that this process gave.
+
+    Used by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, _Names] = {attribute: {} for attribute in GROUPS}
+
+    def kept(self, wanted: Offers, stored: Iterable[Device]) -> Offers:
+        """The offers with the names that their groups had; new groups have names that no other has."""
+        devices = wanted.devices
+        listed = list(stored)
+        for attribute in GROUPS:
+            last = self._last[attribute]
+            last.update(_named(listed, attribute))
+            now = _named(devices, attribute)
+            names = renamed(now, last)
+            last.update({pci: names[name] for pci, name in now.items()})
+            if any(name != given for name, given in names.items()):
+                devices = tuple(_with_name(device, attribute, names) for device in devices)
+        return wanted if devices == wanted.devices else replace(wanted, devices=devices)
+
+
+def renamed(now: Mapping[PciAddress, str], last: Mapping[PciAddress, str]) -> dict[str, str]:
+    """The name for each group that has a name now.
+
+    A group gets the name that most of its members had. Where two groups would get the same, the one with more
+    such members has it, then the one with the lowest address.
+    """
+    groups: defaultdict[str, list[PciAddress]] = defaultdict(list)
+    for pci, name in sorted(now.items()):
+        groups[name].append(pci)
+    claims = [
+        (-count, members[0], name, former)
+        for name, members in groups.items()
+        for former, count in Counter(last[pci] for pci in members if pci in last).items()
+    ]
+    names: dict[str, str] = {}
+    for _, _, name, former in sorted(claims):
+        if name not in names and former not in names.values():
+            names[name] = former
+    return _apart({name: names.get(name, name) for name in groups}, groups)
+
+
+def _apart(names: dict[str, str], groups: Mapping[str, list[PciAddress]]) -> dict[str, str]:
+    """The same with a number behind the name of a new group that another group has taken over."""
+    taken: set[str] = set()
+    # Names that were kept come first: only new ones may get a number.
+    for name in sorted(groups, key=lambda name: (names[name] == name, groups[name][0])):
+        given, number = names[name], 1
+        while given in taken:
+            number += 1
+            given = f"{names[name]}-{number}"
+        taken.add(given)
+        names[name] = given
+    return names
+
+
+def _named(devices: Iterable[Device], attribute: str) -> _Names:
+    """The name that each GPU has in its devices."""
+    return {
+        device.pci: name
+        for device in devices
+        if device.pci is not None and isinstance(name := device.attributes.get(attribute), str)
+    }
+
+
+def _with_name(device: Device, attribute: str, names: Mapping[str, str]) -> Device:
+    name = device.attributes.get(attribute)
+    if not isinstance(name, str) or names.get(name, name) == name:
+        return device
+    return replace(device, attributes={**device.attributes, attribute: names[name]})

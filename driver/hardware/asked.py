@@ -1,0 +1,50 @@
+"""What a look asks of a GPU, and what it means for the node's devices when an answer does not come.
+
+An answer that a board gave before counts on while the call fails: a fault is no news about the board. What
+was never told is in ``Gpu.untold``, and whoever would have to guess it offers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+DECIDING: Mapping[str, str] = {
+    "device_by_index": "without a handle nothing else can be asked",
+    "pci": "every device is named after it",
+    "uuid": "tells an exchanged board from the one that was here",
+    "minor": "names the device node that containers get",
+    "virtualization": "a vGPU guest may not cut its GPU and has no compute modes",
+    "mig_mode": "a GPU in MIG mode is no whole GPU",
+    "memory_bytes": "decides whether the memory can be shared out, and in which steps",
+    "compute_capability": "decides whether MPS can limit its clients",
+    "gpu_instance_profiles": "which partitions can be made",
+    "gpu_instance_placements": "where partitions can lie",
+    "gpu_instances": "which partitions an admin has made",
+    "compute_instances": "which partitions an admin has made",
+    "mig_devices": "which partitions an admin has made",
+}
+"""The calls (driver.nvml.api) on which it depends which devices there are, and why.
+
+Such a call does not fail without a taint that keeps new pods away.
+"""
+
+DESCRIBING: Mapping[str, str] = {
+    "name": "an attribute; rules of the node configuration may ask for it",
+    "brand": "an attribute; rules of the node configuration may ask for it",
+    "architecture": "an attribute; rules of the node configuration may ask for it",
+    "numa_node": "an attribute, of which sysfs tells first",
+    "addressing_mode": "an attribute",
+    "mig_without_reset": "whether partitions can be made, which the architecture tells as well",
+    "nvlinks": "attributes; which island a GPU is in, its neighbours tell as well",
+    "fabric": "an attribute; splits islands only where GPUs of a node differ in it",
+}
+"""The calls that no device depends on: a failure of one that says nothing about the GPU is only marked."""
+
+MAY_END = frozenset({"nvlinks", "fabric"})
+"""What a GPU may stop to support, in MIG mode. "Not supported" of others is a fault once answered."""
+
+EVERYTHING = frozenset({*DECIDING, *DESCRIBING})
+"""What is not known of a GPU whose walk ended early."""
+
+PROFILE_CALLS = frozenset({"gpu_instance_profiles", "gpu_instance_placements"})
+INSTANCE_CALLS = frozenset({"gpu_instances", "compute_instances", "mig_devices"})

@@ -1,0 +1,302 @@
+"""No fault of any NVML call makes the node offer another form, drop a device, or rename an NVLink island.
+
+The calls are those that a look really makes, so that a new one is among them by itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from controller.observe.observer import Observer
+from controller.publish.changeover import Changeover
+from controller.publish.island_names import GROUPS
+from driver.devices.gpu_policy import GpuPolicy, SharedOffer
+from driver.devices.node_state import NodeState
+from driver.errors import NvmlError
+from driver.hardware.asked import DECIDING, DESCRIBING
+from driver.hardware.inventory import NODE_LANE, Discovery
+from driver.kube.backoff import Backoff
+from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
+from driver.policy.config import NodeConfig, Rule
+from driver.policy.offers import Offers
+from driver.process.metrics import Metrics
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import MachineSpec, load_machine
+from fakegpu.state import MachineState, MemoryStore
+from tests.controller.heard_events import HeardEvents
+from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SLICED, WHOLE, cut, names, slices
+from tests.controller.timeless_guard import TimelessGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from driver.devices.device import Device
+
+GPUS = 3
+FAULTS: dict[str, Code | None] = {
+    "fails once": Code.UNKNOWN,
+    "fails for a minute": Code.UNKNOWN,
+    "hangs": None,
+    **{
+        code.name: code
+        for code in (
+            Code.NOT_FOUND, Code.NO_PERMISSION, Code.NOT_SUPPORTED, Code.INVALID_ARGUMENT,
+            Code.RESET_REQUIRED, Code.UNKNOWN,
+        )
+    },
+}  # fmt: skip
+METRICS = Metrics()
+ILL = {"fails for a minute", "hangs", "RESET_REQUIRED", "UNKNOWN"}
+"""The faults that no healthy GPU has."""
+
+HARMLESS = {"cuda_driver_version"}
+"""What no GPU is the worse for."""
+
+LOOKS = {"fails for a minute": 4}
+"""A minute has four looks."""
+
+BY_MEMORY = SharedOffer("MPS", None, 8 * 2**30)
+BY_RULE = 'gpu.productName.contains("H100") && gpu.architecture == "Hopper" && gpu.memoryBytes > 0'
+FORMS: dict[str, tuple[Rule, ...]] = {
+    "static": (),
+    "layout": (Rule("gpu.index == 0", BALANCED), Rule(None, WHOLE)),
+    "dynamic": (Rule("gpu.index == 0", DYNAMIC), Rule(None, WHOLE)),
+    "shared": (
+        Rule(BY_RULE, GpuPolicy("whole", shared=(SLICED, BY_MEMORY))),
+        Rule(None, GpuPolicy("hidden")),
+    ),
+    "whole": (),
+}
+When = Literal["at the first look", "after a restart of the controller", "at a later look"]
+FIRST: When = "at the first look"
+RESTART: When = "after a restart of the controller"
+LATER: When = "at a later look"
+WHENS = (FIRST, RESTART, LATER)
+BROKEN = load_machine("hgx-h100").slots[0].pci
+
+
+@cache
+def spec() -> MachineSpec:
+    """The first GPUs of an HGX board."""
+    whole = load_machine("hgx-h100")
+    return replace(whole, slots=whole.slots[:GPUS])
+
+
+@cache
+def machine_state(form: str) -> MachineState:
+    """The machine as it is while the form is offered: GPU 0 is cut where it can be."""
+    machine = FakeMachine(spec(), MemoryStore(MachineState.fresh(spec())))
+    if form in ("static", "dynamic", "layout"):
+        cut(machine, 0, slices=1, start=6)
+        cut(machine, 0, slices=3, start=0)
+    return machine.state
+
+
+class Node:
+    """A node whose controller looks, publishes and restarts; what is stored outlives it."""
+
+    def __init__(self, form: str, sysfs: Path) -> None:
+        self._sysfs = sysfs
+        self.machine = FakeMachine(spec(), MemoryStore(machine_state(form)))
+        self.rules = NodeConfig(FORMS[form]) if FORMS[form] else None
+        self.stored: list[dict[str, Any]] = []
+        self.steps: list[tuple[Device, ...]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with a controller that knows nothing."""
+        self.guard = TimelessGuard()
+        self.steps = self.steps[-1:]
+        self._offers: Offers | None = None
+        self._changeover = Changeover(POOL, frozenset, 0.0, Backoff(0.0, 0.0))
+        discovery = Discovery(self.machine.nvml(), self._sysfs, self.guard)
+        self._observer = Observer(discovery, lambda: self.rules, METRICS, HeardEvents(), self._offered)
+        self._observer.plugin_tells(NodeState())
+
+    def look(self) -> None:
+        """Look once, and publish until nothing is left to do."""
+        with suppress(NvmlError):  # of the node as a whole: the observer has told what follows from it
+            self._observer.check()
+        if self._offers is None or (self._offers.blind and not self.stored):
+            return
+        while True:
+            step, _ = self._changeover.next_offers(self._offers, frozenset(), self.stored)
+            if self.steps and step.devices == self.steps[-1]:
+                return
+            self.stored = slices(step)
+            self.steps.append(step.devices)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """What is published now."""
+        return self.steps[-1] if self.steps else ()
+
+    def _offered(self, offers: Offers, _held: frozenset[str]) -> None:
+        self._offers = offers
+
+    def spoil(self, call: str, fault: str) -> None:
+        """Begin the fault: of GPU 0 where the call is about a GPU."""
+        gpu = None if call in NODE_CALLS else 0
+        code = FAULTS[fault]
+        if code is None:
+            lanes = (NODE_LANE,) if gpu is None else (str(BROKEN), "GPU 0")
+            self.guard.hang(call, *lanes)
+        else:
+            self.machine.fail(call, gpu, code, times=1 if fault == "fails once" else None)
+
+    def heal(self) -> None:
+        """End the fault."""
+        self.machine.heal()
+        self.guard.let_go()
+
+
+@pytest.fixture(scope="module")
+def sysfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    machine = FakeMachine(spec(), MemoryStore(MachineState.fresh(spec())))
+    root = build_sysfs(tmp_path_factory.mktemp("sys"), machine)
+    for slot in spec().slots:
+        (root / "bus/pci/devices" / str(slot.pci) / "numa_node").unlink()  # so that NVML is asked
+    return root
+
+
+@cache
+def expected(form: str, sysfs: Path) -> dict[str, Device]:
+    """What is published where nothing fails."""
+    return {device.name: device for device in _healthy(form, sysfs).devices}
+
+
+@cache
+def calls(form: str, sysfs: Path) -> tuple[str, ...]:
+    """Every call that a look at a node of the form makes."""
+    return tuple(dict.fromkeys(_healthy(form, sysfs).guard.calls))
+
+
+@cache
+def _healthy(form: str, sysfs: Path) -> Node:
+    node = Node(form, sysfs)
+    node.look()
+    node.look()
+    return node
+
+
+def test_the_calls_of_a_look_are_known_and_all_have_a_meaning(sysfs: Path) -> None:
+    made = {call for form in FORMS for call in calls(form, sysfs)}
+    assert made <= NODE_CALLS.keys() | GPU_CALLS.keys()
+    assert made - NODE_CALLS.keys() == DECIDING.keys() | DESCRIBING.keys()
+
+
+@pytest.mark.parametrize("when", WHENS)
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_fault_changes_nothing_but_taints(form: str, fault: str, when: When, sysfs: Path) -> None:
+    cases = [Case(form, fault, when, call) for call in calls(form, sysfs)]
+    assert [f"{case}: {problem}" for case in cases for problem in case.problems(sysfs)] == []
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the table."""
+
+    form: str
+    fault: str
+    when: When
+    call: str
+
+    def __str__(self) -> str:
+        return f"{self.form}: {self.call} {self.fault} {self.when}"
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether NVML says what a GPU is that is believed: what it lacks, it had never told."""
+        return self.fault == Code.NOT_SUPPORTED.name and self.when != LATER
+
+    @property
+    def keeps_away(self) -> bool:
+        """Whether the GPU is so ill that no new pod may come."""
+        return self.fault in ILL and self.call not in HARMLESS
+
+    def problems(self, sysfs: Path) -> Iterable[str]:
+        """What is not as it has to be, in words."""
+        node = Node(self.form, sysfs)
+        if self.when != FIRST:
+            node.look()
+        if self.when == RESTART:
+            node.restart()
+        node.spoil(self.call, self.fault)
+        before, made = node.steps[-1:], len(node.guard.calls)
+        for _ in range(LOOKS.get(self.fault, 1)):
+            node.look()
+        for earlier, devices in pairwise((*(before or [()]), *node.steps[len(before) :])):
+            yield from self._published(sysfs, earlier, {device.name: device for device in devices})
+        if self.keeps_away and self.call in node.guard.calls[made:]:
+            yield from self._open(node)
+        node.heal()
+        node.look()
+        yield from self._afterwards(sysfs, node.devices)
+
+    def _published(self, sysfs: Path, earlier: tuple[Device, ...], there: dict[str, Device]) -> Iterable[str]:
+        """What is wrong with a step."""
+        healthy = expected(self.form, sysfs)
+        has_no_mig = self.is_answer and self.call == "mig_mode"
+        if (appeared := there.keys() - healthy.keys()) and not has_no_mig:
+            yield f"appeared: {sorted(appeared)}"
+        gone = [device for device in earlier if device.name not in there]
+        if not has_no_mig and any(self.when == LATER or not _keeps_away(device) for device in gone):
+            yield f"gone: {names(tuple(gone))}"
+        if self.when == RESTART and not self.is_answer and healthy.keys() != there.keys():
+            yield f"missing: {sorted(healthy.keys() - there.keys())}"
+        yield from self._renamed(there, healthy)
+        if self.call in GPU_CALLS and any(
+            device.taints and device.pci != BROKEN for device in there.values()
+        ):
+            yield "neighbours are tainted"
+
+    def _renamed(self, there: dict[str, Device], healthy: dict[str, Device]) -> Iterable[str]:
+        """Groups of NVLinks that do not keep their name; at a first look only who is in which counts."""
+        for attribute in GROUPS:
+            pairs = {
+                (healthy[name].attributes.get(attribute), value)
+                for name, device in there.items()
+                if (value := device.attributes.get(attribute)) is not None and name in healthy
+            }
+            if self.when != FIRST and any(before != now for before, now in pairs):
+                yield f"{attribute} is another: {pairs}"
+            if len({before for before, _ in pairs}) != len(pairs) or len({now for _, now in pairs}) != len(
+                pairs
+            ):
+                yield f"{attribute} groups others: {pairs}"
+
+    def _open(self, node: Node) -> Iterable[str]:
+        """Devices of the broken GPU that new pods may get."""
+        of_all = self.call in NODE_CALLS
+        if found := [one.name for one in node.devices if of_all or one.pci == BROKEN if not _keeps_away(one)]:
+            yield f"takes new pods: {found}"
+
+    def _afterwards(self, sysfs: Path, devices: tuple[Device, ...]) -> Iterable[str]:
+        """What differs from a node that never had the fault."""
+        there = {device.name: device for device in devices}
+        healthy = expected(self.form, sysfs)
+        for name in sorted(there.keys() | healthy.keys()):
+            if self._plain(there.get(name)) != self._plain(healthy.get(name)):
+                yield f"{name} is not as before when it is over: {there.get(name)}"
+        if self.when != FIRST and [*there] != [*healthy]:
+            yield "the order is another one when it is over"
+
+    def _plain(self, device: Device | None) -> Device | None:
+        """The device without what may differ: how a group is named that was new during the fault."""
+        if device is None or self.when != FIRST:
+            return device
+        kept = {name: value for name, value in device.attributes.items() if name not in GROUPS}
+        return replace(device, attributes=kept)
+
+
+def _keeps_away(device: Device) -> bool:
+    return any(taint.effect == "NoSchedule" for taint in device.taints)

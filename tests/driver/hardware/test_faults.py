@@ -1,0 +1,137 @@
+"""What a look keeps of earlier ones where calls fail, and what it does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from driver.hardware.inventory import Discovery
+from driver.nvml.deadline import Guard
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import load_machine
+from fakegpu.state import MachineState, MemoryStore
+from tests.controller.mig_node import cut
+from tests.driver.hardware.looked_at import Node, reasons, without_problems
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fakegpu.nvml import FakeDevice, FakeNvml
+
+
+def test_what_a_gpu_has_told_counts_on_while_a_call_fails(node: Node) -> None:
+    before = node.discovery.snapshot()
+    for call in ("mig_mode", "nvlinks", "memory_bytes", "brand", "gpu_instance_placements"):
+        node.machine.fail(call, gpu=1)
+    after = node.discovery.snapshot()
+    assert tuple(map(without_problems, after.gpus)) == before.gpus
+    assert reasons(after) == {1: ["failing"] * 5}
+
+
+def test_what_another_board_has_told_is_not_known_of_the_one_that_took_its_place(node: Node) -> None:
+    node.discovery.snapshot()
+    node.machine.replace_board(1)
+    node.machine.fail("memory_bytes", gpu=1)
+    gpu = node.discovery.snapshot().gpus[1]
+    assert (gpu.memory_bytes, gpu.untold) == (None, frozenset({"memory_bytes"}))
+
+
+def test_not_supported_is_a_fault_of_a_board_that_has_answered_before(node: Node) -> None:
+    before = node.discovery.snapshot()
+    node.machine.not_supported("mig_mode", gpu=0)
+    node.machine.not_supported("nvlinks", gpu=1)
+    after = node.discovery.snapshot()
+    assert (after.gpus[0].mig, reasons(after)) == (before.gpus[0].mig, {0: ["failing"]})
+    assert after.gpus[1].switch_links == 0
+
+
+def test_gpus_that_never_told_who_they_are_are_unread_where_the_kernel_has_them(tmp_path: Path) -> None:
+    hasty = Node("hgx-h100", tmp_path, 0.1)
+    hasty.machine.lose(3)
+    hasty.machine.hang("device_by_index", gpu=6)
+    hasty.machine.fail("uuid", gpu=7)
+    unread = hasty.discovery.snapshot().unread
+    assert {str(one.pci): [problem.reason for problem in one.problems] for one in unread} == {
+        str(hasty.machine.pci(3)): ["lost"],
+        str(hasty.machine.pci(6)): ["hung"],
+        str(hasty.machine.pci(7)): ["failing"],
+    }
+    hasty.machine.heal()
+    hasty.guard.close()
+
+
+def test_a_gpu_that_the_nvidia_driver_has_and_nvml_never_listed_is_unread(node: Node) -> None:
+    node.machine.remove(2)
+    [unread] = node.discovery.snapshot().unread
+    assert (unread.pci, [problem.reason for problem in unread.problems]) == (
+        node.machine.pci(node.machine.spec.slots[2].pci),
+        ["lost"],
+    )
+
+
+def test_a_gpu_of_another_driver_or_off_the_bus_is_not_unread(node: Node) -> None:
+    node.bind(2, "vfio-pci")
+    node.unplug(4)
+    assert node.discovery.snapshot().unread == ()
+
+
+def test_without_sysfs_nobody_knows_where_a_gpu_sits_that_never_told(tmp_path: Path) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.lose(3)
+    [unread] = Discovery(machine.nvml(), tmp_path, Guard()).snapshot().unread
+    assert (unread.pci, [problem.reason for problem in unread.problems]) == (None, ["lost"])
+
+
+def test_a_fabric_that_is_being_set_up_is_a_problem_of_gpus_outside_mig_mode(tmp_path: Path) -> None:
+    spec = load_machine("gb200-tray")
+    assert spec.fabric is not None
+    starting = replace(spec, fabric=replace(spec.fabric, state="in-progress"))
+    machine = FakeMachine(starting, MemoryStore(MachineState.fresh(starting)))
+    cut(machine, 0, slices=1, start=0)
+    inventory = Discovery(machine.nvml(), tmp_path, Guard()).snapshot()
+    assert reasons(inventory) == {1: ["fabric"], 2: ["fabric"], 3: ["fabric"]}
+
+
+def test_the_cuda_version_stays_while_it_cannot_be_read(node: Node) -> None:
+    before = node.discovery.snapshot()
+    node.machine.fail("cuda_driver_version")
+    after = node.discovery.snapshot()
+    assert after.cuda_driver_version == before.cuda_driver_version
+    assert [problem.reason for problem in after.problems] == ["failing"]
+
+
+class _Counting:
+    """NVML that counts how many handles are being taken at once."""
+
+    def __init__(self, nvml: FakeNvml) -> None:
+        self._plain = nvml.device_by_index
+        self._lock = Lock()
+        self._now = 0
+        self.most = 0
+
+    def device_by_index(self, index: int) -> FakeDevice:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        try:
+            return self._plain(index)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+def test_the_first_handles_of_a_session_are_taken_with_patience_one_after_the_other(tmp_path: Path) -> None:
+    node = Node("a30-quad", tmp_path, 0.1)
+    nvml = node.machine.nvml()
+    counting = _Counting(nvml)
+    nvml.device_by_index = counting.device_by_index  # type: ignore[method-assign]
+    discovery = Discovery(nvml, node.sysfs, node.guard)
+    node.machine.slow(0.15, "device_by_index")
+
+    assert reasons(discovery.snapshot()) == {}
+    assert counting.most == 1
+
+    assert set(reasons(discovery.snapshot())) == {0, 1, 2, 3}
+    node.machine.heal()
+    node.guard.close()

@@ -1,0 +1,145 @@
+"""What the plugin destroys while somebody looks is absent, and no fault of the GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.hardware.inventory import Discovery
+from driver.nvml.api import Code
+from driver.nvml.deadline import Guard
+from fakegpu.machine import FakeMachine
+from fakegpu.nvml import FakeDevice, FakeNvml
+from tests.controller.mig_node import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from driver.hardware.gpu import Gpu
+    from driver.nvml.mig import ComputeInstance, GpuInstance, MigDevice
+
+
+class BusyDevice(FakeDevice):
+    """A GPU on which something happens just before a call, once."""
+
+    before: dict[str, Callable[[], None]]
+
+    def _happens(self, call: str) -> None:
+        self.before.pop(call, lambda: None)()
+
+    def gpu_instances(self) -> tuple[GpuInstance, ...]:
+        self._happens("gpu_instances")
+        return super().gpu_instances()
+
+    def mig_devices(self) -> tuple[MigDevice, ...]:
+        self._happens("mig_devices")
+        return super().mig_devices()
+
+    def compute_instances(self, gpu_instance_id: int) -> tuple[ComputeInstance, ...]:
+        self._happens("compute_instances")
+        return super().compute_instances(gpu_instance_id)
+
+
+class Node:
+    """One H100 with two partitions, at which somebody looks while another one works on it."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.machine = FakeMachine.open("hgx-h100")
+        cut(self.machine, 0, slices=1, start=6)
+        cut(self.machine, 0, slices=3, start=0)
+        self.before: dict[str, Callable[[], None]] = {}
+        self._discovery = Discovery(self._nvml(), Path("/no-sysfs"), guard)
+
+    def _nvml(self) -> FakeNvml:
+        nvml, before = self.machine.nvml(), self.before
+        plain = nvml.device_by_index
+
+        def busy(index: int) -> FakeDevice:
+            device = plain(index)
+            device.__class__ = BusyDevice
+            device.before = before  # type: ignore[attr-defined]  # it is a BusyDevice now
+            return device
+
+        nvml.device_by_index = busy  # type: ignore[method-assign]
+        return nvml
+
+    def look(self) -> Gpu:
+        return self._discovery.snapshot().gpus[0]
+
+    def destroy(self, gpu_instance_id: int) -> None:
+        """Do what the plugin does when a claim ends."""
+        nvml = self.machine.nvml()
+        nvml.init()
+        device = nvml.device_by_index(0)
+        for inside in device.compute_instances(gpu_instance_id):
+            device.destroy_compute_instance(gpu_instance_id, inside.id)
+        device.destroy_gpu_instance(gpu_instance_id)
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    guard = Guard()
+    yield Node(guard)
+    guard.close()
+
+
+def _profiles(gpu: Gpu) -> list[str]:
+    assert gpu.mig is not None
+    assert [one.id for one in gpu.mig.instances] == [one.gpu_instance.id for one in gpu.mig.partitions]
+    return sorted(one.profile for one in gpu.mig.partitions)
+
+
+@pytest.mark.parametrize("call", ["gpu_instances", "mig_devices", "compute_instances"])
+def test_an_instance_that_is_destroyed_during_a_look_is_absent(node: Node, call: str) -> None:
+    mig = node.look().mig
+    assert mig is not None
+    small = next(one for one in mig.partitions if one.profile == "1g.10gb")
+    node.before[call] = lambda: node.destroy(small.gpu_instance.id)
+
+    gpu = node.look()
+
+    assert gpu.problems == ()
+    assert node.before == {}
+    assert _profiles(gpu) == ["3g.40gb"]
+
+
+@pytest.mark.parametrize("call", ["gpu_instances", "mig_devices"])
+def test_a_list_that_names_what_went_away_is_read_once_more(node: Node, call: str) -> None:
+    before = node.look()
+    node.machine.fail(call, 0, Code.NOT_FOUND, times=1)
+    assert node.look() == before
+
+
+def test_not_found_of_an_instance_that_is_there_is_a_fault_and_changes_nothing(node: Node) -> None:
+    before = node.look()
+    node.machine.fail("compute_instances", 0, Code.NOT_FOUND)
+
+    gpu = node.look()
+
+    assert gpu.mig == before.mig
+    assert [problem.reason for problem in gpu.problems] == ["failing"]
+
+
+def test_instances_that_cannot_be_read_leave_the_profiles_known(node: Node) -> None:
+    node.machine.fail("gpu_instances", 0)
+    gpu = node.look()
+    assert gpu.mig is not None
+    assert gpu.mig.profiles
+    assert gpu.untold == {"gpu_instances"}
+
+
+def test_instances_that_could_not_be_read_at_first_are_known_once_they_are(node: Node) -> None:
+    node.machine.fail("gpu_instances", 0)
+    node.look()
+    node.machine.heal()
+    gpu = node.look()
+    assert (gpu.untold, _profiles(gpu)) == (frozenset(), ["1g.10gb", "3g.40gb"])
+
+
+def test_a_field_that_the_driver_does_not_know_is_told_by_the_architecture(node: Node) -> None:
+    node.machine.fail("mig_without_reset", 0, Code.INVALID_ARGUMENT)
+    gpu = node.look()
+    assert gpu.mig is not None
+    assert (gpu.mig.without_reset, gpu.problems, gpu.untold) == (True, (), frozenset())
