@@ -27,9 +27,12 @@ class Arriving(io.RawIOBase):
     A read after it raises TimeoutError, as does one that it interrupts.
     """
 
-    def __init__(self, connected: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, connected: socket.socket, raw: io.RawIOBase, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``raw`` is what the socket's ``makefile`` made; it keeps the socket open until this is closed."""
         self._socket = connected
-        self._raw = connected.makefile("rb", buffering=0)  # keeps the socket open until this is closed
+        self._raw = raw
         self._clock = clock
         self._idle_seconds: float | None = None
         self._until = clock() + _seconds(connected.gettimeout())
@@ -81,8 +84,7 @@ class BoundedHTTPConnection(HTTPConnection):
     def response_class(self, connected: socket.socket, *args: Any, **kwargs: Any) -> http.client.HTTPResponse:  # type: ignore[override] # called as the class that it stands for
         """The answer, which is read from ``arriving``."""
         response = http.client.HTTPResponse(connected, *args, **kwargs)
-        response.fp.close()
-        self.arriving = Arriving(connected)
+        self.arriving = Arriving(connected, response.fp.detach())
         response.fp = io.BufferedReader(self.arriving)
         return response
 

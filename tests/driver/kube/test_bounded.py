@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,10 +94,14 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield near, far
 
 
+def raw_of(connected: socket.socket) -> io.RawIOBase:
+    return connected.makefile("rb", buffering=0)
+
+
 def test_each_read_has_what_is_left_of_the_deadline(ends: tuple[socket.socket, socket.socket]) -> None:
     near, far = ends
     now = [0.0]
-    arriving = Arriving(near, lambda: now[0])
+    arriving = Arriving(near, raw_of(near), lambda: now[0])
     far.sendall(b"abc")
 
     left = []
@@ -113,7 +118,7 @@ def test_each_read_has_what_is_left_of_the_deadline(ends: tuple[socket.socket, s
 def test_with_pauses_allowed_each_read_has_as_much(ends: tuple[socket.socket, socket.socket]) -> None:
     near, far = ends
     now = [0.0]
-    arriving = Arriving(near, lambda: now[0])
+    arriving = Arriving(near, raw_of(near), lambda: now[0])
     far.sendall(b"abc")
     arriving.allow_pauses(120)
 
@@ -127,7 +132,7 @@ def test_what_arrives_outlives_the_socket_that_http_closes_early(
 ) -> None:
     """An answer with Connection: close leaves the connection without its socket before its body is read."""
     near, far = ends
-    arriving = Arriving(near)
+    arriving = Arriving(near, raw_of(near))
     near.close()
     far.sendall(b"a")
 
