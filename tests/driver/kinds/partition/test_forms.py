@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.devices.limits import device_faults
-from driver.devices.names import DRIVER_NAME, gpu_device_name
+from driver.devices.names import gpu_device_name
 from driver.hardware.gpu import Inventory, Problem
 from driver.nvml.mig import Placement
 from driver.policy.offers import Offers, node_offers
@@ -18,7 +17,7 @@ from tests.driver.mig_machines import device, look, mig_of, rules, with_mode_on
 if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu
 
-ONE_G, TWO_G, THREE_G, SEVEN_G = 19, 14, 9, 0
+ONE_G, TWO_G, THREE_G = 19, 14, 9
 NEEDS_RESET = "MIG mode is off and changes only with a GPU reset"
 
 
@@ -118,36 +117,6 @@ def test_a_static_partition_says_what_it_is() -> None:
         "ofaEngines": 0,
         **{f"memorySlice{index}": 1 for index in (4, 5, 6, 7)},
     }
-
-
-def test_a_static_partition_has_the_memory_slices_of_its_gpu_instance() -> None:
-    machine = with_mode_on("hgx-h100")
-    cut(machine, (ONE_G, 6, (0,)), (TWO_G, 2, (0, 0)))
-
-    found = {
-        one.name.rpartition("static-")[2]: {name for name in one.capacity if name.startswith("memorySlice")}
-        for one in node_offers(first_gpu(machine)).devices
-    }
-
-    assert found == {
-        "1g-10gb-6": {"memorySlice6"},
-        "1c-2g-20gb-2-0": {"memorySlice2", "memorySlice3"},
-        "1c-2g-20gb-2-1": {"memorySlice2", "memorySlice3"},
-    }
-
-
-def test_memory_slices_that_do_not_all_fit_are_left_out() -> None:
-    """A partition of all eight, and all that can be known of a GPU: one more than the API takes."""
-    machine = with_mode_on("hgx-h100")
-    cut(machine, (SEVEN_G, 0, (4,)))
-    inventory = first_gpu(machine)
-    full = replace(only(inventory), addressing_mode="HMM", numa_node=0, pcie_root="pci0000:00")
-
-    [partition] = node_offers(replace(inventory, gpus=(full,))).devices
-
-    assert not any(name.startswith("memorySlice") for name in partition.capacity)
-    assert partition.capacity["memory"]
-    assert device_faults(partition, DRIVER_NAME) == ()
 
 
 @pytest.mark.parametrize(
