@@ -25,17 +25,25 @@ NAME = "gpu-dra-webhook"
 _log = get_logger(__name__)
 
 
-def start(service: Service, cert_file: Path, key_file: Path, addr: str) -> None:
+def start(service: Service, cert_file: Path, key_file: Path, addr: str, metrics_addr: str) -> None:
     """Start serving below ``service``; raises ConfigError for a flag that cannot be used."""
     # Imported here, so that --help and a usage error need none of it.
     from controller.webhook.certificate import ServingCertificate
+    from controller.webhook.expiry import LOOK_SECONDS, ExpiryWatch
     from controller.webhook.server import MOST_CONNECTIONS, WebhookServer
 
     certificate = ServingCertificate(cert_file, key_file)
+    expiry = ExpiryWatch(certificate)
     server = WebhookServer(addr, certificate, service.pool("review", MOST_CONNECTIONS))
+    if metrics_addr:
+        from driver.process.metrics import CertificateMetrics, Endpoint
+
+        endpoint = Endpoint(metrics_addr, CertificateMetrics(expiry.remaining_seconds))
+        service.spawn("metrics", endpoint.run, endpoint.stop)
     service.spawn("webhook", server.run, server.stop)
     service.catch_signals()
     _log.info("webhook serves", port=server.port)
+    service.repeat("certificate", LOOK_SECONDS, expiry.look)
 
 
 @click.command(
@@ -58,13 +66,16 @@ def start(service: Service, cert_file: Path, key_file: Path, addr: str) -> None:
 )
 @click.option("--addr", default=":8443", show_envvar=True, help="Serve at host:port.")
 @click.option(
+    "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
+)
+@click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
     show_envvar=True,
     help="What is logged.",
 )
-def main(log_level: Level, cert_file: Path, key_file: Path, addr: str) -> None:
+def main(log_level: Level, cert_file: Path, key_file: Path, addr: str, metrics_addr: str) -> None:
     """Review claims, claim templates and device classes that configure GPUs, before they are stored.
 
     Every flag can be given as the environment variable that is shown with it.
@@ -74,7 +85,7 @@ def main(log_level: Level, cert_file: Path, key_file: Path, addr: str) -> None:
     configure(log_level)
     service = Service()
     try:
-        start(service, cert_file, key_file, addr)
+        start(service, cert_file, key_file, addr, metrics_addr)
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

@@ -6,6 +6,7 @@ import ssl
 import threading
 from pathlib import Path
 
+from controller.webhook.validity import expires_at
 from driver.errors import ConfigError
 from driver.process.log import get_logger
 
@@ -26,20 +27,29 @@ class ServingCertificate:
         self._files = (cert_file, key_file)
         self._lock = threading.Lock()
         self._stamp = self._seen()
-        self._context = self._loaded()
+        self._context, self._expires_at = self._loaded()
 
     def context(self) -> ssl.SSLContext:
         """What to serve the next connection with; the last pair that was good while the files are not."""
         with self._lock:
-            try:
-                stamp = self._seen()
-                if stamp != self._stamp:
-                    self._stamp = stamp  # also when it is wrong: it is said once, not at every connection
-                    self._context = self._loaded()
-                    _log.info("certificate read anew")
-            except ConfigError as error:
-                _log.warning("certificate not read anew", error=str(error))
+            self._follow()
             return self._context
+
+    def expires_at(self) -> float:
+        """Until when the API server believes what is served, in seconds since 1970."""
+        with self._lock:
+            self._follow()
+            return self._expires_at
+
+    def _follow(self) -> None:
+        try:
+            stamp = self._seen()
+            if stamp != self._stamp:
+                self._stamp = stamp  # also when it is wrong: it is said once, not at every connection
+                self._context, self._expires_at = self._loaded()
+                _log.info("certificate read anew")
+        except ConfigError as error:
+            _log.warning("certificate not read anew", error=str(error))
 
     def _seen(self) -> _Stamp:
         """What tells one state of the files from another."""
@@ -49,7 +59,7 @@ class ServingCertificate:
             raise self._unusable(error) from error
         return tuple((state.st_mtime_ns, state.st_ino, state.st_size) for state in states)
 
-    def _loaded(self) -> ssl.SSLContext:
+    def _loaded(self) -> tuple[ssl.SSLContext, float]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -57,9 +67,9 @@ class ServingCertificate:
         try:
             # A key with a passphrase is refused; without one given, openssl would ask the terminal for it.
             context.load_cert_chain(cert_file, key_file, password="")
+            return context, expires_at(cert_file.read_text(encoding="utf-8", errors="replace"))
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise self._unusable(error) from error
-        return context
 
     def _unusable(self, error: Exception) -> ConfigError:
         cert_file, key_file = self._files

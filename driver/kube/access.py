@@ -20,6 +20,7 @@ import urllib3
 from urllib3.connection import HTTPConnection
 
 from driver.errors import ConfigError
+from driver.kube.bounded import bounded
 
 CONNECTIONS = 32
 """Connections kept alive: sixteen parallel requests, the watches and the events."""
@@ -44,16 +45,38 @@ _KEEP_ALIVE = [
 
 
 @dataclass(frozen=True, slots=True)
+class Authority:
+    """The file that holds the certificates of the cluster's authority, and what it held when it was read."""
+
+    path: Path
+    content: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> Authority:
+        """The file as it is; raises OSError. Read it before the connections do, and no change is missed."""
+        return cls(path, path.read_bytes())
+
+    def is_current(self) -> bool:
+        """Whether the file still holds that; one that cannot be read is no reason to trust others."""
+        try:
+            return self.path.read_bytes() == self.content
+        except OSError:
+            return True
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """Where the API server is, the connections to it, and the Authorization header, read anew at each call.
 
     ``authorization`` gives None where nothing or a client certificate is presented; it raises OSError
-    or ValueError when the source of a token went away.
+    or ValueError when the source of a token went away. ``authority`` is None where no file says whose
+    server certificates are good.
     """
 
     server: str
     transport: urllib3.PoolManager
     authorization: Callable[[], str | None]
+    authority: Authority | None = None
 
 
 def access_of_pod(folder: Path = SERVICE_ACCOUNT) -> Access | None:
@@ -65,7 +88,8 @@ def access_of_pod(folder: Path = SERVICE_ACCOUNT) -> Access | None:
     if not host or not port or _has_proxy():
         return None
     try:
-        context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        authority = Authority.read(folder / "ca.crt")
+        context = ssl.create_default_context(cafile=str(authority.path))
         (folder / "token").read_text()
     except (OSError, ValueError) as error:
         raise ConfigError(
@@ -73,7 +97,7 @@ def access_of_pod(folder: Path = SERVICE_ACCOUNT) -> Access | None:
             "outside a cluster pass --kubeconfig FILE; in a pod set automountServiceAccountToken",
         ) from error
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Access(server, _connections(context), lambda: _bearer((folder / "token").read_text()))
+    return Access(server, _connections(context), lambda: _bearer((folder / "token").read_text()), authority)
 
 
 def access_of_kubeconfig(content: Any, folder: Path) -> Access | None:
@@ -89,15 +113,26 @@ def access_of_kubeconfig(content: Any, folder: Path) -> Access | None:
         return None
     if cluster.keys() - _PLAIN_CLUSTER or user.keys() - _PLAIN_USER:
         return None
-    transport = _connections(_context(cluster, folder) if server.startswith("https://") else None)
-    token = user.get("token")
+    authority = _authority(cluster, folder)
+    transport = _connections(_context(cluster, authority) if server.startswith("https://") else None)
+    return Access(server, transport, _authorization(user, folder), authority)
+
+
+def _authorization(user: Mapping[str, Any], folder: Path) -> Callable[[], str | None]:
+    token, token_file = user.get("token"), user.get("tokenFile")
     if token:
-        return Access(server, transport, lambda: _bearer(str(token)))
-    token_file = user.get("tokenFile")
+        return lambda: _bearer(str(token))
     if token_file:
         path = folder / str(token_file)
-        return Access(server, transport, lambda: _bearer(path.read_text()))
-    return Access(server, transport, lambda: None)
+        return lambda: _bearer(path.read_text())
+    return lambda: None
+
+
+def _authority(cluster: Mapping[str, Any], folder: Path) -> Authority | None:
+    file = cluster.get("certificate-authority")
+    if cluster.get("certificate-authority-data") or not file:
+        return None
+    return Authority.read(folder / str(file))
 
 
 def _current(content: Any, kind: str) -> Mapping[str, Any] | None:
@@ -112,12 +147,12 @@ def _current(content: Any, kind: str) -> Mapping[str, Any] | None:
     return found if isinstance(found, Mapping) else None
 
 
-def _context(cluster: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
-    data, file = cluster.get("certificate-authority-data"), cluster.get("certificate-authority")
+def _context(cluster: Mapping[str, Any], authority: Authority | None) -> ssl.SSLContext:
+    data = cluster.get("certificate-authority-data")
     if data:
         context = ssl.create_default_context(cadata=base64.b64decode(data).decode())
-    elif file:
-        context = ssl.create_default_context(cafile=str(folder / str(file)))
+    elif authority is not None:
+        context = ssl.create_default_context(cafile=str(authority.path))
     else:
         context = ssl.create_default_context()
     if cluster.get("insecure-skip-tls-verify") is True:
@@ -131,7 +166,8 @@ def _connections(context: ssl.SSLContext | None) -> urllib3.PoolManager:
     if context is not None and context.verify_mode == ssl.CERT_NONE:
         # What the kubeconfig asked for need not be warned of with every request.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return urllib3.PoolManager(num_pools=4, maxsize=CONNECTIONS, socket_options=_KEEP_ALIVE, **tls)
+    pool = urllib3.PoolManager(num_pools=4, maxsize=CONNECTIONS, socket_options=_KEEP_ALIVE, **tls)
+    return bounded(pool)
 
 
 def _bearer(token: str) -> str:

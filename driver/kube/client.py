@@ -55,11 +55,18 @@ class KubeClient:
     """A connection to one API server. Thread-safe; connections are kept alive and shared.
 
     Every request raises the errors of ``driver.kube.errors``. ``timeout_seconds`` covers the whole
-    request. Nothing is retried, except that a GET is sent once more when an idle connection turns
-    out to be closed.
+    request, however slowly the answer drips in. Nothing is retried, except that a GET is sent once more
+    within that time when an idle connection turns out to be closed.
     """
 
-    def __init__(self, credentials: Credentials, user_agent: str, on_request: RequestHook = _no_hook) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        user_agent: str,
+        on_request: RequestHook = _no_hook,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._credentials = credentials
         self._user_agent = user_agent
         self._on_request = on_request
@@ -85,10 +92,14 @@ class KubeClient:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> Object:
         """The object, or the list, at ``path``."""
+        until = self._clock() + timeout_seconds
         try:
             return self._request("GET", path, params, timeout_seconds=timeout_seconds)
         except _ConnectionWasClosed:
-            return self._request("GET", path, params, timeout_seconds=timeout_seconds)
+            left_seconds = until - self._clock()
+            if left_seconds <= 0:
+                raise
+            return self._request("GET", path, params, timeout_seconds=left_seconds)
 
     def create(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
         """Create ``body`` in the collection at ``path``; the answer is the object as it is stored."""
@@ -206,7 +217,7 @@ class KubeClient:
         authorization = self._authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
-        started = time.monotonic()
+        started = self._clock()
         code = "unreachable"
         try:
             response = self._credentials.transport.urlopen(
@@ -226,7 +237,7 @@ class KubeClient:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Unreachable(*_no_answer(verb, url, error)) from error
         finally:
-            self._on_request(verb, code, time.monotonic() - started)
+            self._on_request(verb, code, self._clock() - started)
         if 200 <= response.status < 300:
             return response
         failure = error_of_response(

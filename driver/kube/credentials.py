@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +13,32 @@ import yaml
 
 from driver.errors import ConfigError
 from driver.kube.access import Access, access_of_kubeconfig, access_of_pod
+from driver.process.log import get_logger
 
 _TOKEN_SECONDS = 30.0
-"""How long a token is used before its source is asked again; kubelets rotate with minutes to spare."""
+"""How long token and authority are used before they are read again; both are replaced with time to spare."""
 
 _RENEWAL_SECONDS = 10.0
 """The least time between two complete renewals after the server refused the credentials."""
 
+_log = get_logger(__name__)
+
 
 class Credentials:
-    """Where the API server is and how to authenticate there. Thread-safe.
+    """Where the API server is, whom to believe there and how to authenticate. Thread-safe.
 
     Raises ConfigError when the kubeconfig, or the pod's service account, cannot be used.
     """
 
-    def __init__(self, kubeconfig: Path | None) -> None:
+    def __init__(self, kubeconfig: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._kubeconfig = kubeconfig
         self._lock = threading.Lock()
         self._load()
 
     @property
     def transport(self) -> urllib3.PoolManager:
-        """The connections with their TLS settings; a renewal replaces them."""
+        """The connections with their TLS settings; a renewal, or another authority, replaces them."""
         return self._access.transport
 
     @property
@@ -46,10 +51,11 @@ class Credentials:
 
         Raises ConfigError when the source of the token went away.
         """
-        if time.monotonic() < self._fresh_until:
+        if self._clock() < self._fresh_until:
             return self._authorization
         with self._lock:
-            if time.monotonic() >= self._fresh_until:
+            if self._clock() >= self._fresh_until:
+                self._follow_authority()
                 self._read_token()
         return self._authorization
 
@@ -59,13 +65,28 @@ class Credentials:
             refused = self._authorization
             self._read_token()
             unchanged = self._authorization == refused
-            if unchanged and time.monotonic() >= self._loaded_at + _RENEWAL_SECONDS:
+            if unchanged and self._clock() >= self._loaded_at + _RENEWAL_SECONDS:
                 self._load()
 
     def _load(self) -> None:
         self._access = _of_pod() if self._kubeconfig is None else _of_file(self._kubeconfig)
-        self._loaded_at = time.monotonic()
+        self._loaded_at = self._clock()
         self._read_token()
+
+    def _follow_authority(self) -> None:
+        """Load everything again when the authority's file changed: a cluster rotates its authority, too.
+
+        The server then refuses nobody: it is we who would refuse its new certificate.
+        """
+        authority = self._access.authority
+        if authority is None or authority.is_current():
+            return
+        try:
+            self._load()
+        except ConfigError as error:
+            _log.warning("the API server's authority is not read anew", error=str(error))
+            return
+        _log.info("the API server's authority was read anew", file=str(authority.path))
 
     def _read_token(self) -> None:
         try:
@@ -74,7 +95,7 @@ class Credentials:
             raise ConfigError(
                 f"the token for the API server cannot be read: {error}", "check the token file"
             ) from error
-        self._fresh_until = time.monotonic() + _TOKEN_SECONDS
+        self._fresh_until = self._clock() + _TOKEN_SECONDS
 
 
 def _of_pod() -> Access:

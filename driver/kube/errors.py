@@ -11,6 +11,7 @@
     ├── Invalid            permanent   422 and other 4xx: the object breaks a rule of the API
     ├── TooManyRequests    retryable   429, with the time that the server asks to wait
     └── Unreachable        retryable   no connection, no answer in time, or 5xx
+        └── Silent         retryable   a watch on which nothing came for longer than bookmarks are apart
 
 The kind comes from the status code and from ``reason`` of the answered Status (part of the API);
 the server's sentences are shown to people and never matched, because they change between versions.
@@ -88,6 +89,10 @@ class Unreachable(ApiError):
     def __init__(self, what: str, way_out: str = "", retry_after_seconds: float | None = None) -> None:
         super().__init__(what, way_out)
         self.retry_after_seconds = retry_after_seconds
+
+
+class Silent(Unreachable):
+    """Nothing came on a watch for too long: its other end may be gone, or there are no bookmarks."""
 
 
 _BY_STATUS: dict[int, tuple[type[ApiError], str]] = {

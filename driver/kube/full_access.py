@@ -17,7 +17,8 @@ from kubernetes.config.incluster_config import load_incluster_config
 from kubernetes.config.kube_config import load_kube_config
 
 from driver.errors import ConfigError
-from driver.kube.access import CONNECTIONS, Access
+from driver.kube.access import CONNECTIONS, Access, Authority
+from driver.kube.bounded import bounded
 
 
 def full_access_of_pod() -> Access:
@@ -64,13 +65,16 @@ def _configuration() -> Configuration:
 
 
 def _access(configuration: Configuration, token_file: Path | None, source: str) -> Access:
+    file = configuration.ssl_ca_cert
     try:
-        transport = RESTClientObject(configuration).pool_manager
+        authority = Authority.read(Path(file)) if file else None
+        transport = bounded(RESTClientObject(configuration).pool_manager)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"the API server of {source} cannot be used: {error}", "check its server and certificates"
         ) from error
-    return Access(str(configuration.host).rstrip("/"), transport, _header(configuration, token_file))
+    server = str(configuration.host).rstrip("/")
+    return Access(server, transport, _header(configuration, token_file), authority)
 
 
 def _header(configuration: Configuration, token_file: Path | None) -> Callable[[], str | None]:

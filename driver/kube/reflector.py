@@ -1,8 +1,8 @@
 """Keeps a local copy of a collection of the Kubernetes API true: list, watch, and begin again when it must.
 
 Rules: after a 410 it lists again; any other end of a watch resumes from the last resourceVersion, which
-bookmarks keep fresh. Every failure, and every watch that ends at once, waits with exponential back-off, at
-least as long as the server asks for. Nothing here spins.
+bookmarks keep fresh. Every failure, and every watch that ends young, whatever it said, waits with
+exponential back-off, at least as long as the server asks for. Nothing here spins.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.kube.errors import BadRequest, Gone
+from driver.kube.errors import BadRequest, Gone, Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,9 +28,14 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 _PAGE_SIZE = 500
 _WATCH_SECONDS = 300
-_WATCH_GRACE_SECONDS = 15.0
-_SHORT_WATCH_SECONDS = 1.0
-"""A watch that ends sooner than this, without an event, counts as a failure."""
+_IDLE_SECONDS = 120.0
+"""How long a watch may stay silent: API servers send a bookmark each minute (defaultBookmarkFrequency).
+
+The other end of a silent one may be gone without a word, and keep-alive probes a proxy in between at most.
+"""
+_MOST_BACKOFF_SECONDS = 10.0
+_GROWN_SECONDS = _MOST_BACKOFF_SECONDS
+"""A watch that lived as long as the longest wait is followed by the next one at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,11 @@ class Reflector:
         on_failure: Callable[[ApiError, float], None] = lambda _error, _wait_seconds: None,
         backoff: Backoff | None = None,
         concerns: Callable[[Object], bool] = lambda _item: True,
+        clock: Callable[[], float] = time.monotonic,
+        idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
+        self._clock = clock
+        self._idle_seconds = idle_seconds
         self._client = client
         self._selection = selection
         self._stop = stop
@@ -76,7 +85,7 @@ class Reflector:
         self._on_list = on_list
         self._on_failure = on_failure
         self._concerns = concerns
-        self._backoff = backoff or Backoff(0.2, 10.0)
+        self._backoff = backoff or Backoff(0.2, _MOST_BACKOFF_SECONDS)
         self._asked_fields = {**selection.fields, **selection.newer_fields}
         self._lock = threading.Lock()
         self._objects: dict[tuple[str, str], Object] = {}
@@ -104,7 +113,6 @@ class Reflector:
                 if not self._seen:
                     self._list()
                 if self._watch():
-                    self._backoff.reset()
                     continue
             except Gone as gone:
                 self._seen, error = "", gone
@@ -166,7 +174,10 @@ class Reflector:
                 self._on_event("MODIFIED", item)
 
     def _watch(self) -> bool:
-        """Follow the changes until the watch ends; whether the next one may begin at once."""
+        """Follow the changes until the watch ends; whether the next one may begin at once.
+
+        One that lived for a while ends the slowness after failures, however it ends.
+        """
         seconds = _WATCH_SECONDS + random.randrange(_WATCH_SECONDS)  # noqa: S311 # spreads load, no secret
         params = {
             **self._params(),
@@ -174,22 +185,24 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(seconds),
         }
-        started, events = time.monotonic(), 0
-        stream = self._client.watch(self._selection.path, params, idle_seconds=seconds + _WATCH_GRACE_SECONDS)
+        started, grown = self._clock(), False
+        stream = self._client.watch(self._selection.path, params, idle_seconds=self._idle_seconds)
         with self._lock:
             self._stream = stream
         if self._stop.is_set():
             stream.close()
         try:
             for kind, item in stream:
-                events += 1
                 self._take(kind, item)
+        except Silent:
+            pass  # it lived for as long as one may be silent
         finally:
             with self._lock:
                 self._stream = None
-            if events:
+            grown = self._clock() - started >= _GROWN_SECONDS
+            if grown:
                 self._backoff.reset()
-        return events > 0 or time.monotonic() - started >= _SHORT_WATCH_SECONDS
+        return grown
 
     def _take(self, kind: str, item: Object) -> None:
         """Apply one event of the watch to the copy, and tell it."""

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
+from driver.kube.bounded import BoundedHTTPConnection
 from driver.kube.decode import decode_json
-from driver.kube.errors import Unreachable, error_of_status
+from driver.kube.errors import Silent, Unreachable, error_of_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,8 +21,8 @@ class WatchStream:
 
     Iterate once, in one thread; ``close`` may be called from any. Iterating ends when the server ends
     the watch in good order or ``close`` is called. It raises the error of an ERROR event (Gone when
-    the resourceVersion is too old), and Unreachable when the connection breaks or stays silent for
-    ``idle_seconds``.
+    the resourceVersion is too old), Silent when nothing comes for ``idle_seconds``, and Unreachable when
+    the connection breaks.
     """
 
     def __init__(
@@ -35,10 +36,8 @@ class WatchStream:
         self._request = request
         self._on_close = on_close
         self._closed = False
-        connection = response.connection
-        socket = getattr(connection, "sock", None)
-        if socket is not None:
-            socket.settimeout(idle_seconds)
+        if isinstance(response.connection, BoundedHTTPConnection):
+            response.connection.arriving.allow_pauses(idle_seconds)
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events, see the class."""
@@ -49,6 +48,8 @@ class WatchStream:
                     status = event.get("object") or {}
                     raise error_of_status(self._request, int(status.get("code") or 500), status)
                 yield event["type"], event["object"]
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise Silent(f"nothing came on {self._request} for too long", "watch again") from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
             # ValueError and its kin also come from a socket that close() shut meanwhile.
             if not self._closed:

@@ -28,8 +28,10 @@ from driver.nvml.api import (
     P2pStatus,
     TopologyLevel,
     Virtualization,
+    code_name,
     failure,
 )
+from driver.nvml.library import Loaded, NvmlLibrary
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.real_mig import RealMigCalls
 
@@ -37,19 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
-
-SONAME = "libnvidia-ml.so.1"
-LIBRARY_FOLDERS = (
-    "usr/lib64",
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "lib64",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-    "usr/lib",
-    "lib",
-)
-"""Where distributions and the driver containers put the driver's libraries, below the driver root."""
 
 # 16 words of 64 bits hold every NUMA node that Linux can have (1024).
 _NODE_SET_WORDS = 16
@@ -75,15 +64,14 @@ def _ask(call: str, subject: str, function: Callable[..., Any], *arguments: obje
 
 
 class RealNvml:
-    """NVML of the driver installed below ``driver_root``, or the one that the dynamic linker finds.
+    """NVML of the driver installed below ``driver_root``, or of this machine's own (``driver.nvml.library``).
 
     ``load`` opens a library by path or soname and raises OSError; it is ctypes.CDLL but in tests.
     """
 
     def __init__(self, driver_root: Path | None = None, load: Callable[[str], object] = ctypes.CDLL) -> None:
-        self._driver_root = driver_root
-        self._load = load
-        self._loaded: object = None
+        self._library = NvmlLibrary(driver_root, load)
+        self._loaded: Loaded | None = None
 
     def init(self) -> None:
         self._load_library()
@@ -111,41 +99,18 @@ class RealNvml:
         return RealDevice(_handle_at(pci), str(pci))
 
     def _load_library(self) -> None:
-        """Load the library of the driver root anew when another file lies there since the last time.
+        """Hand pynvml the library, anew when another file lies there since the last time.
 
         pynvml would look for the soname on its own, and keeps the functions that it has found for
         ever, those of a library that a driver upgrade has replaced included.
         """
-        path = self._library_path()
-        identity: object = SONAME
-        if path is not None:
-            status = path.stat()
-            identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
-        if self._loaded == identity and pynvml.nvmlLib is not None:
+        loaded = self._library.current()
+        if self._loaded is loaded and pynvml.nvmlLib is not None:
             return
-        try:
-            library = self._load(str(path) if path else SONAME)
-        except OSError as error:
-            raise failure(f"loading {path or SONAME}", Code.LIBRARY_NOT_FOUND, "") from error
         with pynvml.libLoadLock:
-            pynvml.nvmlLib = library
+            pynvml.nvmlLib = loaded.library
             pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml has no way to unload
-        self._loaded = identity
-
-    def _library_path(self) -> Path | None:
-        """The library's file below the driver root; None where the linker's own search is meant.
-
-        Links are followed to the file that has the driver's version in its name: the linker takes a
-        path that it has loaded before for the same library, whatever lies there now.
-        Raises DriverNotLoaded when the driver root holds none.
-        """
-        if self._driver_root is None:
-            return None
-        for folder in LIBRARY_FOLDERS:
-            path = self._driver_root / folder / SONAME
-            if path.is_file():
-                return path.resolve()
-        raise failure(f"finding {SONAME} below {self._driver_root}", Code.LIBRARY_NOT_FOUND)
+        self._loaded = loaded
 
 
 def _handle_at(pci: PciAddress) -> Any:
@@ -252,7 +217,7 @@ class RealDevice(RealMigCalls):
         match int(info.state):
             case pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
                 if info.status != pynvml.NVML_SUCCESS:
-                    raise failure(GPU_CALLS["fabric"], int(info.status), self._subject)
+                    raise self._fabric_failed(int(info.status))
                 return FabricInfo("completed", cluster, clique)
             case pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS:
                 return FabricInfo("in-progress", cluster, clique)
@@ -260,6 +225,17 @@ class RealDevice(RealMigCalls):
                 return FabricInfo("not-started", cluster, clique)
             case _:
                 return FabricInfo("not-supported", cluster, clique)
+
+    def _fabric_failed(self, status: int) -> NvmlCallFailed:
+        """What the fabric says of itself, though in NVML's codes: the call itself has succeeded.
+
+        So 1 is no session that was lost, and 15 no GPU.
+        """
+        error = NvmlCallFailed(
+            GPU_CALLS["fabric"], status, self._subject, "look at the log of nvidia-fabricmanager"
+        )
+        error.what = f"the NVLink fabric of {self._subject} failed with {code_name(status)} ({status})"
+        return error
 
     def virtualization(self) -> Virtualization | None:
         mode = self._get("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)

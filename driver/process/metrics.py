@@ -167,6 +167,19 @@ class Metrics:
         self._reflector_restarts.inc()
 
 
+class CertificateMetrics:
+    """The one series of a process that only serves with a certificate, in a registry of its own."""
+
+    def __init__(self, remaining_seconds: Callable[[], float]) -> None:
+        """``remaining_seconds`` is asked whenever the number is fetched."""
+        self.registry = CollectorRegistry()
+        Gauge(
+            "gpu_dra_webhook_certificate_remaining_seconds",
+            "How long the webhook's serving certificate is still valid; negative once it has expired.",
+            registry=self.registry,
+        ).set_function(remaining_seconds)
+
+
 class _Uses(Collector):
     """Makes the series of what claims use anew at each look, so that none outlives its claim."""
 
@@ -218,7 +231,7 @@ class _Server6(_Server):
 class Endpoint:
     """An HTTP server for one process's metrics; bound when made, serving while ``run`` blocks."""
 
-    def __init__(self, address: str, metrics: Metrics) -> None:
+    def __init__(self, address: str, metrics: Metrics | CertificateMetrics) -> None:
         """Bind ``host:port`` (``:port`` for all interfaces, port 0 for any free one).
 
         Raises ConfigError when the address is none or cannot be bound.
@@ -248,7 +261,7 @@ class Endpoint:
         self._server.shutdown()
 
 
-def serve(address: str, metrics: Metrics) -> Endpoint | None:
+def serve(address: str, metrics: Metrics | CertificateMetrics) -> Endpoint | None:
     """The endpoint at ``host:port``, or None when the address is empty; raises ConfigError."""
     return Endpoint(address, metrics) if address else None
 

@@ -12,21 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from driver.errors import NodeIncomplete
+from driver.nvml.library import LIBRARY_FOLDERS
 
-LIBRARY_FOLDERS = (
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib/x86_64-linux-gnu/nvidia/current",
-    "usr/lib/aarch64-linux-gnu/nvidia/current",
-    "usr/lib64",
-    "usr/lib",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-    "lib64",
-    "lib",
-    "usr/local/nvidia/lib64",
-    "opt/lib64",
-)
 BINARY_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/nvidia/bin", "bin", "opt/bin")
 BINARIES = (
     "nvidia-smi",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from envtest.client import paths
-from envtest.client.api import ApiClient
+from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ApiRefused
 from envtest.client.readiness import wait_until
 from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
-from tests.cluster.objects import slice_of
+from tests.cluster.objects import event_of, slice_of
 from tests.flow.claims import restored
 
 pytest_plugins = ["envtest.real.fixtures"]
@@ -23,20 +24,26 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def install_manifests(cluster: RealCluster) -> None:
-    """Give a cluster the driver's rights, policy and classes; return once the policy is in force."""
+    """Give a cluster the driver's rights, policies and classes; return once the policies are in force."""
     for manifest in ("deploy/rbac.yaml", "deploy/admission-policy.yaml", "deviceclasses/gpu.yaml"):
         cluster.api.apply(PROJECT / manifest)
     controller = cluster.api_as(cluster.mint_token("gpu-dra-controller", cluster.nodes[0].name))
-    wait_until(["kube-apiserver"], cluster.processes, lambda: True if _is_refused(controller) else None)
+    for path, written, said in (
+        (paths.resource_slice(), slice_of("elsewhere"), "spec.nodeName"),
+        (paths.event(), event_of("elsewhere"), "reports itself"),
+    ):
+        refused = partial(_refusal, controller, path, written, said)
+        wait_until(["kube-apiserver"], cluster.processes, refused)
 
 
-def _is_refused(controller: ApiClient) -> bool:
-    """Whether the API server keeps a driver from writing a slice of a foreign node."""
+def _refusal(controller: ApiClient, path: str, written: Object, said: str) -> str | None:
+    """Why the API server keeps a driver from writing for a foreign node; None while it does not."""
     try:
-        controller.request("POST", paths.resource_slice(), slice_of("elsewhere"), query={"dryRun": "All"})
+        controller.request("POST", path, written, query={"dryRun": "All"})
     except ApiRefused as error:
-        return error.status == http.client.FORBIDDEN and "spec.nodeName" in str(error)
-    return False
+        forbidden = error.status == http.client.FORBIDDEN and said in str(error)
+        return str(error) if forbidden else None
+    return None
 
 
 @pytest.fixture(scope="session")

@@ -38,3 +38,19 @@ def slice_of(node: str | None) -> dict[str, Any]:
         "metadata": {"name": f"{owner}-gpu"},
         "spec": {"driver": "gpu.nvidia.com", "pool": pool, "devices": [{"name": "gpu-0"}], **where},
     }
+
+
+def event_of(node: str, component: str = "gpu-dra-kubeletplugin") -> dict[str, Any]:
+    """An event about a claim, as a component on a node reports it."""
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "name": "c", "namespace": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"told-by-{component}-{node}"},
+        "involvedObject": about,
+        "reason": "PrepareFailed",
+        "message": "m",
+        "source": {"component": component, "host": node},
+        "reportingComponent": component,
+        "reportingInstance": node,
+    }

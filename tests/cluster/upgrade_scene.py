@@ -106,7 +106,7 @@ class Upgraded:
         assert self._process(MPS).stop() == 0
         driver.start_mps()
         # While nobody looks after the daemons, the shares by MPS are tainted.
-        wait_offered(driver, lambda devices: by_name(devices) == self.offered)
+        wait_offered(driver, lambda devices: says_as_much(by_name(devices), self.offered))
 
     def start(self, prefix: str, forms: Iterable[str] = FORMS) -> list[str]:
         """Start a pod of each form and wait until all run; their names are ``<prefix>-<form>``."""
@@ -200,6 +200,18 @@ class Upgraded:
 def by_name(devices: list[Object]) -> dict[str, Object]:
     """Published devices by their names."""
     return {device["name"]: device for device in devices}
+
+
+def says_as_much(devices: dict[str, Object], before: dict[str, Object]) -> bool:
+    """Whether these are the same devices, of which a newer version may tell more than the older one did."""
+
+    def same(now: Object, then: Object) -> bool:
+        told = ("attributes", "capacity")
+        rest = [{key: value for key, value in one.items() if key not in told} for one in (now, then)]
+        kept = all((now.get(key) or {}).items() >= (then.get(key) or {}).items() for key in told)
+        return kept and rest[0] == rest[1]
+
+    return devices.keys() == before.keys() and all(same(devices[name], before[name]) for name in before)
 
 
 def _asked(driver: DriverNode, form: Form) -> Object:

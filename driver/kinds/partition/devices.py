@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from driver.devices.device import Device
 from driver.devices.health import taints
+from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 from driver.kinds.partition.counters import consumed
 from driver.kinds.partition.names import partition_device_name, static_device_name
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from driver.devices.device import AttributeValue, CounterSet
     from driver.hardware.gpu import Gpu, GpuMig, Inventory, Partition
     from driver.kinds.partition.layouts import Placed
-    from driver.nvml.mig import Engines
+    from driver.nvml.mig import Engines, Placement
 
 
 def made_partitions(
@@ -57,19 +58,31 @@ def static_partitions(gpu: Gpu, mig: GpuMig, inventory: Inventory) -> tuple[Devi
 def _static_partition(gpu: Gpu, partition: Partition, inventory: Inventory) -> Device:
     placement = partition.gpu_instance.placement
     compute_start = None if partition.whole_instance else partition.compute_instance.placement.start
+    attributes = _attributes(gpu, inventory, partition.profile, partition.uuid)
+    # The parts of one GPU instance have their own compute, and its memory in common.
+    attributes["memoryIsolation"] = "hardware" if partition.whole_instance else "none"
+    capacity = {
+        "memory": partition.memory_bytes,
+        **compute_capacity(partition.multiprocessors, partition.engines),
+    }
+    slices = _memory_slices(placement)
+    fits = len(attributes) + len(capacity) + len(slices) <= MAX_ATTRIBUTES_AND_CAPACITIES
     return Device(
         static_device_name(gpu.pci, partition.profile, placement.start, compute_start),
         gpu.pci,
-        _attributes(gpu, inventory, partition.profile, partition.uuid)
-        # The parts of one GPU instance have their own compute, and its memory in common.
-        | {"memoryIsolation": "hardware" if partition.whole_instance else "none"},
-        {
-            "memory": partition.memory_bytes,
-            **compute_capacity(partition.multiprocessors, partition.engines),
-        },
+        attributes,
+        capacity | slices if fits else capacity,
         taints(gpu.problems),
         span=placement,
     )
+
+
+def _memory_slices(placement: Placement) -> dict[str, int]:
+    """The memory slices of a static partition as NVIDIA's own driver tells them, for selectors on them.
+
+    That driver has none on partitions which are made on request, where counters keep partitions apart.
+    """
+    return {f"memorySlice{index}": 1 for index in range(placement.start, placement.start + placement.size)}
 
 
 def compute_capacity(multiprocessors: int, engines: Engines) -> dict[str, int]:

@@ -33,8 +33,14 @@ def make_pair(folder: Path, *more: str) -> Pair:
     pair = Pair(folder / "tls.crt", folder / "tls.key")
     folder.mkdir(exist_ok=True)
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    command += ["-subj", "/CN=webhook", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    command += ["-keyout", str(pair.key_file), "-out", str(pair.cert_file), *(more or ("-nodes",))]
+    command += ["-subj", "/CN=webhook", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += [
+        "-keyout",
+        str(pair.key_file),
+        "-out",
+        str(pair.cert_file),
+        *(more or ("-nodes", "-days", "2")),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return pair
 

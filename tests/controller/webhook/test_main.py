@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -87,6 +90,27 @@ def test_files_that_are_no_certificate_end_it_with_one_clear_line(
     assert named in line
 
 
+def test_a_certificate_that_expires_is_told_at_the_start_and_in_the_metrics(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    files = (f"--cert-file={pair.cert_file}", f"--key-file={pair.key_file}")
+    process = webhook(*files, "--addr=127.0.0.1:0", f"--metrics-addr={address}")
+    assert process.stderr is not None
+    try:
+        lines = iter(process.stderr.readline, "")
+        said = {line["event"]: line for line in map(json.loads, islice(lines, 2))}
+        with urlopen(f"http://{address}/metrics", timeout=20) as answer:
+            metrics = answer.read().decode()
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert said["certificate expires soon"]["days"] == 1
+    [value] = re.findall(r"^gpu_dra_webhook_certificate_remaining_seconds (\S+)$", metrics, re.MULTILINE)
+    assert 0 < float(value) <= 2 * 86400
+
+
 @pytest.mark.parametrize("arguments", [["--no-such-flag"], []], ids=["unknown flag", "no certificate"])
 def test_a_wrong_command_line_is_exit_code_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
@@ -98,7 +122,7 @@ def test_a_wrong_command_line_is_exit_code_2(arguments: list[str]) -> None:
 def test_the_help_explains_each_flag_with_its_default_and_variable() -> None:
     text = CliRunner().invoke(main, ["--help"]).output
 
-    for flag in ("cert-file", "key-file", "addr", "log-level"):
+    for flag in ("cert-file", "key-file", "addr", "metrics-addr", "log-level"):
         assert f"--{flag}" in text
         assert f"GPU_DRA_{flag.replace('-', '_').upper()}" in text
     assert ":8443" in text

@@ -27,7 +27,8 @@ def test_the_flags_are_understood_and_the_files_are_where_the_secret_is_mounted(
     assert "subPath" not in mount  # such a file is never renewed
     assert flags["cert_file"] == Path(mount["mountPath"], "tls.crt")
     assert flags["key_file"] == Path(mount["mountPath"], "tls.key")
-    assert flags["addr"] == f":{CONTAINER['ports'][0]['containerPort']}"
+    ports = {port["name"]: f":{port['containerPort']}" for port in CONTAINER["ports"]}
+    assert ports == {"https": flags["addr"], "metrics": flags["metrics_addr"]}
 
 
 def test_the_service_leads_to_the_pods_and_the_api_server_to_the_service() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from driver.errors import ConfigError
-from driver.kube.access import access_of_kubeconfig, access_of_pod
+from driver.kube.access import Authority, access_of_kubeconfig, access_of_pod
 
 AUTHORITY = """\
 -----BEGIN CERTIFICATE-----
@@ -118,6 +118,7 @@ def test_the_pods_service_account_is_used_and_its_token_read_anew(
 
     assert access is not None
     assert access.server == "https://[fd00::1]:443"
+    assert access.authority == Authority(tmp_path / "ca.crt", AUTHORITY.encode())
     (tmp_path / "token").write_text("second\n")
     assert access.authorization() == "Bearer second"
 

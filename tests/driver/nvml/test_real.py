@@ -16,7 +16,8 @@ from driver.nvml.api import (
     NvmlCallFailed,
     SessionLost,
 )
-from driver.nvml.real import LIBRARY_FOLDERS, SONAME, RealNvml
+from driver.nvml.library import LIBRARY_FOLDERS, SONAME
+from driver.nvml.real import RealNvml
 from fakegpu.machine import FakeMachine
 from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, CLibrary
 
@@ -79,35 +80,6 @@ def test_a_driver_root_without_a_library_is_named(tmp_path: Path) -> None:
         RealNvml(tmp_path).init()
 
 
-def test_a_library_that_is_none_is_a_driver_that_is_not_there(tmp_path: Path) -> None:
-    path = tmp_path / LIBRARY_FOLDERS[0] / SONAME
-    path.parent.mkdir(parents=True)
-    path.write_text("not a library")
-    with pytest.raises(DriverNotLoaded, match=str(path)):
-        RealNvml(tmp_path).init()
-
-
-@pytest.mark.parametrize("folder", LIBRARY_FOLDERS)
-def test_the_library_is_found_below_the_driver_root(
-    tmp_path: Path, machine: FakeMachine, folder: str
-) -> None:
-    path = tmp_path / folder / SONAME
-    path.parent.mkdir(parents=True)
-    path.write_text("")
-    loaded: list[str] = []
-    library = CLibrary(machine.nvml())
-
-    def load(name: str) -> object:
-        loaded.append(name)
-        return library
-
-    nvml = RealNvml(tmp_path, load)
-    nvml.init()
-    nvml.shutdown()
-    nvml.init()
-    assert loaded == [str(path)]
-
-
 def test_an_upgraded_library_is_loaded_by_its_version_and_no_old_function_is_called(
     tmp_path: Path, machine: FakeMachine
 ) -> None:
@@ -148,14 +120,18 @@ def test_a_link_error_other_than_the_end_of_the_links_is_told(machine: FakeMachi
     assert caught.value.code == Code.UNKNOWN
 
 
-def test_a_fabric_that_completed_with_an_error_is_an_error() -> None:
+@pytest.mark.parametrize("status", [*Code, 29])
+def test_a_fabric_that_completed_with_an_error_says_nothing_of_session_driver_or_gpu(status: int) -> None:
+    """The status is the fabric's: its UNINITIALIZED is no lost session, which would void the node's look."""
     machine = FakeMachine.open("gb200-tray")
     library = CLibrary(machine.nvml())
-    library.fabric_status = 29  # NVML_ERROR_INVALID_STATE
+    library.fabric_status = status
     device = _bound(machine, library).device_by_index(0)
-    with pytest.raises(NvmlCallFailed) as caught:
+    with pytest.raises(NvmlCallFailed, match=r"NVLink fabric of GPU 0 failed with \w+ \(\d+\)") as caught:
         device.fabric()
-    assert caught.value.code == 29
+    assert type(caught.value) is NvmlCallFailed
+    assert caught.value.code == status
+    assert "nvidia-fabricmanager" in caught.value.way_out
 
 
 def test_an_affinity_to_several_nodes_names_none() -> None:

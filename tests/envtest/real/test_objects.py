@@ -83,8 +83,9 @@ def test_paths_without_a_name_are_collections() -> None:
     assert paths.resource_slice("s") == "/apis/resource.k8s.io/v1/resourceslices/s"
 
 
-def test_policy_binds_exactly_the_service_accounts_that_have_rights() -> None:
-    """A service account with a right to write slices that the policy forgets could write them all."""
+@pytest.mark.parametrize("name", ["gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events"])
+def test_each_policy_binds_exactly_the_service_accounts_that_have_rights(name: str) -> None:
+    """A service account with a right to write that a policy forgets could write for every node."""
     rights = manifest("deploy/rbac.yaml")
     policy = manifest("deploy/admission-policy.yaml")
     accounts = [
@@ -92,19 +93,19 @@ def test_policy_binds_exactly_the_service_accounts_that_have_rights() -> None:
         for (kind, name), entry in rights.items()
         if kind == "ServiceAccount"
     ]
-    spec = policy["ValidatingAdmissionPolicy", "gpu-dra-own-slices"]["spec"]
+    spec = policy["ValidatingAdmissionPolicy", name]["spec"]
 
     condition = spec["matchConditions"][0]["expression"]
     assert all(account in condition for account in accounts)
     assert condition.count("system:serviceaccount:") == len(accounts) == 2
     assert spec["failurePolicy"] == "Fail"
-    binding = policy["ValidatingAdmissionPolicyBinding", "gpu-dra-own-slices"]["spec"]
-    assert binding == {"policyName": "gpu-dra-own-slices", "validationActions": ["Deny"]}
+    binding = policy["ValidatingAdmissionPolicyBinding", name]["spec"]
+    assert binding == {"policyName": name, "validationActions": ["Deny"]}
 
 
 def test_rights_hold_no_wildcards_and_no_secrets() -> None:
     for (kind, _), entry in manifest("deploy/rbac.yaml").items():
-        if kind == "ClusterRole":
+        if kind in {"ClusterRole", "Role"}:
             text = yaml.safe_dump(entry["rules"])
             assert "*" not in text
             assert "secrets" not in text
@@ -112,10 +113,13 @@ def test_rights_hold_no_wildcards_and_no_secrets() -> None:
 
 def test_every_role_is_bound_to_the_account_of_its_name() -> None:
     rights = manifest("deploy/rbac.yaml")
-    roles = [name for kind, name in rights if kind == "ClusterRole"]
-    for role in roles:
-        binding = rights["ClusterRoleBinding", role]
+    roles = [(kind, name) for kind, name in rights if kind in {"ClusterRole", "Role"}]
+    assert len(roles) == 3
+    for kind, role in roles:
+        binding = rights[f"{kind}Binding", role]
 
+        assert binding["roleRef"]["kind"] == kind
+        assert binding["metadata"].get("namespace") == rights[kind, role]["metadata"].get("namespace")
         assert binding["roleRef"]["name"] == role
         assert [subject["name"] for subject in binding["subjects"]] == [role]
 

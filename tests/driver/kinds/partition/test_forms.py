@@ -115,6 +115,7 @@ def test_a_static_partition_says_what_it_is() -> None:
         "encoders": 0,
         "jpegEngines": 3,
         "ofaEngines": 0,
+        **{f"memorySlice{index}": 1 for index in (4, 5, 6, 7)},
     }
 
 

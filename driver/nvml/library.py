@@ -1,0 +1,179 @@
+"""Where the NVIDIA driver's libraries lie, and which file NVML is loaded from; pynvml is told elsewhere.
+
+The dynamic linker alone would not do: it keeps a library for ever that it has found by its soname, whatever
+lies in its place since, and never looks again into a folder that was not there at its first look.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import Code, DriverNotLoaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SONAME = "libnvidia-ml.so.1"
+LIBRARY_FOLDERS = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
+    "usr/lib64",
+    "usr/lib",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "lib64",
+    "lib",
+    "usr/local/nvidia/lib64",
+    "opt/lib64",
+)
+"""Where distributions and the driver containers put the driver's libraries, below the driver root.
+
+NVML is loaded from there, and containers are given what lies there.
+"""
+
+_FIRST_CALL = "nvmlInitWithFlags"
+_MACHINES = {62: "x86_64", 183: "aarch64"}
+"""``e_machine`` of elf.h."""
+_MAPS = Path("/proc/self/maps")
+
+
+class LibraryUnusable(DriverNotLoaded):
+    """NVML's library is there, and the dynamic linker refuses it; ``words`` are the linker's."""
+
+    default_way_out = (
+        "install the NVIDIA driver anew, for this machine's architecture; it is noticed by itself"
+    )
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"loading {SONAME}", Code.LIBRARY_NOT_FOUND)
+        self.what = f"NVML's library cannot be loaded, {words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A library as ``load`` gave it; ``file`` says which file it was, and in which state."""
+
+    library: object
+    file: tuple[object, ...]
+
+
+class NvmlLibrary:
+    """The library of the driver below ``root``; without a root that of this machine.
+
+    What lies in none of the known folders of this machine is left to the linker to find. ``load`` opens
+    a library by path or soname and raises OSError; it is ctypes.CDLL but in tests.
+    """
+
+    def __init__(self, root: Path | None, load: Callable[[str], object] = ctypes.CDLL) -> None:
+        self._root = root
+        self._load = load
+        self._loaded: Loaded | None = None
+        self._linked_folder: Path | None = None
+
+    def current(self) -> Loaded:
+        """The library to use now: the same object as before unless another file lies there since.
+
+        Raises LibraryUnusable when none of the files can be loaded, DriverNotLoaded when there are none.
+        """
+        refused: list[str] = []
+        for path in self._files():
+            try:
+                return self._from(path)
+            except OSError as error:
+                refused.append(f"{_with_path(path, error)}{_built_for(path)}")
+        if self._root is None:
+            return self._from_linker(refused)
+        if refused:
+            raise LibraryUnusable("; ".join(refused))
+        raise DriverNotLoaded(f"finding {SONAME} below {self._root}", Code.LIBRARY_NOT_FOUND)
+
+    def _files(self) -> Iterator[Path]:
+        """The files that may be it, the likeliest first.
+
+        Links are followed to the file that has the driver's version in its name: the linker takes a path
+        that it has loaded before for the same library, whatever lies there by then.
+        """
+        seen: set[Path] = set()
+        for folder in self._folders():
+            path = folder / SONAME
+            if path.is_file() and (file := path.resolve()) not in seen:
+                seen.add(file)
+                yield file
+
+    def _folders(self) -> Iterator[Path]:
+        if self._root is None:
+            # The linker's own order: what the environment names comes first.
+            yield from (Path(name) for name in os.environ.get("LD_LIBRARY_PATH", "").split(":") if name)
+        yield from ((self._root or Path("/")) / folder for folder in LIBRARY_FOLDERS)
+        if self._linked_folder is not None:
+            yield self._linked_folder
+
+    def _from(self, path: Path) -> Loaded:
+        """The library in this file; raises OSError."""
+        status = path.stat()
+        file = (str(path), status.st_dev, status.st_ino, status.st_mtime_ns)
+        if self._loaded is None or self._loaded.file != file:
+            self._loaded = Loaded(self._opened(str(path)), file)
+        return self._loaded
+
+    def _from_linker(self, refused: list[str]) -> Loaded:
+        """The library that only the linker finds, in a folder of /etc/ld.so.conf for example."""
+        if self._loaded is None or self._loaded.file != (SONAME,):
+            try:
+                self._loaded = Loaded(self._opened(SONAME), (SONAME,))
+            except OSError as error:
+                if refused:
+                    raise LibraryUnusable("; ".join(refused)) from error
+                raise DriverNotLoaded(f"loading {SONAME}", Code.LIBRARY_NOT_FOUND) from error
+            self._linked_folder = _folder_in_use()
+        return self._loaded
+
+    def _opened(self, name: str) -> object:
+        """The library, loaded; raises OSError, for a file that is no NVML as well."""
+        library = self._load(name)
+        try:
+            getattr(library, _FIRST_CALL)
+        except AttributeError as error:
+            raise OSError(str(error)) from error
+        return library
+
+
+def _with_path(path: Path, error: OSError) -> str:
+    words = str(error)
+    return words if str(path) in words else f"{path}: {words}"
+
+
+def _built_for(path: Path) -> str:
+    """Says that a library is another machine's; of that the linker only says that there is no such file."""
+    try:
+        theirs, ours = _machine(path), _machine(Path("/proc/self/exe"))
+    except OSError:
+        return ""
+    if theirs is None or theirs == ours:
+        return ""
+    return f" (it is built for {_MACHINES.get(theirs, f'ELF machine {theirs}')})"
+
+
+def _machine(path: Path) -> int | None:
+    """``e_machine`` of an ELF file, None for any other."""
+    with path.open("rb") as file:
+        head = file.read(20)
+    if len(head) < 20 or head[:4] != b"\x7fELF":
+        return None
+    return int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
+
+
+def _folder_in_use() -> Path | None:
+    """The folder that this process has NVML's library from, None when it cannot be told."""
+    try:
+        lines = _MAPS.read_text().splitlines()
+    except OSError:
+        return None
+    names = (line.partition("/")[2] for line in lines)
+    return next((Path(f"/{name}").parent for name in names if "/libnvidia-ml.so" in f"/{name}"), None)

@@ -1,0 +1,131 @@
+"""A cluster that changes who signs its API server's certificate is followed, and nobody else is believed."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from driver.kube.access import Access, Authority
+from driver.kube.client import KubeClient
+from driver.kube.credentials import Credentials
+from driver.kube.errors import Unreachable
+from tests.driver.kube.raw_server import Conversation, RawServer
+
+NODE = "/api/v1/nodes/a"
+
+
+class Cluster:
+    """An API server with a certificate, the kubeconfig's file that says whom to believe, and a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 0.0
+        self.trusted = folder / "ca.crt"
+        self._folder = folder
+        self.server = RawServer(answer, self.certified())
+        self.trust_the_server()
+
+    def certified(self) -> ssl.SSLContext:
+        """Another certificate for the server, signed by itself."""
+        names = [str(self._folder / name) for name in ("tls.key", "tls.crt")]
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+        command += ["-nodes", "-subj", "/CN=kubernetes", "-addext", "subjectAltName=IP:127.0.0.1"]
+        subprocess.run([*command, "-keyout", names[0], "-out", names[1]], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(names[1], names[0])
+        return context
+
+    def trust_the_server(self) -> None:
+        """Write its certificate where the client is told to look, as the kubelet does in a pod."""
+        fresh = self._folder / "new.crt"
+        fresh.write_bytes((self._folder / "tls.crt").read_bytes())
+        fresh.rename(self.trusted)
+
+    def client(self) -> KubeClient:
+        """A client by a kubeconfig with a token."""
+        cluster = {"server": f"https://{self.server.address}", "certificate-authority": "ca.crt"}
+        content = {
+            "current-context": "c",
+            "clusters": [{"name": "k", "cluster": cluster}],
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+        }
+        path = self._folder / "kubeconfig"
+        path.write_text(json.dumps(content))
+        return KubeClient(Credentials(path, clock=lambda: self.now), "test")
+
+
+def answer(asked: Conversation) -> None:
+    asked.send_json({"kind": "Node"})
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_a_rotated_authority_is_read_when_the_token_is(cluster: Cluster) -> None:
+    with cluster.server:
+        client = cluster.client()
+        client.get(NODE)
+        cluster.server.context = cluster.certified()
+        cluster.trust_the_server()
+        with pytest.raises(Unreachable):
+            client.get(NODE)
+
+        cluster.now += 31
+
+        assert client.get(NODE) == {"kind": "Node"}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"], ids=["gone", "empty", "wrong"])
+def test_an_authority_that_cannot_be_used_leaves_the_one_before(
+    cluster: Cluster, content: bytes | None
+) -> None:
+    with cluster.server:
+        client = cluster.client()
+        cluster.trusted.unlink()
+        if content is not None:
+            cluster.trusted.write_bytes(content)
+
+        cluster.now += 31
+        assert client.get(NODE) == {"kind": "Node"}
+
+        cluster.server.context = cluster.certified()
+        cluster.trust_the_server()
+        cluster.now += 31
+        assert client.get(NODE) == {"kind": "Node"}
+
+
+def test_another_certificate_of_the_server_alone_is_not_believed(cluster: Cluster) -> None:
+    with cluster.server:
+        client = cluster.client()
+        cluster.server.context = cluster.certified()
+        cluster.now += 31
+
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            client.get(NODE)
+
+
+def test_an_unchanged_authority_keeps_the_connections(cluster: Cluster) -> None:
+    with cluster.server:
+        credentials = cluster.client()._credentials  # noqa: SLF001 # no request is to be made
+        before = credentials.transport
+        cluster.now += 31
+        credentials.authorization()
+
+        assert credentials.transport is before
+
+
+def test_the_authority_of_a_proxied_kubeconfig_is_followed_too(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a kubeconfig is read by the kubernetes package."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with cluster.server:
+        access: Access = cluster.client()._credentials._access  # noqa: SLF001 # what it was read to
+
+    assert access.authority == Authority.read(cluster.trusted)

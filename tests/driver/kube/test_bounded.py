@@ -1,0 +1,140 @@
+"""A request ends at its deadline, whatever the server does with its connection meanwhile."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from driver.kube.bounded import Arriving
+from driver.kube.errors import Silent, Unreachable
+from tests.driver.kube.raw_server import Conversation, RawServer, client_of
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def dripping(start: bytes, repeated: bytes) -> Callable[[Conversation], None]:
+    def answer(asked: Conversation) -> None:
+        asked.send(start)
+        asked.drip(repeated)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Conversation.say_nothing,
+        dripping(b"", b"HTTP/1.1 200 OK and so on"),
+        dripping(HEAD, b"X: y\r\n"),
+        dripping(HEAD + b"Content-Length: 1000000\r\n\r\n", b" "),
+        dripping(CHUNKED, b"1\r\n \r\n"),
+        dripping(CHUNKED + b"100000\r\n", b" "),
+        dripping(HEAD + b"Connection: close\r\n\r\n", b" "),
+        dripping(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 1000000\r\n\r\n", b" "),
+    ],
+    ids=["nothing", "status", "headers", "body", "chunks", "one chunk", "until it closes", "an error"],
+)
+def test_an_answer_that_drips_ends_at_the_deadline(
+    tmp_path: Path, answer: Callable[[Conversation], None]
+) -> None:
+    with RawServer(answer) as server, pytest.raises(Unreachable):
+        client_of(server, tmp_path).get("/api/v1/nodes/a", timeout_seconds=0.2)
+
+
+def test_an_answer_that_takes_its_time_is_read_within_the_deadline(tmp_path: Path) -> None:
+    def answer(asked: Conversation) -> None:
+        for byte in HEAD + b'Content-Length: 12\r\n\r\n{"a": "b c"}':
+            asked.send(bytes([byte]))
+
+    with RawServer(answer) as server:
+        assert client_of(server, tmp_path).get("/api/v1/nodes/a") == {"a": "b c"}
+
+
+def test_a_repeated_get_has_no_more_time_than_one(tmp_path: Path) -> None:
+    """The first answer breaks off when the deadline is past, so there is no second try."""
+    now = [0.0]
+
+    def answer(asked: Conversation) -> None:
+        now[0] += 11
+        asked.send(HEAD + b"Content-Length: 10\r\n\r\n{")
+
+    with RawServer(answer) as server, pytest.raises(Unreachable):
+        client_of(server, tmp_path, clock=lambda: now[0]).get("/api/v1/nodes/a")
+
+    assert len(server.lines) == 1
+
+
+def test_a_watch_has_no_deadline_but_is_not_silent_for_long(tmp_path: Path) -> None:
+    def answer(asked: Conversation) -> None:
+        asked.send(CHUNKED)
+        event = b'{"type":"BOOKMARK","object":{}}\n'
+        for _ in range(3):
+            asked.send(b"%x\r\n%s\r\n" % (len(event), event))
+        asked.say_nothing()
+
+    with RawServer(answer) as server:
+        events = iter(client_of(server, tmp_path).watch("/api/v1/nodes", {}, idle_seconds=0.1))
+
+        assert [next(events)[0] for _ in range(3)] == ["BOOKMARK"] * 3
+        with pytest.raises(Silent):
+            next(events)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two ends of a connection, the first of which has a timeout of 10 s."""
+    near, far = socket.socketpair()
+    with near, far:
+        near.settimeout(10)
+        yield near, far
+
+
+def raw_of(connected: socket.socket) -> io.RawIOBase:
+    return connected.makefile("rb", buffering=0)
+
+
+def test_each_read_has_what_is_left_of_the_deadline(ends: tuple[socket.socket, socket.socket]) -> None:
+    near, far = ends
+    now = [0.0]
+    arriving = Arriving(near, raw_of(near), lambda: now[0])
+    far.sendall(b"abc")
+
+    left = []
+    for now[0] in (0.0, 4.0, 9.0):
+        assert arriving.readinto(bytearray(1)) == 1
+        left.append(near.gettimeout())
+    now[0] = 10.0
+
+    assert left == [10, 6, 1]
+    with pytest.raises(TimeoutError):
+        arriving.readinto(bytearray(1))
+
+
+def test_with_pauses_allowed_each_read_has_as_much(ends: tuple[socket.socket, socket.socket]) -> None:
+    near, far = ends
+    now = [0.0]
+    arriving = Arriving(near, raw_of(near), lambda: now[0])
+    far.sendall(b"abc")
+    arriving.allow_pauses(120)
+
+    for now[0] in (0.0, 400.0):
+        assert arriving.readinto(bytearray(1)) == 1
+        assert near.gettimeout() == 120
+
+
+def test_what_arrives_outlives_the_socket_that_http_closes_early(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    """An answer with Connection: close leaves the connection without its socket before its body is read."""
+    near, far = ends
+    arriving = Arriving(near, raw_of(near))
+    near.close()
+    far.sendall(b"a")
+
+    assert arriving.readinto(bytearray(1)) == 1
+    arriving.close()
