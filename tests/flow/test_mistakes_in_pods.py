@@ -149,15 +149,12 @@ def test_images_deadlines_and_labels_of_a_pod_may_change(cluster: Cluster, names
     path = paths.pod("p", namespace)
     stored = cluster.api.create(pod(), namespace)
     containers = [{**stored["spec"]["containers"][0], "image": "localhost/busybox:2"}]
-    change = {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {"activeDeadlineSeconds": 60, "containers": containers},
-    }
+    spec: Object = {"activeDeadlineSeconds": 60, "containers": containers}
 
-    changed = cluster.api.patch(path, change)
+    changed = cluster.api.patch(path, {"metadata": {"labels": {"a": "b"}}, "spec": spec})
 
     assert changed["metadata"]["labels"] == {"a": "b"}
-    assert changed["spec"] == {**stored["spec"], **change["spec"]}
+    assert changed["spec"] == {**stored["spec"], **spec}
 
 
 def test_a_pod_with_gates_may_still_be_sent_elsewhere_but_not_bound(cluster: Cluster, namespace: str) -> None:
