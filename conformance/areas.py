@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from conformance.allocation import area as allocation_area
 from conformance.cel import area as cel_area
 from conformance.nodes import mig_area, shares_area
+from conformance.pods import area as pods_area
 from conformance.validation import area as validation_area
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ AREAS: tuple[Area, ...] = (
     allocation_area.AREA,
     cel_area.AREA,
     validation_area.AREA,
+    pods_area.AREA,
     mig_area.AREA,
     shares_area.AREA,
 )

@@ -61,9 +61,9 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return _error(path, INVALID, [value], detail)
 
 
-def not_found(path: str, value: Any) -> FieldError:
+def not_found(path: str, value: Any, detail: str = "") -> FieldError:
     """A reference to what is not there."""
-    return _error(path, NOT_FOUND, [value], "")
+    return _error(path, NOT_FOUND, [value], detail)
 
 
 def not_supported(path: str, value: str, supported: Iterable[str]) -> FieldError:

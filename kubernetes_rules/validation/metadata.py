@@ -22,12 +22,17 @@ _TEMPLATE_FIELDS = frozenset({"labels", "annotations"})
 _IMMUTABLE = "field is immutable"
 
 
+def name_errors(name: str) -> list[str]:
+    """What is wrong with the name of most objects: it is a subdomain."""
+    return dns_subdomain(name, "characters")
+
+
 def metadata_errors(
     metadata: Object,
     *,
     namespaced: bool,
     path: str = "metadata",
-    name_rule: Callable[[str], list[str]] = dns_subdomain,
+    name_rule: Callable[[str], list[str]] = name_errors,
     checks_generate_name: bool = True,
 ) -> list[FieldError]:
     """The errors of a new object's metadata."""
@@ -46,7 +51,7 @@ def metadata_errors(
         if namespace:
             errors.append(forbidden(f"{path}.namespace", "not allowed on this type"))
     elif namespace:
-        errors += all_invalid(f"{path}.namespace", namespace, dns_label(namespace))
+        errors += all_invalid(f"{path}.namespace", namespace, dns_label(namespace, "characters"))
     else:
         errors.append(required(f"{path}.namespace"))
     errors += _generation_errors(metadata, path)

@@ -13,6 +13,7 @@ LABEL_BYTES = 63
 SUBDOMAIN_BYTES = 253
 DRIVER_BYTES = 63
 IDENTIFIER_BYTES = 32
+PORT_NAME_BYTES = 15
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = _LABEL + r"(\." + _LABEL + ")*"
@@ -25,6 +26,9 @@ _LABEL_RE, _SUBDOMAIN_RE, _KEY_RE, _VALUE_RE, _IDENTIFIER_RE = (
 _CASELESS_RE = re.compile(_SUBDOMAIN, re.IGNORECASE | re.ASCII)
 _ENDS = "must start and end with an alphanumeric character"
 _KEY_TEXT = f"must consist of alphanumeric characters, '-', '_' or '.', and {_ENDS}"
+_CONFIG_KEY = "[-._a-zA-Z0-9]+"
+_CONFIG_KEY_RE = re.compile(_CONFIG_KEY)
+_PORT_RE = re.compile("[-a-z0-9]+")
 _UUID_RE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -37,9 +41,9 @@ def _pattern(text: str, pattern: str, *examples: str) -> str:
     return f"{text} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
-def dns_label(text: str) -> list[str]:
-    """What is wrong with an RFC 1123 label."""
-    wrong = [] if _bytes(text) <= LABEL_BYTES else [f"must be no more than {LABEL_BYTES} bytes"]
+def dns_label(text: str, counted: str = "bytes") -> list[str]:
+    """What is wrong with an RFC 1123 label; older rules call the bytes that they count ``characters``."""
+    wrong = [] if _bytes(text) <= LABEL_BYTES else [f"must be no more than {LABEL_BYTES} {counted}"]
     if not _LABEL_RE.fullmatch(text):
         if _SUBDOMAIN_RE.fullmatch(text):
             return [*wrong, "must not contain dots"]
@@ -48,22 +52,22 @@ def dns_label(text: str) -> list[str]:
     return wrong
 
 
-def dns_subdomain(text: str) -> list[str]:
-    """What is wrong with a lower case RFC 1123 subdomain."""
+def dns_subdomain(text: str, counted: str = "bytes") -> list[str]:
+    """What is wrong with a lower case RFC 1123 subdomain; ``counted`` is as for ``dns_label``."""
     rule = (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
     )
-    return _subdomain(text, _SUBDOMAIN_RE, rule + _ENDS, "example.com")
+    return _subdomain(text, _SUBDOMAIN_RE, rule + _ENDS, "example.com", counted)
 
 
 def dns_subdomain_caseless(text: str) -> list[str]:
     """What is wrong with an RFC 1123 subdomain in any case."""
     rule = f"an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and {_ENDS}"
-    return _subdomain(text, _CASELESS_RE, rule, "Example.com")
+    return _subdomain(text, _CASELESS_RE, rule, "Example.com", "bytes")
 
 
-def _subdomain(text: str, pattern: re.Pattern[str], rule: str, example: str) -> list[str]:
-    wrong = [] if _bytes(text) <= SUBDOMAIN_BYTES else [f"must be no more than {SUBDOMAIN_BYTES} bytes"]
+def _subdomain(text: str, pattern: re.Pattern[str], rule: str, example: str, counted: str) -> list[str]:
+    wrong = [] if _bytes(text) <= SUBDOMAIN_BYTES else [f"must be no more than {SUBDOMAIN_BYTES} {counted}"]
     if not pattern.fullmatch(text):
         wrong.append(_pattern(rule, _SUBDOMAIN, example))
     return wrong
@@ -104,6 +108,43 @@ def label_value(text: str) -> list[str]:
 def prefix_label_key(text: str) -> list[str]:
     """What is wrong with the key of a label where upper case does not matter: that of an annotation."""
     return label_key(text.lower())
+
+
+def port_name(text: str) -> list[str]:
+    """What is wrong with the name of a port (an IANA service name)."""
+    checks = (
+        (_bytes(text) <= PORT_NAME_BYTES, f"must be no more than {PORT_NAME_BYTES} characters"),
+        (
+            _PORT_RE.fullmatch(text) is not None,
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (re.search("[a-z]", text) is not None, "must contain at least one letter (a-z)"),
+        ("--" not in text, "must not contain consecutive hyphens"),
+        (not text.startswith("-") and not text.endswith("-"), "must not begin or end with a hyphen"),
+    )
+    return [message for right, message in checks if not right]
+
+
+def environment_name(text: str) -> list[str]:
+    """What is wrong with the name of an environment variable, which may be almost anything."""
+    if all(" " <= character <= "~" and character != "=" for character in text):
+        return []
+    return [
+        "a valid environment variable name must consist only of printable ASCII characters other than '='"
+    ]
+
+
+def config_key(text: str) -> list[str]:
+    """What is wrong with a key of a ConfigMap or a Secret."""
+    wrong = [] if _bytes(text) <= SUBDOMAIN_BYTES else [f"must be no more than {SUBDOMAIN_BYTES} characters"]
+    if not _CONFIG_KEY_RE.fullmatch(text):
+        rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+        wrong.append(_pattern(rule, _CONFIG_KEY, "key.name", "KEY_NAME", "key-name"))
+    if text in (".", ".."):
+        wrong.append(f"must not be '{text}'")
+    elif text.startswith(".."):
+        wrong.append("must not start with '..'")
+    return wrong
 
 
 def c_identifier_errors(text: str, path: str) -> list[FieldError]:

@@ -19,20 +19,27 @@ def node_selector_errors(selector: Object, path: str) -> list[FieldError]:
         return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
     errors: list[FieldError] = []
     for index, term in enumerate(terms):
-        here = f"{path}.nodeSelectorTerms[{index}]"
-        for number, expression in enumerate((term or {}).get("matchExpressions") or []):
-            errors += _expression_errors(expression or {}, f"{here}.matchExpressions[{number}]")
-        for number, expression in enumerate((term or {}).get("matchFields") or []):
-            errors += _field_errors(expression or {}, f"{here}.matchFields[{number}]")
+        errors += node_selector_term_errors(term or {}, f"{path}.nodeSelectorTerms[{index}]")
+    return errors
+
+
+def node_selector_term_errors(term: Object, path: str, *, check_values: bool = True) -> list[FieldError]:
+    """The errors of a NodeSelectorTerm; a preference may have values that no label can have."""
+    errors: list[FieldError] = []
+    for number, expression in enumerate(term.get("matchExpressions") or []):
+        here = f"{path}.matchExpressions[{number}]"
+        errors += _expression_errors(expression or {}, here, check_values=check_values)
+    for number, expression in enumerate(term.get("matchFields") or []):
+        errors += _field_errors(expression or {}, f"{path}.matchFields[{number}]")
     return errors
 
 
 def node_name_errors(name: str, path: str) -> list[FieldError]:
     """The errors of a node's name."""
-    return all_invalid(path, name, dns_subdomain(name))
+    return all_invalid(path, name, dns_subdomain(name, "characters"))
 
 
-def _expression_errors(expression: Object, path: str) -> list[FieldError]:
+def _expression_errors(expression: Object, path: str, *, check_values: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     operator, values = expression.get("operator") or "", expression.get("values") or []
     if operator in ("In", "NotIn"):
@@ -50,7 +57,7 @@ def _expression_errors(expression: Object, path: str) -> list[FieldError]:
         errors.append(invalid(f"{path}.operator", operator, _NOT_OPERATOR))
     key = expression.get("key") or ""
     errors += all_invalid(f"{path}.key", key, label_key(key))
-    for index, value in enumerate(values):
+    for index, value in enumerate(values if check_values else []):
         errors += all_invalid(f"{path}.values[{index}]", value, label_value(value))
     return errors
 

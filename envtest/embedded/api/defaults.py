@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes_rules.claim_defaults import defaulted_claim_spec
+from kubernetes_rules.pod_defaults import created_pod, defaulted_pod
 
 Object = dict[str, Any]
 
@@ -57,7 +58,7 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
         case "devicetaintrules":
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
-            _default_pod(item.get("spec") or {})
+            _default_pod(item, old)
         case "namespaces":
             labels = item["metadata"].setdefault("labels", {})
             labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
@@ -139,19 +140,10 @@ def _default_claim(holder: Object, disabled_gates: frozenset[str]) -> None:
         _drop_fields(asked, ("derivedAttributes",))
 
 
-def _default_pod(spec: Object) -> None:
-    if not spec:
-        return
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("schedulerName", "default-scheduler")
-    spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("securityContext", {})
-    spec.setdefault("serviceAccountName", "default")
-    for container in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]:
-        container.setdefault("resources", {})
-        image = container.get("image") or ""
-        tag = image.rpartition("/")[2].partition(":")[2]
-        container.setdefault("imagePullPolicy", "Always" if tag in ("", "latest") else "IfNotPresent")
-        container.setdefault("terminationMessagePath", "/dev/termination-log")
-        container.setdefault("terminationMessagePolicy", "File")
+def _default_pod(pod: Object, old: Object | None) -> None:
+    """Fill in the spec of a pod; a new one belongs to a service account."""
+    if old is None:
+        spec = pod["spec"] = pod.get("spec") or {}
+        if not spec.get("serviceAccountName") and not spec.get("serviceAccount"):
+            spec["serviceAccountName"] = "default"
+    pod["spec"] = (created_pod(pod) if old is None else defaulted_pod(pod))["spec"]

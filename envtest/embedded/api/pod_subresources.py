@@ -28,6 +28,9 @@ def bound(request: Request, resource: Resource, pod: Object, binding: Object) ->
     if spec.get("nodeName"):
         text = f'{head}pod {request.name} is already assigned to node "{spec["nodeName"]}"'
         raise Refused(409, text, details=details)
+    if spec.get("schedulingGates"):
+        text = f"{head}pod {request.name} has non-empty .spec.schedulingGates"
+        raise Refused(409, text, details=details)
     status = pod.get("status") or {}
     conditions = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
     conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": now()})

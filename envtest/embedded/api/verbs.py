@@ -1,7 +1,8 @@
 """Does what the verbs of the API do to the store, and answers or refuses as kube-apiserver would.
 
-Pods, nodes and the other core kinds are decoded by their types but not validated beyond that;
-resource.k8s.io is validated in full.
+resource.k8s.io is validated in full, pods as far as ``kubernetes_rules.validation.pods`` says; their status,
+nodes and the other core kinds are decoded by their types and not validated beyond that. There are no priority
+classes: a pod has the priority that it says.
 """
 
 from __future__ import annotations

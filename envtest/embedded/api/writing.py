@@ -161,13 +161,12 @@ def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
 
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
     """Raises Refused (422) when the object may not become that."""
-    if resource.group != "resource.k8s.io":
-        errors: list[FieldError] = []
-        if resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion"):
-            errors = update_errors_of(item, stored)
-    elif request.subresource == "status":
-        errors = status_update_errors_of(item, stored)
-    else:
+    is_dra = resource.group == "resource.k8s.io"
+    lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
+    errors: list[FieldError] = []
+    if request.subresource == "status":
+        errors = status_update_errors_of(item, stored) if is_dra else []
+    elif is_dra or resource.plural == "pods" or lacks_version:
         errors = update_errors_of(item, stored)
     _refuse(resource, item, errors)
 

@@ -171,7 +171,7 @@ def test_a_body_of_another_kind_is_not_supported(server: EmbeddedApiServer) -> N
 
 
 def test_yaml_is_as_good_as_json(server: EmbeddedApiServer) -> None:
-    body = b"metadata:\n  name: p\nspec:\n  nodeName: n\n"
+    body = b"metadata:\n  name: p\nspec:\n  containers: [{name: c, image: busybox}]\n"
 
     assert ask(server, "POST", PODS, body, content_type="application/yaml").code == 201
     assert ask(server, "POST", PODS, b"a: [", content_type="application/yaml").code == 400

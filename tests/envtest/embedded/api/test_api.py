@@ -37,7 +37,7 @@ def pod(name: str, **labels: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels},
-        "spec": {"schedulerName": "a"},
+        "spec": {"schedulerName": "a", "containers": [{"name": "c", "image": "busybox:1"}]},
     }
 
 
@@ -81,7 +81,8 @@ def test_only_a_changed_spec_is_a_new_generation_and_nothing_new_is_no_write(cli
     first = client.create(PODS, pod("p"))
     same = client.replace(f"{PODS}/p", first)
     labelled = client.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")
-    changed = client.patch(f"{PODS}/p", {"spec": {"schedulerName": "b"}}, "application/merge-patch+json")
+    sooner = {"spec": {"activeDeadlineSeconds": 60}}
+    changed = client.patch(f"{PODS}/p", sooner, "application/merge-patch+json")
 
     assert same == first
     assert [one["metadata"]["generation"] for one in (first, labelled, changed)] == [1, 1, 2]
@@ -89,7 +90,7 @@ def test_only_a_changed_spec_is_a_new_generation_and_nothing_new_is_no_write(cli
 
 def test_an_update_from_an_old_version_or_of_another_uid_is_a_conflict(client: KubeClient) -> None:
     first = client.create(PODS, pod("p"))
-    client.replace(f"{PODS}/p", {**first, "spec": {"nodeName": "b"}})
+    client.replace(f"{PODS}/p", {**first, "spec": {**first["spec"], "activeDeadlineSeconds": 60}})
 
     with pytest.raises(Conflict):
         client.replace(f"{PODS}/p", first)
@@ -143,7 +144,7 @@ def test_a_long_list_comes_in_pages_that_end_with_a_compaction(
 
 def test_a_finalizer_keeps_a_deleted_object_until_it_is_removed(client: KubeClient) -> None:
     item = pod("p")
-    item["metadata"]["finalizers"] = ["test/keep"]
+    item["metadata"]["finalizers"] = ["example.com/keep"]
     client.create(PODS, item)
 
     client.delete(f"{PODS}/p")

@@ -86,7 +86,8 @@ def test_what_is_no_object_is_refused(data: bytes) -> None:
 
 def test_the_server_takes_protobuf_and_answers_in_json() -> None:
     with EmbeddedApiServer() as server:
-        body = message("v1", "Pod", field(1, field(1, "p")))
+        spec = field(2, field(1, "c") + field(2, "busybox"))
+        body = message("v1", "Pod", field(1, field(1, "p")) + field(2, spec))
 
         created = ask(server, "POST", PODS, body, content_type=CONTENT_TYPE)
         refused = ask(server, "POST", PODS, b"x", content_type=CONTENT_TYPE)

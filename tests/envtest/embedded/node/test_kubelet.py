@@ -79,7 +79,7 @@ class Node:
         result = {"request": "first", "driver": DRIVER, "pool": "node/gpu", "device": "gpu-0"}
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
         self.server.replace(f"{CLAIMS}/{claim}/status", {**found, "status": status})
-        self.server.replace(f"{PODS}/{pod}", {**stored, "spec": {**stored["spec"], "nodeName": node}})
+        self.server.create(f"{PODS}/{pod}/binding", {"target": {"kind": "Node", "name": node}})
 
     def delete(self, pod: str) -> None:
         self.server.delete(f"{PODS}/{pod}")

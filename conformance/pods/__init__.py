@@ -1,0 +1,1 @@
+"""Cases of pods, written and random: new ones, and updates of them."""

@@ -1,0 +1,138 @@
+"""Checks how much of which resources is requested, and how much is the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kubernetes_rules.pod_resources import COMPUTE, HUGE, amounts_of
+from kubernetes_rules.quantity import Quantity
+from kubernetes_rules.validation.errors import (
+    FieldError,
+    all_invalid,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from kubernetes_rules.validation.names import is_extended_resource_name, label_key
+from kubernetes_rules.validation.pods.claims import container_claim_errors
+
+Object = dict[str, Any]
+NameRule = Callable[[str, str], list[FieldError]]
+
+_OF_CONTAINERS = frozenset({*COMPUTE, "ephemeral-storage"})
+_WHOLE = frozenset(
+    {
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+    }
+)
+_STANDARD = (
+    _OF_CONTAINERS
+    | _WHOLE
+    | {f"{kind}.{name}" for kind in ("requests", "limits") for name in _OF_CONTAINERS}
+    | {"storage", "requests.storage"}
+)
+
+
+def container_resource_errors(resources: Object, claims: set[str], path: str) -> list[FieldError]:
+    """The errors of a container's resources; ``claims`` are the names of the pod's claims."""
+    return _requirement_errors(resources, _container_name_errors, claims, path)
+
+
+def pod_resource_errors(resources: Object, claims: set[str], path: str) -> list[FieldError]:
+    """The errors of what a pod as a whole requests: compute resources, and no claims."""
+    errors: list[FieldError] = []
+    if resources.get("claims") is not None:
+        text = "claims may not be set for Resources at pod-level"
+        errors.append(forbidden(f"{path}.claims", text))
+    return errors + _requirement_errors(resources, _pod_name_errors, claims, path)
+
+
+def _requirement_errors(
+    resources: Object, name_rule: NameRule, claims: set[str], path: str
+) -> list[FieldError]:
+    limits, requests = amounts_of(resources, "limits"), amounts_of(resources, "requests")
+    errors: list[FieldError] = []
+    for kind, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            here = f"{path}.{kind}[{name}]"
+            errors += name_rule(name, here) + _amount_errors(name, amount, here)
+    for name, amount in requests.items():
+        errors += _limit_errors(name, amount, limits.get(name), path)
+    asked = {*limits, *requests}
+    if any(name.startswith(HUGE) for name in asked) and not asked.intersection(COMPUTE):
+        errors.append(forbidden(path, "HugePages require cpu or memory"))
+    return errors + container_claim_errors(resources.get("claims") or [], claims, f"{path}.claims")
+
+
+def _limit_errors(name: str, amount: Quantity, limit: Quantity | None, path: str) -> list[FieldError]:
+    """What may be shared may have a lower request than its limit; GPUs and huge pages are no such thing."""
+    shared = _is_native(name) and not name.startswith(HUGE)
+    if limit is None:
+        text = "Limit must be set for non overcommitable resources"
+        return [] if shared else [required(f"{path}.limits", text)]
+    if amount.value == limit.value or (shared and amount.value < limit.value):
+        return []
+    relation = "less than or equal to" if shared else "equal to"
+    return [invalid(f"{path}.requests", str(amount), f"must be {relation} {name} limit of {limit}")]
+
+
+def _amount_errors(name: str, amount: Quantity, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if amount.value < 0:
+        errors.append(invalid(path, str(amount), "must be greater than or equal to 0"))
+    if (name in _WHOLE or is_extended_resource_name(name)) and amount.scaled(3) % 1000:
+        errors.append(invalid(path, str(amount), "must be an integer"))
+    if name.startswith(HUGE) and not _is_whole_pages(name, amount):
+        errors.append(invalid(path, str(amount), f"{amount} is not positive integer multiple of {name}"))
+    return errors
+
+
+def _is_whole_pages(name: str, amount: Quantity) -> bool:
+    try:
+        page = Quantity.parse(name.removeprefix(HUGE))
+    except ValueError:
+        return False
+    return page.value > 0 and page.scaled(3) % 1000 == 0 and amount.scaled(0) % page.scaled(0) == 0
+
+
+def _container_name_errors(name: str, path: str) -> list[FieldError]:
+    errors = _name_errors(name, path)
+    if "/" not in name:
+        if name not in _OF_CONTAINERS and not name.startswith(HUGE):
+            errors.append(invalid(path, name, "must be a standard resource for containers"))
+    elif not _is_native(name) and not is_extended_resource_name(name):
+        errors.append(invalid(path, name, "doesn't follow extended resource name standard"))
+    return errors
+
+
+def _pod_name_errors(name: str, path: str) -> list[FieldError]:
+    errors = _name_errors(name, path)
+    if not errors and name not in COMPUTE and not name.startswith(HUGE):
+        errors.append(not_supported(path, name, ("cpu", HUGE, "memory")))
+    return errors
+
+
+def _name_errors(name: str, path: str) -> list[FieldError]:
+    errors = all_invalid(path, name, label_key(name))
+    if not errors and "/" not in name and name not in _STANDARD and not _is_huge_quota(name):
+        errors.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+    return errors
+
+
+def _is_huge_quota(name: str) -> bool:
+    return name.removeprefix("requests.").startswith(HUGE)
+
+
+def _is_native(name: str) -> bool:
+    """Whether Kubernetes itself has it; a name without a domain counts as its own."""
+    return "/" not in name or "kubernetes.io/" in name

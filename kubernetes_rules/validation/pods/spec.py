@@ -1,0 +1,130 @@
+"""Checks the spec of a pod: each field by itself, and what they say of each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes_rules.validation.errors import (
+    FieldError,
+    all_invalid,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from kubernetes_rules.validation.names import dns_label, dns_subdomain, label_key
+from kubernetes_rules.validation.pods.claims import claim_names, pod_claim_errors
+from kubernetes_rules.validation.pods.containers import container_list_errors, init_container_list_errors
+from kubernetes_rules.validation.pods.placement import (
+    gate_errors,
+    node_affinity_errors,
+    pod_toleration_errors,
+    selector_errors,
+)
+from kubernetes_rules.validation.pods.ports import host_network_errors
+from kubernetes_rules.validation.pods.resources import pod_resource_errors
+from kubernetes_rules.validation.pods.sums import sum_errors
+from kubernetes_rules.validation.pods.volumes import volume_errors
+
+Object = dict[str, Any]
+
+_MOST_SECONDS = 2**31 - 1
+_CHOICES = {
+    "restartPolicy": ("Always", "OnFailure", "Never"),
+    "dnsPolicy": ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"),
+}
+_SUBDOMAINS = ("serviceAccountName", "nodeName", "priorityClassName")
+_LABELS = ("hostname", "subdomain")
+_SYSTEMS = ("linux", "windows")
+
+
+def pod_spec_errors(spec: Object, metadata: Object, path: str) -> list[FieldError]:
+    """The errors of a pod's spec that has its defaults; ``metadata`` are the pod's."""
+    volumes, errors = volume_errors(spec.get("volumes") or [], metadata, f"{path}.volumes")
+    annotations, names = metadata.get("annotations") or {}, claim_names(spec)
+    errors += pod_claim_errors(spec.get("resourceClaims") or [], annotations, f"{path}.resourceClaims")
+    containers, initial = spec.get("containers") or [], spec.get("initContainers") or []
+    errors += container_list_errors(containers, volumes, names, f"{path}.containers")
+    errors += init_container_list_errors(initial, containers, volumes, names, f"{path}.initContainers")
+    if spec.get("resources") is not None:
+        errors += pod_resource_errors(spec["resources"], names, f"{path}.resources")
+        errors += sum_errors(spec, f"{path}.resources")
+    if spec.get("hostNetwork"):
+        errors += host_network_errors(containers, f"{path}.containers")
+    errors += _placement_errors(spec, path)
+    errors += _name_errors(spec, path)
+    errors += _choice_errors(spec, path)
+    return errors + _number_errors(spec, path)
+
+
+def _placement_errors(spec: Object, path: str) -> list[FieldError]:
+    errors = selector_errors(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    errors += node_affinity_errors(affinity, f"{path}.affinity.nodeAffinity")
+    errors += pod_toleration_errors(spec.get("tolerations") or [], f"{path}.tolerations")
+    return errors + gate_errors(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
+
+
+def _name_errors(spec: Object, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for field in _SUBDOMAINS:
+        name = spec.get(field) or ""
+        errors += all_invalid(f"{path}.{field}", name, dns_subdomain(name, "characters")) if name else []
+    for field in _LABELS:
+        name = spec.get(field) or ""
+        errors += all_invalid(f"{path}.{field}", name, dns_label(name, "characters")) if name else []
+    runtime = spec.get("runtimeClassName")
+    if runtime is not None:
+        errors += all_invalid(f"{path}.runtimeClassName", runtime, dns_subdomain(runtime, "characters"))
+    for index, gate in enumerate(spec.get("readinessGates") or []):
+        name = gate.get("conditionType") or ""
+        errors += all_invalid(f"{path}.readinessGates[{index}].conditionType", name, label_key(name))
+    return errors
+
+
+def _choice_errors(spec: Object, path: str) -> list[FieldError]:
+    """The errors of fields that take a few values only."""
+    errors: list[FieldError] = []
+    for field, choices in _CHOICES.items():
+        errors += _one_of(spec.get(field) or "", choices, f"{path}.{field}")
+    preemption = spec.get("preemptionPolicy")
+    if preemption is not None:
+        errors += _one_of(preemption, ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy")
+    if spec.get("os") is not None:
+        system = spec["os"].get("name") or ""
+        if not system:
+            errors.append(required(f"{path}.os.name"))
+        elif system not in _SYSTEMS:
+            errors.append(not_supported(f"{path}.os", system, _SYSTEMS))
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        text = "ShareProcessNamespace and HostPID cannot both be enabled"
+        errors.append(invalid(f"{path}.shareProcessNamespace", spec["shareProcessNamespace"], text))
+    if spec.get("hostUsers") is False:
+        text = "when `hostUsers` is false"
+        for field, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+            if spec.get(field):
+                errors.append(forbidden(f"{path}.{shown}", text))
+        errors += [
+            forbidden(f"{path}.{kind}[{index}].volumeDevices", text)
+            for kind in ("initContainers", "containers")
+            for index, container in enumerate(spec.get(kind) or [])
+            if container.get("volumeDevices")
+        ]
+    return errors
+
+
+def _number_errors(spec: Object, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    grace, deadline = spec.get("terminationGracePeriodSeconds"), spec.get("activeDeadlineSeconds")
+    if grace is None:
+        errors.append(required(f"{path}.terminationGracePeriodSeconds"))
+    if deadline is not None and not 1 <= deadline <= _MOST_SECONDS:
+        text = f"must be between 1 and {_MOST_SECONDS}, inclusive"
+        errors.append(invalid(f"{path}.activeDeadlineSeconds", deadline, text))
+    return errors
+
+
+def _one_of(value: str, choices: tuple[str, ...], path: str) -> list[FieldError]:
+    if not value:
+        return [required(path)]
+    return [] if value in choices else [not_supported(path, value, choices)]

@@ -1,0 +1,44 @@
+"""Every pod that a manifest of the project holds, or that a workload in it makes, is one that may be made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubernetes_rules.pod_defaults import created_pod
+from kubernetes_rules.validation.pods import pod_errors
+
+Object = dict[str, Any]
+
+FOLDER = Path(__file__).resolve().parents[4] / "deploy"
+
+
+def pods_in(file: Path) -> Iterator[Object]:
+    """The pods of a manifest, and one of each workload's template."""
+    for item in yaml.safe_load_all(file.read_text()):
+        if (item or {}).get("kind") == "Pod":
+            yield item
+        template = ((item or {}).get("spec") or {}).get("template") or {}
+        if "spec" in template:
+            yield {**template, "metadata": {**template.get("metadata", {}), "name": item["metadata"]["name"]}}
+
+
+MANIFESTS = [
+    file for file in sorted(FOLDER.rglob("*.yaml")) if "chart" not in file.parts and [*pods_in(file)]
+]
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: str(file.relative_to(FOLDER)))
+def test_its_pods_have_no_error(file: Path) -> None:
+    for pod in pods_in(file):
+        metadata = {"namespace": "default", **pod["metadata"]}
+
+        assert pod_errors(created_pod({**pod, "metadata": metadata})) == []
+
+
+def test_there_are_pods_and_workloads_to_look_at() -> None:
+    assert len(MANIFESTS) > 20
