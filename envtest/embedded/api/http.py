@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from envtest.embedded.api import discovery, openapi
+from envtest.embedded.api import discovery, openapi, unforeseen
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.requests import parse_request
-from envtest.embedded.api.statuses import Refused, status_body
+from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.api.wire import (
@@ -64,10 +64,21 @@ class Handler(StreamRequestHandler):
                     text = f"Request entity too large: limit is {MOST_BODY_BYTES}"
                     self._send_json(413, status_body(413, text), {"Connection": "close"})
                     return
-                if not self._answer(head, body) or head.closes:
+                if not self._answered(head, body) or head.closes:
                     return
         except BadRequestLine:
             self._send(400, b"400 Bad Request", "text/plain", {"Connection": "close"})
+
+    def _answered(self, head: HttpRequest, body: bytes) -> bool:
+        """Answer one request, with 500 where the server itself fails; whether the connection goes on."""
+        try:
+            return self._answer(head, body)
+        except ConnectionError:
+            raise  # the client is gone
+        except Exception as error:  # noqa: BLE001 - the client has to hear that it was no fault of its own
+            unforeseen.note(f"{head.method} {head.target}", error)
+            self._send_json(500, internal_error(error))
+            return True
 
     def _answer(self, head: HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
@@ -128,9 +139,9 @@ class Handler(StreamRequestHandler):
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(request, _options(head, body))
+                return 200, verbs.delete(request, _parsed(head, body) if body else None)
             case _:
-                return 200, verbs.deletecollection(request, _options(head, body))
+                return 200, verbs.deletecollection(request, _parsed(head, body) if body else None)
 
     def _answered_without_resource(self, head: HttpRequest) -> bool:
         path = head.target.partition("?")[0]
@@ -199,13 +210,6 @@ def _parsed(head: HttpRequest, body: bytes) -> Any:
         text = "the body of the request was in an unknown format - accepted media types include: "
         raise Refused(415, f"{text}application/json, application/yaml, {PROTOBUF}")
     return _yaml(body) if kind == "application/yaml" else _json(body)
-
-
-def _options(head: HttpRequest, body: bytes) -> dict[str, Any]:
-    options = _parsed(head, body) if body else {}
-    if not isinstance(options, dict):
-        raise Refused(400, "the body of the request has to be DeleteOptions")
-    return options
 
 
 def _json(body: bytes) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.admission import admit_admin_access, admit_namespace
 from envtest.embedded.api.defaults import ALPHA_GATES, now
+from envtest.embedded.api.options import check_write_options, delete_options, is_dry
 from envtest.embedded.api.patching import APPLY, patched
 from envtest.embedded.api.pod_subresources import bound, eviction_options
 from envtest.embedded.api.quota import Quotas
@@ -79,6 +80,7 @@ class Verbs:
     def create(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Store a new object with name, UID and creation time, or do what a pod's subresource does."""
         resource = resource_of(request)
+        check_write_options(request)
         if request.subresource:
             return self._create_subresource(request, resource, body)
         item = read_body(request, resource, body, [] if warnings is None else warnings)
@@ -89,6 +91,7 @@ class Verbs:
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
         resource = resource_of(request)
+        check_write_options(request)
         wanted = read_body(request, resource, body, [] if warnings is None else warnings)
         with self._store.changed:
             stored = self._existing(request, resource)
@@ -99,6 +102,7 @@ class Verbs:
     ) -> tuple[bool, Object]:
         """Patch the object; an apply patch creates it when it is not there, which the answer tells first."""
         resource = resource_of(request)
+        check_write_options(request)
         told: Warnings = [] if warnings is None else warnings
         with self._store.changed:
             stored = self._store.get(resource.collection, key_of(request))
@@ -110,30 +114,30 @@ class Verbs:
             wanted = read_body(request, resource, wanted, told)
             return False, self._write(request, resource, stored, wanted)
 
-    def delete(self, request: Request, options: Object) -> Object:
-        """Delete the object, or mark it for deletion while somebody still needs it."""
+    def delete(self, request: Request, body: Any = None) -> Object:
+        """Delete the object, or mark it while somebody still needs it; ``body`` is DeleteOptions."""
         resource = resource_of(request)
+        options = delete_options(request, body)
         with self._store.changed:
             stored = self._existing(request, resource)
             check_preconditions(request, resource, stored, options.get("preconditions") or {})
-            options = {**_query_options(request), **options}
-            if _is_dry(request, options):
+            if is_dry(request, options):
                 return shown(resource, stored)
             last = self._removal.delete(resource.collection, key_of(request), options)
         if resource.plural in _STATUS_GONE:
             return SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
         return shown(resource, last)
 
-    def deletecollection(self, request: Request, options: Object | None = None) -> Object:
-        """Delete all objects that the selectors select."""
+    def deletecollection(self, request: Request, body: Any = None) -> Object:
+        """Delete all objects that the selectors select; ``body`` is DeleteOptions."""
         resource = resource_of(request)
         selects = self.selection(request)
-        options = {**_query_options(request), **(options or {})}
+        options = delete_options(request, body)
         with self._store.changed:
             chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
             for key in chosen:
                 # What one object owned may be gone with it.
-                if not _is_dry(request, options) and self._store.get(resource.collection, key) is not None:
+                if not is_dry(request, options) and self._store.get(resource.collection, key) is not None:
                     self._removal.delete(resource.collection, key, options)
         return SUCCESS
 
@@ -141,11 +145,11 @@ class Verbs:
         with self._store.changed:
             pod = self._existing(request, resource)
             if request.subresource == "eviction":
-                options = eviction_options(body)
+                options = eviction_options(request, body)
                 check_preconditions(request, resource, pod, options.get("preconditions") or {})
-                if not _is_dry(request, options):
+                if not is_dry(request, options):
                     self._removal.delete(resource.collection, key_of(request), options)
-            elif not _is_dry(request, {}):
+            elif not is_dry(request, {}):
                 self._store.put(resource.collection, key_of(request), bound(request, resource, pod, body))
         return {**SUCCESS, "code": 201}
 
@@ -162,7 +166,7 @@ class Verbs:
             raise Refused(409, text, "AlreadyExists", details)
         admit_admin_access(self._store, item, None)
         self._quotas.admit(resource, item)
-        if _is_dry(request, {}):
+        if is_dry(request, {}):
             return shown(resource, item)
         stored = self._store.put(resource.collection, key, item)
         self._quotas.refresh(request.namespace)
@@ -211,7 +215,7 @@ class Verbs:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)
             item = after_update(stored, item, kind_of(resource), manager, now())
-        if _is_dry(request, {}):
+        if is_dry(request, {}):
             return shown(resource, item)
         metadata = item["metadata"]
         is_over = not metadata.get("finalizers") and not metadata.get("deletionGracePeriodSeconds")
@@ -241,17 +245,3 @@ def resource_of(request: Request) -> Resource:
 def key_of(request: Request) -> Key:
     """Which object the request names."""
     return request.namespace, request.name
-
-
-def _query_options(request: Request) -> Object:
-    options: Object = {}
-    if "gracePeriodSeconds" in request.query:
-        options["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
-    if "propagationPolicy" in request.query:
-        options["propagationPolicy"] = request.query["propagationPolicy"]
-    return options
-
-
-def _is_dry(request: Request, options: Object) -> bool:
-    """Whether everything is to be done but the writing."""
-    return request.query.get("dryRun") == "All" or "All" in (options.get("dryRun") or [])

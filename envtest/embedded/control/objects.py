@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from driver.errors import DriverError
+from driver.process.log import get_logger
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 NOT_FOUND, CONFLICT = 404, 409
+
+_log = get_logger(__name__)
 
 
 class ApiDown(DriverError):
@@ -124,8 +127,19 @@ class Objects:
         self._server.delete(f"{resource.path()}?fieldSelector={quote(field_selector)}")
 
     def tell(self, kind: str, item: Object, event_type: str, reason: str, message: str, source: str) -> None:
-        """Post an event about an object, or count it when the same was posted before."""
+        """Post an event about an object, or count it when the same was posted before.
+
+        One that the server refuses, as in a namespace that ends, is lost, as Kubernetes' recorders lose it.
+        """
         self._check_up()
+        try:
+            self._post_event(kind, item, event_type, reason, message, source)
+        except Refused as refused:
+            _log.info("event refused", reason=reason, object=item["metadata"]["name"], error=str(refused))
+
+    def _post_event(
+        self, kind: str, item: Object, event_type: str, reason: str, message: str, source: str
+    ) -> None:
         metadata = item["metadata"]
         namespace = metadata.get("namespace", "default")
         same = (metadata["uid"], reason, message)

@@ -33,7 +33,7 @@ class ClusterView:
         pods = objects.list(PODS)
         self.nodes = objects.list(NODES)
         self.classes = objects.list(CLASSES)
-        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_queue_order)
+        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_age)
         slices = tainted_slices(objects.list(SLICES), objects.list(TAINT_RULES))
         allocated = [claim for claim in objects.list(CLAIMS) if claim.get("status", {}).get("allocation")]
         self.allocator = Allocator(slices, self.classes, allocated)
@@ -68,12 +68,7 @@ def _waits(pod: Object) -> bool:
     )
 
 
-def _queue_order(pod: Object) -> tuple[int, str, int, str]:
-    """Higher priority first, then the older; within a second the one that was stored first."""
+def _age(pod: Object) -> tuple[str, int, str]:
+    """The older pod first; within a second the one that was stored first."""
     metadata = pod["metadata"]
-    return (
-        -int(pod["spec"].get("priority") or 0),
-        metadata.get("creationTimestamp", ""),
-        int(metadata.get("resourceVersion", 0)),
-        uid_of(pod),
-    )
+    return metadata.get("creationTimestamp", ""), int(metadata.get("resourceVersion", 0)), uid_of(pod)

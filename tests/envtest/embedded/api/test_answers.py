@@ -138,7 +138,7 @@ def test_the_status_of_a_pod_is_in_the_words_of_kubectl(
             'namespaces "none" not found',
         ),
         ("POST", PODS, {"metadata": {}}, 422, "name or generateName is required"),
-        ("GET", f"{PODS}?limit=x", None, 400, "limit"),
+        ("GET", f"{PODS}?limit=x", None, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
         ("GET", f"{PODS}?continue=x", None, 400, "continue key is not valid"),
         ("GET", f"{PODS}?fieldSelector=spec.none=1", None, 400, "field label not supported: spec.none"),
         (

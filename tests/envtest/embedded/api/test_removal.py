@@ -128,7 +128,8 @@ def test_a_pod_is_bound_once_and_evicted(server: EmbeddedApiServer) -> None:
     first = ask(server, "POST", f"{PODS}/p/binding", binding)
     again = ask(server, "POST", f"{PODS}/p/binding", binding)
     [stored] = server.objects("pods")
-    gone = ask(server, "POST", f"{PODS}/p/eviction", {"deleteOptions": {"gracePeriodSeconds": 0}})
+    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 0}}
+    gone = ask(server, "POST", f"{PODS}/p/eviction", eviction)
 
     assert (first.code, again.code, gone.code) == (201, 409, 201)
     assert stored["spec"]["nodeName"] == "n"

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
+from tests.envtest.embedded.control.control_plane import (
+    CLASS,
+    GROUP,
+    RESOURCE,
+    ControlPlane,
+    control_plane,
+    request,
+)
 
 WAITS = (
     "0/1 nodes are available: 1 {}. "
@@ -86,15 +93,27 @@ def test_a_pod_whose_claim_is_missing_waits_in_silence_as_it_does_in_kubernetes(
 def test_the_pod_with_the_higher_priority_comes_first(cluster: ControlPlane) -> None:
     cluster.add_claim("one")
     cluster.add_claim("two")
-    cluster.add_pod("low", "one", priority=1)
-    cluster.add_pod("high", "two", priority=100)
-    cluster.wait_refused("low")
-    cluster.wait_refused("high")
-
     cluster.add_slice("s", "gpu-0")
+    with cluster.server.store.changed:  # the scheduler sees both at once
+        cluster.add_pod("low", "one", priority=1)
+        cluster.add_pod("high", "two", priority=100)
 
     cluster.wait_bound("high")
+    cluster.wait_refused("low")
     assert cluster.node_of("low") == ""
+
+
+def test_nobody_is_preempted_for_a_device(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0")
+    cluster.add_claim("one")
+    cluster.add_claim("two")
+    cluster.add_pod("low", "one", priority=1)
+    cluster.wait_bound("low")
+    cluster.add_pod("high", "two", priority=100)
+
+    assert cluster.wait_refused("high") == FULL
+    assert "deletionTimestamp" not in cluster.pod("low")["metadata"]
+    assert "nominatedNodeName" not in cluster.pod("high")["status"]
 
 
 def test_a_claim_that_is_allocated_binds_its_pods_to_that_node(cluster: ControlPlane) -> None:
@@ -165,6 +184,21 @@ def test_a_selector_that_fails_is_an_error_and_not_a_lack_of_devices(cluster: Co
     assert message.startswith('running "DynamicResources" filter plugin: ')
 
 
+def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0")
+    colour = {"cel": {"expression": "device.attributes['example.com'].colour == 'red'"}}
+    cluster.add_class("odd", selectors=[colour])
+    cluster.add_claim("mine", request(device_class="odd"))
+    cluster.add_pod("train", "mine")
+    cluster.wait_refused("train")
+
+    stored = next(one for one in cluster.server.objects("deviceclasses", GROUP) if _name(one) == "odd")
+    mended = {**stored, "spec": {}}
+    cluster.server.replace(f"{RESOURCE}/deviceclasses/odd", mended)  # the last event that helps
+
+    assert cluster.wait_bound("train") == "node-a"
+
+
 def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: ControlPlane) -> None:
     cluster.add_pod("gated", schedulingGates=[{"name": "wait"}])
     cluster.add_pod("foreign", schedulerName="other")
@@ -172,6 +206,10 @@ def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: Contro
     cluster.wait_bound("ours")
 
     assert cluster.node_of("gated") == cluster.node_of("foreign") == ""
+
+
+def _name(item: dict[str, Any]) -> str:
+    return str(item["metadata"]["name"])
 
 
 def gpus(count: int, name: str = "nvidia.com/gpu") -> dict[str, Any]:
