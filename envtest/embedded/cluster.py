@@ -18,6 +18,7 @@ from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
+from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
 from envtest.embedded.control.objects import NAMESPACES, NODES, PODS, Objects, now
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
@@ -145,6 +146,7 @@ class EmbeddedCluster:
             EmbeddedServiceAccountController(self.api_server),
             EmbeddedClaimController(self.api_server),
             EmbeddedTaintEviction(self.api_server),
+            EmbeddedDisruptionController(self.api_server),
             EmbeddedScheduler(self.api_server),
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -58,6 +59,8 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item.get("spec") or {})
+        case "secrets":
+            _default_secret(item)
         case "namespaces":
             labels = item["metadata"].setdefault("labels", {})
             labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
@@ -69,6 +72,8 @@ def first_status(resource: str) -> Object | None:
     """The status of a new object; None for a resource that begins without."""
     if resource == "pods":
         return {"phase": "Pending", "qosClass": "BestEffort"}
+    if resource == "poddisruptionbudgets":
+        return {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
     return {"phase": "Active"} if resource == "namespaces" else None
 
 
@@ -137,6 +142,13 @@ def _default_claim(holder: Object, disabled_gates: frozenset[str]) -> None:
     for request in (spec.get("devices") or {}).get("requests") or []:
         asked = [request.get("exactly") or {}, *(request.get("firstAvailable") or [])]
         _drop_fields(asked, ("derivedAttributes",))
+
+
+def _default_secret(item: Object) -> None:
+    """What is given in plain text is stored as the other data."""
+    item.setdefault("type", "Opaque")
+    for key, text in (item.pop("stringData", None) or {}).items():
+        item.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
 
 
 def _default_pod(spec: Object) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from envtest.embedded.api.served import ServedApi
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED = 201
+_CREATED, _TOO_MANY = 201, 429
 _HEALTH = ("/healthz", "/readyz", "/livez")
 _JSON = "application/json"
 _BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
@@ -117,7 +117,7 @@ class Handler(StreamRequestHandler):
                 answer = table_of(items, resource.plural, metadata, include)
         except Refused as refused:
             code, answer = refused.code, refused.body
-        self._send_json(code, answer, _warning_headers(warnings))
+        self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))
         return True
 
     def _done(
@@ -232,6 +232,12 @@ def _yaml(body: bytes) -> Any:
         return yaml.safe_load(body)
     except (yaml.YAMLError, RecursionError) as error:
         raise Refused(400, f"error decoding YAML: {error}") from error
+
+
+def _retry_header(code: int, answer: Any) -> dict[str, str]:
+    """When a client may try again, where the answer is that it has to."""
+    seconds = (answer.get("details") or {}).get("retryAfterSeconds") if code == _TOO_MANY else None
+    return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 def _warning_headers(warnings: list[str]) -> dict[str, str]:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.admission import admit_admin_access, admit_namespace
 from envtest.embedded.api.defaults import ALPHA_GATES, now
+from envtest.embedded.api.evictions import evict
 from envtest.embedded.api.options import check_write_options, delete_options, is_dry
 from envtest.embedded.api.patching import APPLY, patched
 from envtest.embedded.api.pod_subresources import bound, eviction_options
+from envtest.embedded.api.priority import admit_priority, keep_priority
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import list_page, not_found, selection, shown
 from envtest.embedded.api.removal import Removal
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Warnings = list[str]
 
+PODS = ("", "pods")
 SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
@@ -85,6 +88,7 @@ class Verbs:
             return self._create_subresource(request, resource, body)
         item = read_body(request, resource, body, [] if warnings is None else warnings)
         item = prepare_create(request, resource, item, self.disabled_gates)
+        _warn_of_idle(resource, warnings)
         with self._store.changed:
             return self._add(request, resource, item)
 
@@ -93,6 +97,7 @@ class Verbs:
         resource = resource_of(request)
         check_write_options(request)
         wanted = read_body(request, resource, body, [] if warnings is None else warnings)
+        _warn_of_idle(resource, warnings)
         with self._store.changed:
             stored = self._existing(request, resource)
             return self._write(request, resource, stored, wanted)
@@ -104,6 +109,7 @@ class Verbs:
         resource = resource_of(request)
         check_write_options(request)
         told: Warnings = [] if warnings is None else warnings
+        _warn_of_idle(resource, told)
         with self._store.changed:
             stored = self._store.get(resource.collection, key_of(request))
             if content_type == APPLY:
@@ -147,8 +153,7 @@ class Verbs:
             if request.subresource == "eviction":
                 options = eviction_options(request, body)
                 check_preconditions(request, resource, pod, options.get("preconditions") or {})
-                if not is_dry(request, options):
-                    self._removal.delete(resource.collection, key_of(request), options)
+                evict(self._store, self._removal, pod, options, dry=is_dry(request, options))
             elif not is_dry(request, {}):
                 self._store.put(resource.collection, key_of(request), bound(request, resource, pod, body))
         return {**SUCCESS, "code": 201}
@@ -158,6 +163,8 @@ class Verbs:
         name = item["metadata"].get("name") or ""
         if resource.namespaced:
             admit_namespace(self._store, resource, request.namespace, name)
+        if resource.collection == PODS:
+            admit_priority(self._store, item)
         check_create(resource, item)
         key = (request.namespace, name)
         if self._store.get(resource.collection, key) is not None:
@@ -207,6 +214,8 @@ class Verbs:
         """Put ``wanted`` in the place of ``stored``: the rules of an update."""
         check_preconditions(request, resource, stored, wanted["metadata"])
         item = prepare_update(request, resource, stored, wanted, self.disabled_gates)
+        if resource.collection == PODS and not request.subresource:
+            keep_priority(item, stored)
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return shown(resource, stored)
         check_update(request, resource, item, stored)
@@ -240,6 +249,12 @@ def resource_of(request: Request) -> Resource:
     if request.verb not in resource.verbs_of(request.subresource):
         raise Refused(405, "the server does not allow this method on the requested resource", details={})
     return resource
+
+
+def _warn_of_idle(resource: Resource, warnings: Warnings | None) -> None:
+    """Say to who writes an object that has no effect here that it has none."""
+    if resource.idle and warnings is not None:
+        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.idle}")
 
 
 def key_of(request: Request) -> Key:

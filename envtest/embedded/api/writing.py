@@ -12,6 +12,7 @@ from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
+from kubernetes_rules.validation.budget import budget_errors
 from kubernetes_rules.validation.errors import FieldError, required
 from kubernetes_rules.validation.errors import invalid as wrong
 
@@ -31,7 +32,14 @@ _KEPT_METADATA = (
     "selfLink",
 )
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_GENERATION = frozenset({"pods", "resourceslices", "deviceclasses", "devicetaintrules"})
+_GENERATION = frozenset(
+    {
+        *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
+        *("deployments", "daemonsets", "poddisruptionbudgets", "validatingadmissionpolicies"),
+        *("validatingadmissionpolicybindings", "validatingwebhookconfigurations"),
+        "mutatingwebhookconfigurations",
+    }
+)
 _CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
 """The resources whose updates have to say which version they are made from."""
 
@@ -102,7 +110,7 @@ def prepare_create(
 
 def check_create(resource: Resource, item: Object) -> None:
     """Raises Refused (422) when the new object is against the rules."""
-    errors = errors_of(item)
+    errors = errors_of(item) + _own_errors(resource, item)
     if not errors and not item["metadata"].get("name"):
         errors = [required("metadata.name", "name or generateName is required")]
     _refuse(resource, item, errors)
@@ -162,7 +170,7 @@ def _with_content(request: Request, stored: Object, wanted: Object) -> Object:
 def check_update(request: Request, resource: Resource, item: Object, stored: Object) -> None:
     """Raises Refused (422) when the object may not become that."""
     if resource.group != "resource.k8s.io":
-        errors: list[FieldError] = []
+        errors = _own_errors(resource, item) if not request.subresource else []
         if resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion"):
             errors = update_errors_of(item, stored)
     elif request.subresource == "status":
@@ -170,6 +178,11 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     else:
         errors = update_errors_of(item, stored)
     _refuse(resource, item, errors)
+
+
+def _own_errors(resource: Resource, item: Object) -> list[FieldError]:
+    """What is wrong with an object of a kind that has its rules, and is no device's."""
+    return budget_errors(item) if resource.plural == "poddisruptionbudgets" else []
 
 
 def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:

@@ -58,6 +58,7 @@ TEMPLATES = Resource("resource.k8s.io", "resourceclaimtemplates")
 CLASSES = Resource("resource.k8s.io", "deviceclasses")
 SLICES = Resource("resource.k8s.io", "resourceslices")
 TAINT_RULES = Resource("resource.k8s.io", "devicetaintrules")
+BUDGETS = Resource("policy", "poddisruptionbudgets")
 
 
 class Objects:
@@ -148,7 +149,7 @@ class Objects:
             count = int(known.get("count", 1)) + 1
             self.replace(EVENTS, {**known, "count": count, "lastTimestamp": now()})
             return
-        reference = {"kind": kind, "apiVersion": "resource.k8s.io/v1" if "Claim" in kind else "v1"}
+        reference = {"kind": kind, "apiVersion": item.get("apiVersion", "v1")}
         reference |= {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
         body: Object = {
             "kind": "Event",

@@ -93,10 +93,11 @@ def test_a_pod_whose_claim_is_missing_waits_in_silence_as_it_does_in_kubernetes(
 def test_the_pod_with_the_higher_priority_comes_first(cluster: ControlPlane) -> None:
     cluster.add_claim("one")
     cluster.add_claim("two")
+    cluster.add_priority("urgent", 100)
     cluster.add_slice("s", "gpu-0")
     with cluster.server.store.changed:  # the scheduler sees both at once
-        cluster.add_pod("low", "one", priority=1)
-        cluster.add_pod("high", "two", priority=100)
+        cluster.add_pod("low", "one")
+        cluster.add_pod("high", "two", priorityClassName="urgent")
 
     cluster.wait_bound("high")
     cluster.wait_refused("low")
@@ -107,9 +108,10 @@ def test_nobody_is_preempted_for_a_device(cluster: ControlPlane) -> None:
     cluster.add_slice("s", "gpu-0")
     cluster.add_claim("one")
     cluster.add_claim("two")
-    cluster.add_pod("low", "one", priority=1)
+    cluster.add_priority("urgent", 100)
+    cluster.add_pod("low", "one")
     cluster.wait_bound("low")
-    cluster.add_pod("high", "two", priority=100)
+    cluster.add_pod("high", "two", priorityClassName="urgent")
 
     assert cluster.wait_refused("high") == FULL
     assert "deletionTimestamp" not in cluster.pod("low")["metadata"]
