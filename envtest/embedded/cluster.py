@@ -19,6 +19,7 @@ from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
 from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
+from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
 from envtest.embedded.control.objects import NAMESPACES, NODES, PODS, Objects, now
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
@@ -143,6 +144,7 @@ class EmbeddedCluster:
 
     def _control_loops(self) -> list[Part]:
         return [
+            EmbeddedNamespaceController(self.api_server),
             EmbeddedServiceAccountController(self.api_server),
             EmbeddedClaimController(self.api_server),
             EmbeddedTaintEviction(self.api_server),

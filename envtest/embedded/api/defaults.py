@@ -64,7 +64,7 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
         case "namespaces":
             labels = item["metadata"].setdefault("labels", {})
             labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
-            item.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+            _default_namespace(item, old)
     return item
 
 
@@ -142,6 +142,15 @@ def _default_claim(holder: Object, disabled_gates: frozenset[str]) -> None:
     for request in (spec.get("devices") or {}).get("requests") or []:
         asked = [request.get("exactly") or {}, *(request.get("firstAvailable") or [])]
         _drop_fields(asked, ("derivedAttributes",))
+
+
+def _default_namespace(namespace: Object, old: Object | None) -> None:
+    """A new namespace has the finalizer of the namespace controller; an update takes none away."""
+    spec = namespace.setdefault("spec", {})
+    if old is not None:
+        spec["finalizers"] = (old.get("spec") or {}).get("finalizers") or []
+    elif "kubernetes" not in spec.setdefault("finalizers", []):
+        spec["finalizers"].append("kubernetes")
 
 
 def _default_secret(item: Object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.api.admission import admit_admin_access, admit_namespace
+from envtest.embedded.api.admission import NAMESPACES, admit_admin_access, admit_delete, admit_namespace
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.evictions import evict
 from envtest.embedded.api.options import check_write_options, delete_options, is_dry
@@ -126,6 +126,7 @@ class Verbs:
         options = delete_options(request, body)
         with self._store.changed:
             stored = self._existing(request, resource)
+            admit_delete(resource, request.name)
             check_preconditions(request, resource, stored, options.get("preconditions") or {})
             if is_dry(request, options):
                 return shown(resource, stored)
@@ -228,6 +229,8 @@ class Verbs:
             return shown(resource, item)
         metadata = item["metadata"]
         is_over = not metadata.get("finalizers") and not metadata.get("deletionGracePeriodSeconds")
+        if resource.collection == NAMESPACES and (item.get("spec") or {}).get("finalizers"):
+            is_over = False
         if "deletionTimestamp" in metadata and is_over:
             return shown(resource, self._removal.remove(resource.collection, key_of(request)))
         result = shown(resource, self._store.put(resource.collection, key_of(request), item))

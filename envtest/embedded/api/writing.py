@@ -128,12 +128,16 @@ def prepare_update(
         raise Refused(400, text)
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
+    elif request.subresource == "finalize":
+        finalizers = (wanted.get("spec") or {}).get("finalizers") or []
+        item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
+        item["metadata"] = dict(stored["metadata"])
     else:
         item = _with_content(request, stored, wanted)
     metadata = item["metadata"]
     if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
         metadata["resourceVersion"] = old["resourceVersion"]
-    if request.subresource != "status":
+    if not request.subresource:
         item = defaulted(item, resource.plural, disabled_gates, stored)
         if item.get("spec") != stored.get("spec") and "generation" in old:
             metadata["generation"] = old["generation"] + 1

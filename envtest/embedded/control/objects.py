@@ -14,7 +14,7 @@ from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from envtest.embedded.api.server import EmbeddedApiServer
 
@@ -76,6 +76,11 @@ class Objects:
         """All objects of all namespaces."""
         self._check_up()
         return self._server.objects(resource.name, resource.group)
+
+    def list_in(self, resource: Resource, namespace: str) -> Sequence[Object]:
+        """All objects of one namespace, in no order."""
+        self._check_up()
+        return self._server.store.in_namespace(resource.collection, namespace)
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """The object, None when there is none."""

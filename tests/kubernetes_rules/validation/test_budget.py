@@ -35,7 +35,8 @@ def test_numbers_and_percents_are_fine(spec: dict[str, Any]) -> None:
             {"minAvailable": 1, "maxUnavailable": 1, "selector": {"matchLabels": {"app": "a"}}},
             (
                 'spec: Invalid value: {"MinAvailable":1,"Selector":{"matchLabels":{"app":"a"}},'
-                '"MaxUnavailable":1,"UnhealthyPodEvictionPolicy":null}: minAvailable and maxUnavailable cannot be both set'
+                '"MaxUnavailable":1,"UnhealthyPodEvictionPolicy":null}: '
+                "minAvailable and maxUnavailable cannot be both set"
             ),
         ),
         (

@@ -9,6 +9,7 @@ from typing import Any
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
 from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
+from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 
@@ -130,6 +131,7 @@ def control_plane() -> Iterator[ControlPlane]:
             EmbeddedClaimController(server),
             EmbeddedTaintEviction(server),
             EmbeddedDisruptionController(server),
+            EmbeddedNamespaceController(server),
             EmbeddedScheduler(server),
         )
         for loop in loops:
