@@ -16,6 +16,7 @@ from envtest.client.api import ApiClient
 from envtest.client.errors import ClusterError
 from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
+from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
 from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
@@ -70,7 +71,11 @@ class EmbeddedCluster:
             for part in self._control_loops():
                 part.start()
                 cleanup.callback(part.stop)
-            self._runtimes = [ContainerRuntime(node.cdi_dir) for node in self.nodes]
+            changed = self.api_server.store.changed
+            self._runtimes = [ContainerRuntime(node.cdi_dir, changed) for node in self.nodes]
+            for runtime in self._runtimes:
+                cleanup.callback(runtime.close)
+            self.api_server.find_log = self._find_log
             self.kubelets = [self._new_kubelet(index) for index in range(node_count)]
             cleanup.callback(self._stop_kubelets)
             for kubelet in self.kubelets:
@@ -151,6 +156,10 @@ class EmbeddedCluster:
             EmbeddedDisruptionController(self.api_server),
             EmbeddedScheduler(self.api_server),
         ]
+
+    def _find_log(self, pod_uid: str, container: str) -> ContainerLog | None:
+        found = (runtime.find_log(pod_uid, container) for runtime in self._runtimes)
+        return next((log for log in found if log is not None), None)
 
     def _new_kubelet(self, index: int) -> EmbeddedKubelet:
         return EmbeddedKubelet(self.api_server, self.nodes[index], self._runtimes[index], self._times)

@@ -125,6 +125,26 @@ def test_a_pod_is_applied_waited_for_described_and_deleted(kubectl: Kubectl) -> 
         kubectl("get", "pod", "train")
 
 
+def test_logs_show_which_gpu_a_pod_sees(kubectl: Kubectl) -> None:
+    kubectl("delete", "-f", "-", "--ignore-not-found", given=MANIFEST)
+    talking = MANIFEST.replace(
+        "    image:", "    command: [sh, -c, 'nvidia-smi -L && sleep infinity']\n    image:"
+    )
+    kubectl("apply", "-f", "-", given=talking)
+    kubectl("wait", "--for=condition=Ready", "pod/train", "--timeout=30s")
+    first = kubectl("logs", "train", "--follow", "--limit-bytes=4")
+    lines = kubectl("logs", "-l", "app=train", "--prefix").splitlines()
+
+    assert first == "GPU "
+    assert len(lines) == 1
+    assert lines[0].startswith("[pod/train/main] GPU 0: NVIDIA A30 (UUID: GPU-")
+    with pytest.raises(AssertionError, match='previous terminated container "main" in pod "train" not found'):
+        kubectl("logs", "train", "--previous")
+    with pytest.raises(AssertionError, match="container other is not valid for pod train"):
+        kubectl("logs", "train", "-c", "other")
+    kubectl("delete", "-f", "-", given=talking)
+
+
 def test_what_is_wrong_is_refused_in_the_words_of_a_real_server(kubectl: Kubectl) -> None:
     kubectl("delete", "-f", "-", "--ignore-not-found", given=MANIFEST)
     wrong = MANIFEST.replace("deviceClassName: gpu.nvidia.com", "deviceClassName: Not_A_Name")

@@ -10,6 +10,7 @@ import yaml
 
 from envtest.embedded.api import discovery, openapi, unforeseen
 from envtest.embedded.api.patching import APPLY
+from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import resource_of
@@ -106,6 +107,8 @@ class Handler(StreamRequestHandler):
         warnings: list[str] = []
         try:
             resource = resource_of(request)
+            if request.subresource == "log":
+                return serve_log(self._api, self.server, self.wfile, request)
             if request.verb == "watch":
                 return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None

@@ -110,6 +110,7 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(
             ("binding", "Binding", ("create",)),
             ("eviction", "Eviction", ("create",)),
+            ("log", "Pod", ("get",)),
             _status("Pod"),
         ),
     ),

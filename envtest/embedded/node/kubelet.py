@@ -1,7 +1,7 @@
 """Runs the pods of one node as a kubelet does, over the real sockets of DRA plugins.
 
 What it does not do: count memory and CPU, pull images, run commands, probe, restart. A container runs
-from its start to the end of its pod (see container_runtime).
+from its start to the end of its pod, and prints what is played of its command (see container_runtime).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from envtest.embedded.node import pod_status
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_ids
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
+from envtest.embedded.node.played_commands import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,8 +209,9 @@ class EmbeddedKubelet:
             container["name"]: container_device_ids(self.claims, pod, container)
             for container in pod["spec"]["containers"]
         }
+        commands = {one["name"]: command_of(pod, one) for one in pod["spec"]["containers"]}
         try:
-            self._runtime.start(uid, devices)
+            self._runtime.start(uid, devices, commands)
         except NodeIncomplete as error:
             self._later(uid, self._times.create_again)
             text = f"failed to generate container spec: CDI device injection failed: {error.what}"
