@@ -13,9 +13,10 @@ from typing import Protocol, Self
 from driver.devices.names import DRIVER_NAME
 from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
 from envtest.client.api import ApiClient
-from envtest.client.errors import ClusterError
+from envtest.client.errors import ClusterError, ClusterFault
 from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
+from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
@@ -94,8 +95,12 @@ class EmbeddedCluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the cluster."""
+        """Close the cluster; raises ClusterFault where a part of it failed and nobody has asked for that."""
         self.close()
+        faults = unforeseen.take()
+        if faults and error is None:
+            told = "; ".join(f"{one.doing}: {type(one.error).__name__}: {one.error}" for one in faults)
+            raise ClusterFault(f"the embedded cluster failed at itself, which is a fault of it: {told}")
 
     def close(self) -> None:
         """End the processes, then everything else, and remove the folder."""

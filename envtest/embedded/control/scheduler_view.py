@@ -40,8 +40,9 @@ class ClusterView:
         self._class_names = {one["metadata"]["name"] for one in self.classes}
         self._load = {node["metadata"]["name"]: 0 for node in self.nodes}
         for pod in pods:
-            if pod["spec"].get("nodeName") and not is_terminal(pod):
-                self.count_pod(pod["spec"]["nodeName"])
+            node = (pod.get("spec") or {}).get("nodeName")
+            if node and not is_terminal(pod):
+                self.count_pod(node)
 
     def has_class(self, name: str) -> bool:
         """Whether there is such a DeviceClass."""
@@ -58,8 +59,8 @@ class ClusterView:
 
 def _waits(pod: Object) -> bool:
     """Whether the pod is this scheduler's to place."""
-    spec = pod["spec"]
-    return not (
+    spec = pod.get("spec") or {}
+    return bool(spec) and not (
         spec.get("nodeName")
         or is_deleted(pod)
         or is_terminal(pod)

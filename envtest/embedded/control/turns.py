@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from driver.process.log import get_logger
 from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.objects import ApiDown, uid_of
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Object = dict[str, Any]
+
+_log = get_logger(__name__)
 
 AGAIN_SECONDS = 0.2
 """After a write that was refused, by a conflict mostly; the change behind it usually comes first."""
@@ -72,7 +75,8 @@ class Turns:
             due = work(item)
         except ApiDown:
             raise
-        except Refused:
+        except Refused as refused:
+            _log.info("object has to be looked at again", loop=self._loop, uid=uid, error=str(refused))
             wait = back_off_seconds(times, AGAIN_SECONDS)
         except Exception as error:  # noqa: BLE001 - one object must not stop the loop for the others
             metadata = item["metadata"]

@@ -124,7 +124,7 @@ class EmbeddedKubelet:
         here = {
             uid_of(pod): pod
             for pod in self._objects.list(PODS)
-            if pod["spec"].get("nodeName") == self._node_name
+            if (pod.get("spec") or {}).get("nodeName") == self._node_name
         }
         with self._lock:
             worked_on = set(self._work)
