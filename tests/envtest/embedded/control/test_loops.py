@@ -217,5 +217,7 @@ def test_a_test_in_which_the_cluster_fails_at_itself_fails(tmp_path: Path) -> No
     )
 
     assert "2 passed, 1 error" in done.stdout
+    assert "test_quiet.py::test_asserts_nothing_that_fails" in done.stdout
+    assert "test_quiet.py::test_of_another_matter" not in done.stdout
     assert "a loop of the cluster:" in done.stdout
     assert "KeyError: 'containers'" in done.stdout

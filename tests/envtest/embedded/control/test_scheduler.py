@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from envtest.embedded.control import scheduling_queue
 from tests.envtest.embedded.control.control_plane import (
     CLASS,
     GROUP,
@@ -186,19 +187,43 @@ def test_a_selector_that_fails_is_an_error_and_not_a_lack_of_devices(cluster: Co
     assert message.startswith('running "DynamicResources" filter plugin: ')
 
 
-def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluster: ControlPlane) -> None:
-    cluster.add_slice("s", "gpu-0")
+def add_erring_pod(cluster: ControlPlane) -> None:
+    """The pod ``train``, whose class has a selector that fails on the node's device."""
+    cluster.add_slice("s", "gpu-0", "gpu-1")
     colour = {"cel": {"expression": "device.attributes['example.com'].colour == 'red'"}}
     cluster.add_class("odd", selectors=[colour])
     cluster.add_claim("mine", request(device_class="odd"))
     cluster.add_pod("train", "mine")
     cluster.wait_refused("train")
 
-    stored = next(one for one in cluster.server.objects("deviceclasses", GROUP) if _name(one) == "odd")
-    mended = {**stored, "spec": {}}
-    cluster.server.replace(f"{RESOURCE}/deviceclasses/odd", mended)  # the last event that helps
+
+def mend_class(cluster: ControlPlane) -> None:
+    classes = cluster.server.objects("deviceclasses", GROUP)
+    stored = next(one for one in classes if one["metadata"]["name"] == "odd")
+    cluster.server.replace(f"{RESOURCE}/deviceclasses/odd", {**stored, "spec": {}})
+
+
+def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluster: ControlPlane) -> None:
+    add_erring_pod(cluster)
+
+    mend_class(cluster)  # the last event that helps
 
     assert cluster.wait_bound("train") == "node-a"
+
+
+def test_no_event_shortens_the_back_off_of_an_error(
+    cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling_queue, "FIRST_BACK_OFF_SECONDS", 3600.0)
+    monkeypatch.setattr(scheduling_queue, "LAST_BACK_OFF_SECONDS", 3600.0)
+    add_erring_pod(cluster)
+
+    mend_class(cluster)
+    cluster.add_claim("other")
+    cluster.add_pod("well", "other")
+
+    cluster.wait_bound("well")
+    assert cluster.node_of("train") == ""
 
 
 def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: ControlPlane) -> None:
@@ -208,10 +233,6 @@ def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: Contro
     cluster.wait_bound("ours")
 
     assert cluster.node_of("gated") == cluster.node_of("foreign") == ""
-
-
-def _name(item: dict[str, Any]) -> str:
-    return str(item["metadata"]["name"])
 
 
 def gpus(count: int, name: str = "nvidia.com/gpu") -> dict[str, Any]:
