@@ -10,7 +10,7 @@ from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start
 
-SCRIPT = "nvidia-smi -L && env | grep NVIDIA_VISIBLE && sleep infinity"
+SCRIPT = "/usr/bin/nvidia-smi -L && echo $HOSTNAME && sleep infinity"
 
 
 def talking(name: str, claim: str = "") -> dict[str, Any]:
@@ -21,10 +21,11 @@ def talking(name: str, claim: str = "") -> dict[str, Any]:
 
 
 def wait_log(cluster: Cluster, namespace: str, pod: str, query: str = "") -> list[str]:
-    """The lines of a pod's log, once there are any."""
+    """The lines of a pod's log, once the last is there, which is its name."""
 
     def lines() -> list[str] | None:
-        return cluster.api.text(f"{paths.pod(pod, namespace)}/log{query}").splitlines() or None
+        found = cluster.api.text(f"{paths.pod(pod, namespace)}/log{query}").splitlines()
+        return found if found[-1:] == [pod] else None
 
     return wait_until([], cluster.processes, lines)
 
@@ -44,4 +45,4 @@ def test_pods_print_the_uuids_of_their_own_gpus(driver: DriverNode, namespace: s
     assert (len(one), len(two)) == (1, 2)
     assert len(set(seen)) == 3
     assert set(seen) <= uuids
-    assert len(wait_log(cluster, namespace, "two", "?container=main&tailLines=1")) == 1
+    assert wait_log(cluster, namespace, "two", "?container=main&tailLines=1") == ["two"]
