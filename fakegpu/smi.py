@@ -1,4 +1,4 @@
-"""nvidia-smi of a fake machine: its lists, compute modes and time-slices, in the words of the real one.
+"""nvidia-smi of a fake machine: lists, queries, compute modes and time-slices, in the words of the real one.
 
 Exit codes are NVML's return codes, as the real one has them; a compute mode that cannot be set is only
 warned about, and ends with 0. Where no report of the real words was found, they say what they mean.
@@ -7,6 +7,8 @@ warned about, and ends with 0. Where no report of the real words was found, they
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -14,18 +16,24 @@ from typing import TYPE_CHECKING, NoReturn
 from driver.nvml.api import Code, NotSupported, NvmlCallFailed
 from driver.nvml.mig import partition_name
 from driver.nvml.pci_address import PciAddress
+from fakegpu.capabilities import CAPABILITY_NODES, access_minor
 from fakegpu.machine import FakeMachine
+from fakegpu.smi_query import Asked, QueryRefused, csv_lines, read_fields, read_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from driver.nvml.api import ComputeMode
+    from driver.nvml.mig import MigDevice
     from fakegpu.nvml import FakeDevice
 
 MODES: dict[str, ComputeMode] = {
     "0": "default", "DEFAULT": "default", "2": "prohibited", "PROHIBITED": "prohibited",
     "3": "exclusive-process", "EXCLUSIVE_PROCESS": "exclusive-process",
 }  # fmt: skip
+VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
+"""The variable that has the device nodes of a container, between colons, where none really runs."""
+
 TIME_SLICES = ("Default", "Short", "Medium", "Long")
 NOTHING_FOUND = int(Code.NOT_FOUND)
 OTHER_ERROR = 255
@@ -53,11 +61,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 class Smi:
-    """One run of nvidia-smi: it sees the GPUs whose nodes are there, in /dev or in its driver root."""
+    """One run of nvidia-smi: it sees the GPUs whose nodes are there, in /dev or in its driver root.
 
-    def __init__(self, machine: FakeMachine, root: Path) -> None:
+    ``visible`` are the nodes of a container; what is not among them, partitions too, is not there then.
+    """
+
+    def __init__(self, machine: FakeMachine, root: Path, visible: frozenset[str] | None = None) -> None:
         self._machine = machine
         self._root = root
+        self._visible = visible
         self._nvml = machine.nvml()
 
     def run(self, words: Sequence[str]) -> int:
@@ -69,6 +81,8 @@ class Smi:
         parser.add_argument("--version", action="store_true")
         parser.add_argument("-i", "--id")
         parser.add_argument("-c", "--compute-mode", choices=sorted(MODES))
+        parser.add_argument("--query-gpu")
+        parser.add_argument("--format")
         asked = parser.parse_args(words)
         self._nvml.init()
         if asked.version:
@@ -76,6 +90,10 @@ class Smi:
         chosen = self._chosen(asked.id)
         if not chosen:
             return _nothing_found()
+        if asked.query_gpu is not None:
+            return self._query(chosen, asked.query_gpu, asked.format)
+        if asked.format is not None:
+            raise _Refusal("--format without --query-gpu")
         if asked.compute_mode is None:
             return self._list(chosen)
         return self._set_compute_mode(chosen, MODES[asked.compute_mode])
@@ -90,16 +108,41 @@ class Smi:
 
     def _chosen(self, text: str | None) -> list[tuple[int, FakeDevice]]:
         """The GPUs of ``-i``, or all that there are; none when one of them is not there."""
-        found = []
+        found: list[tuple[int, FakeDevice]] = []
         for index in range(self._nvml.device_count()):
             device = self._nvml.device_by_index(index)
-            node = f"dev/nvidia{device.minor()}"
-            if (Path("/") / node).exists() or (self._root / node).exists():
-                found.append((index, device))
+            if self._sees(f"/dev/nvidia{device.minor()}"):
+                # Inside of a container NVML counts only what is there.
+                found.append((index if self._visible is None else len(found), device))
         if text is None:
             return found
         wanted = [[gpu for gpu in found if _is_named(*gpu, word)] for word in text.split(",")]
         return [gpu for gpus in wanted for gpu in gpus] if all(wanted) else []
+
+    def _sees(self, node: str) -> bool:
+        if self._visible is not None:
+            return node in self._visible
+        return Path(node).exists() or (self._root / node.lstrip("/")).exists()
+
+    def _sees_partition(self, device: FakeDevice, mig: MigDevice) -> bool:
+        """Whether a container has the capabilities of a partition; outside of one everybody has them."""
+        if self._visible is None:
+            return True
+        gpu_instance, compute_instance = mig.gpu_instance_id, mig.compute_instance_id
+        minors = (
+            access_minor(device.minor(), gpu_instance),
+            access_minor(device.minor(), gpu_instance, compute_instance),
+        )
+        return all(f"/{CAPABILITY_NODES}/nvidia-cap{minor}" in self._visible for minor in minors)
+
+    def _query(self, chosen: list[tuple[int, FakeDevice]], fields: str, form: str | None) -> int:
+        """Print what is asked of each GPU; raises QueryRefused."""
+        names, how = read_fields(fields), read_format(form)
+        count = len(self._chosen(None))
+        gpus = [Asked(device, index, count, self._nvml) for index, device in chosen]
+        for line in csv_lines(names, how, gpus):
+            _say(line)
+        return 0
 
     def _list(self, chosen: list[tuple[int, FakeDevice]]) -> int:
         for index, device in chosen:
@@ -108,7 +151,8 @@ class Smi:
             profiles = (
                 {profile.id: profile for profile in device.gpu_instance_profiles()} if instances else {}
             )
-            for number, mig in enumerate(device.mig_devices()):
+            seen = [mig for mig in device.mig_devices() if self._sees_partition(device, mig)]
+            for number, mig in enumerate(seen):
                 profile = profiles[instances[mig.gpu_instance_id]]
                 name = partition_name(profile, mig.compute_instance_slices)
                 _say(f"  MIG {name:<12}Device {number:>2}: (UUID: {mig.uuid})")
@@ -211,11 +255,20 @@ def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
+def _visible_nodes() -> frozenset[str] | None:
+    """The nodes of the container for which this runs, None outside of one."""
+    text = os.environ.get(VISIBLE_NODES)
+    return None if text is None else frozenset(filter(None, text.split(":")))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run as ``python -m fakegpu.smi MACHINE ROOT PROGRAM [ARGUMENT...]``; returns the exit code."""
     flag, root, _, *words = arguments
     try:
-        code = Smi(FakeMachine.open(flag), Path(root)).run(words)
+        code = Smi(FakeMachine.open(flag), Path(root), _visible_nodes()).run(words)
+    except QueryRefused as refusal:
+        _say(str(refusal))
+        return int(Code.INVALID_ARGUMENT)
     except _Refusal as refusal:
         _say(f"Invalid combination of input arguments ({refusal}). Please run 'nvidia-smi -h' for help.")
         return int(Code.INVALID_ARGUMENT)
@@ -227,4 +280,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    # Like a program in C, which ends without a word when nobody reads on.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from driver.process.log import configure
+from envtest.embedded.api import unforeseen
 from tests.brisk import BRISK_ON_REAL
 from tests.examples import LONG
 
@@ -33,3 +35,23 @@ def driver_launcher() -> tuple[str, ...]:
 def _log_to_nowhere() -> None:
     """Lines that no test asks for go nowhere; a test that looks at the log configures it again."""
     configure("info", io.StringIO())
+
+
+@pytest.fixture(autouse=True)
+def _no_fault_of_the_embedded_cluster() -> Iterator[None]:
+    """A test fails when a part of the embedded cluster met meanwhile what nobody had thought of."""
+    yield
+    _fail_of(unforeseen.take())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_fault_at_the_end() -> Iterator[None]:
+    """So do the faults of clusters that outlive single tests."""
+    yield
+    _fail_of(unforeseen.take())
+
+
+def _fail_of(faults: list[unforeseen.Unforeseen]) -> None:
+    if faults:
+        told = "\n".join(map(str, faults))
+        pytest.fail(f"{len(faults)} faults of the embedded cluster itself:\n{told}", pytrace=False)

@@ -13,11 +13,15 @@ from typing import Protocol, Self
 from driver.devices.names import DRIVER_NAME
 from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
 from envtest.client.api import ApiClient
-from envtest.client.errors import ClusterError
+from envtest.client.errors import ClusterError, ClusterFault
 from envtest.client.layout import ClusterLayout, NodeLayout
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts, Mounted
+from envtest.embedded.api import unforeseen
+from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
+from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
+from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
 from envtest.embedded.control.objects import NAMESPACES, NODES, PODS, Objects, now
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
@@ -68,7 +72,11 @@ class EmbeddedCluster:
             for part in self._control_loops():
                 part.start()
                 cleanup.callback(part.stop)
-            self._runtimes = [ContainerRuntime(node.cdi_dir) for node in self.nodes]
+            changed = self.api_server.store.changed
+            self._runtimes = [ContainerRuntime(node.cdi_dir, changed) for node in self.nodes]
+            for runtime in self._runtimes:
+                cleanup.callback(runtime.close)
+            self.api_server.find_log = self._find_log
             self.kubelets = [self._new_kubelet(index) for index in range(node_count)]
             cleanup.callback(self._stop_kubelets)
             for kubelet in self.kubelets:
@@ -87,8 +95,12 @@ class EmbeddedCluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the cluster."""
+        """Close the cluster; raises ClusterFault where a part of it failed and nobody has asked for that."""
         self.close()
+        faults = unforeseen.take()
+        if faults and error is None:
+            told = "; ".join(f"{one.doing}: {type(one.error).__name__}: {one.error}" for one in faults)
+            raise ClusterFault(f"the embedded cluster failed at itself, which is a fault of it: {told}")
 
     def close(self) -> None:
         """End the processes, then everything else, and remove the folder."""
@@ -142,11 +154,17 @@ class EmbeddedCluster:
 
     def _control_loops(self) -> list[Part]:
         return [
+            EmbeddedNamespaceController(self.api_server),
             EmbeddedServiceAccountController(self.api_server),
             EmbeddedClaimController(self.api_server),
             EmbeddedTaintEviction(self.api_server),
+            EmbeddedDisruptionController(self.api_server),
             EmbeddedScheduler(self.api_server),
         ]
+
+    def _find_log(self, pod_uid: str, container: str) -> ContainerLog | None:
+        found = (runtime.find_log(pod_uid, container) for runtime in self._runtimes)
+        return next((log for log in found if log is not None), None)
 
     def _new_kubelet(self, index: int) -> EmbeddedKubelet:
         return EmbeddedKubelet(self.api_server, self.nodes[index], self._runtimes[index], self._times)

@@ -47,7 +47,7 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def kubectl(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """Runs kubectl against a kept demo and returns its stdout; a failure carries its words."""
+    """Runs kubectl against a kept demo and returns its stdout, or stderr; a failure carries its words."""
     binary = find_assets(request.config.getoption("--kubernetes")).binary("kubectl")
     with tempfile.TemporaryDirectory(prefix="kd", dir="/tmp") as folder:
         # A test run in the background ignores Ctrl-C, and what it starts would, too.
@@ -64,7 +64,7 @@ def kubectl(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
         line = next(line for line in demo.stderr if "KUBECONFIG=" in line)
         kubeconfig = line.split("KUBECONFIG=")[1].split()[0]
 
-        def run(*arguments: str, given: str | None = None) -> str:
+        def run(*arguments: str, given: str | None = None, errors: bool = False) -> str:
             done = subprocess.run(
                 [binary, "--kubeconfig", kubeconfig, *arguments],
                 input=given,
@@ -76,7 +76,7 @@ def kubectl(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
             )
             if done.returncode:
                 raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
-            return done.stdout
+            return done.stderr if errors else done.stdout
 
         yield run
         demo.send_signal(signal.SIGINT)
@@ -125,6 +125,26 @@ def test_a_pod_is_applied_waited_for_described_and_deleted(kubectl: Kubectl) -> 
         kubectl("get", "pod", "train")
 
 
+def test_logs_show_which_gpu_a_pod_sees(kubectl: Kubectl) -> None:
+    kubectl("delete", "-f", "-", "--ignore-not-found", given=MANIFEST)
+    talking = MANIFEST.replace(
+        "    image:", "    command: [sh, -c, 'nvidia-smi -L && sleep infinity']\n    image:"
+    )
+    kubectl("apply", "-f", "-", given=talking)
+    kubectl("wait", "--for=condition=Ready", "pod/train", "--timeout=30s")
+    first = kubectl("logs", "train", "--follow", "--limit-bytes=4")
+    lines = kubectl("logs", "-l", "app=train", "--prefix").splitlines()
+
+    assert first == "GPU "
+    assert len(lines) == 1
+    assert lines[0].startswith("[pod/train/main] GPU 0: NVIDIA A30 (UUID: GPU-")
+    with pytest.raises(AssertionError, match='previous terminated container "main" in pod "train" not found'):
+        kubectl("logs", "train", "--previous")
+    with pytest.raises(AssertionError, match="container other is not valid for pod train"):
+        kubectl("logs", "train", "-c", "other")
+    kubectl("delete", "-f", "-", given=talking)
+
+
 def test_what_is_wrong_is_refused_in_the_words_of_a_real_server(kubectl: Kubectl) -> None:
     kubectl("delete", "-f", "-", "--ignore-not-found", given=MANIFEST)
     wrong = MANIFEST.replace("deviceClassName: gpu.nvidia.com", "deviceClassName: Not_A_Name")
@@ -138,3 +158,32 @@ def test_what_is_wrong_is_refused_in_the_words_of_a_real_server(kubectl: Kubectl
         kubectl("get", "unicorns")
     with pytest.raises(AssertionError, match=r"namespaces \"nowhere\" not found"):
         kubectl("create", "configmap", "x", "-n", "nowhere")
+
+
+def test_what_is_shipped_is_applied_with_a_warning_where_it_has_no_effect(kubectl: Kubectl) -> None:
+    kubectl("create", "namespace", "gpu-dra")
+    warned = kubectl("apply", "-f", str(PROJECT / "deploy/rbac.yaml"), errors=True)
+    kubectl("apply", "-f", str(PROJECT / "deploy/admission-policy.yaml"))
+    kubectl("apply", "-f", str(PROJECT / "deploy/webhook.yaml"))
+
+    told = "Warning: a ClusterRole has no effect in the embedded cluster: everybody may do everything"
+    assert told in warned
+    assert "gpu-dra" in kubectl("get", "clusterroles,validatingadmissionpolicies", "-o", "name")
+    assert "0/" in kubectl("get", "deployments", "-n", "gpu-dra")
+
+
+def test_a_budget_forbids_evictions_as_kubectl_drain_meets_them(kubectl: Kubectl) -> None:
+    kubectl("delete", "-f", "-", "--ignore-not-found", given=MANIFEST)
+    kubectl("apply", "-f", "-", given=MANIFEST)
+    kubectl("wait", "--for=condition=Ready", "pod/train", "--timeout=30s")
+    kubectl("create", "pdb", "train", "--selector=app=train", "--min-available=1")
+    kubectl("wait", "--for=jsonpath={.status.currentHealthy}=1", "pdb/train", "--timeout=30s")
+    node = kubectl("get", "nodes", "-o", "name").strip()
+
+    drain = ("drain", node, "--force", "--timeout=3s")
+    with pytest.raises(AssertionError, match="it would violate the pod's disruption budget"):
+        kubectl(*drain)
+    assert columns(kubectl("get", "pdb"))[:3] == ["NAME", "MIN", "AVAILABLE"]
+    kubectl("delete", "pdb", "train")
+    assert "evicted" in kubectl(*drain) or "drained" in kubectl(*drain)
+    kubectl("uncordon", node)

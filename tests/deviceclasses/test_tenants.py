@@ -31,6 +31,7 @@ RESOURCES = {
     "Namespace": "/api/v1/namespaces",
     "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
     "LimitRange": "/api/v1/namespaces/{}/limitranges",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
 }
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
@@ -76,7 +77,7 @@ def server() -> Iterator[EmbeddedApiServer]:
 def test_the_files_hold_what_a_tenant_needs_and_the_api_server_takes_it(server: EmbeddedApiServer) -> None:
     kinds = Counter(one["kind"] for one in OBJECTS)
 
-    assert set(kinds) == {*RESOURCES, "PriorityClass", "Deployment"}
+    assert set(kinds) == {*RESOURCES, "Deployment"}
     assert TENANTS == ["team-notebooks", "team-vision"]
     assert len(server.objects("limitranges")) == len(TENANTS)
     assert len(

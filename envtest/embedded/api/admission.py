@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 NAMESPACES = ("", "namespaces")
+_IMMORTAL = ("default", "kube-public", "kube-system")
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _ADMIN_TEXT = f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
 
@@ -29,7 +30,20 @@ def admit_namespace(store: Store, resource: Resource, namespace: str, name: str)
             f'{resource.qualified_name} "{name}" is forbidden: unable to create new content in namespace '
             f"{namespace} because it is being terminated"
         )
-        raise Refused(403, text, details=details_of(resource.group, resource.plural, name))
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+        details = {**details_of(resource.group, resource.plural, name), "causes": [cause]}
+        raise Refused(403, text, details=details)
+
+
+def admit_delete(resource: Resource, name: str) -> None:
+    """Raises Refused (403) for the namespaces that no cluster can be without."""
+    if resource.collection == NAMESPACES and name in _IMMORTAL:
+        text = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+        raise Refused(403, text, details=details_of("", "namespaces", name))
 
 
 def admit_admin_access(store: Store, item: Object, old: Object | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -59,10 +60,12 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
+        case "secrets":
+            _default_secret(item)
         case "namespaces":
             labels = item["metadata"].setdefault("labels", {})
             labels["kubernetes.io/metadata.name"] = item["metadata"].get("name", "")
-            item.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+            _default_namespace(item, old)
     return item
 
 
@@ -70,6 +73,8 @@ def first_status(resource: str) -> Object | None:
     """The status of a new object; None for a resource that begins without."""
     if resource == "pods":
         return {"phase": "Pending", "qosClass": "BestEffort"}
+    if resource == "poddisruptionbudgets":
+        return {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
     return {"phase": "Active"} if resource == "namespaces" else None
 
 
@@ -147,3 +152,19 @@ def _default_pod(pod: Object, old: Object | None) -> None:
         if not spec.get("serviceAccountName") and not spec.get("serviceAccount"):
             spec["serviceAccountName"] = "default"
     pod["spec"] = (created_pod(pod) if old is None else defaulted_pod(pod))["spec"]
+
+
+def _default_namespace(namespace: Object, old: Object | None) -> None:
+    """A new namespace has the finalizer of the namespace controller; an update takes none away."""
+    spec = namespace.setdefault("spec", {})
+    if old is not None:
+        spec["finalizers"] = (old.get("spec") or {}).get("finalizers") or []
+    elif "kubernetes" not in spec.setdefault("finalizers", []):
+        spec["finalizers"].append("kubernetes")
+
+
+def _default_secret(item: Object) -> None:
+    """What is given in plain text is stored as the other data."""
+    item.setdefault("type", "Opaque")
+    for key, text in (item.pop("stringData", None) or {}).items():
+        item.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()

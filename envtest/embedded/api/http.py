@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from envtest.embedded.api import discovery, openapi
+from envtest.embedded.api import discovery, openapi, unforeseen
 from envtest.embedded.api.patching import APPLY
+from envtest.embedded.api.pod_logs import serve_log
 from envtest.embedded.api.requests import parse_request
-from envtest.embedded.api.statuses import Refused, status_body
+from envtest.embedded.api.statuses import Refused, internal_error, status_body
 from envtest.embedded.api.verbs import resource_of
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.api.wire import (
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from envtest.embedded.api.served import ServedApi
 
 _MOST_HANG_SECONDS = 600.0
-_CREATED = 201
+_CREATED, _TOO_MANY = 201, 429
 _HEALTH = ("/healthz", "/readyz", "/livez")
 _JSON = "application/json"
 _BODY_TYPES = ("", _JSON, "application/yaml", "*/*")
@@ -64,10 +65,21 @@ class Handler(StreamRequestHandler):
                     text = f"Request entity too large: limit is {MOST_BODY_BYTES}"
                     self._send_json(413, status_body(413, text), {"Connection": "close"})
                     return
-                if not self._answer(head, body) or head.closes:
+                if not self._answered(head, body) or head.closes:
                     return
         except BadRequestLine:
             self._send(400, b"400 Bad Request", "text/plain", {"Connection": "close"})
+
+    def _answered(self, head: HttpRequest, body: bytes) -> bool:
+        """Answer one request, with 500 where the server itself fails; whether the connection goes on."""
+        try:
+            return self._answer(head, body)
+        except ConnectionError:
+            raise  # the client is gone
+        except Exception as error:  # noqa: BLE001 - the client has to hear that it was no fault of its own
+            unforeseen.note(f"{head.method} {head.target}", error)
+            self._send_json(500, internal_error(error))
+            return True
 
     def _answer(self, head: HttpRequest, body: bytes) -> bool:
         """Answer one request; whether the connection goes on."""
@@ -95,6 +107,8 @@ class Handler(StreamRequestHandler):
         warnings: list[str] = []
         try:
             resource = resource_of(request)
+            if request.subresource == "log":
+                return serve_log(self._api, self.server, self.wfile, request)
             if request.verb == "watch":
                 return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
@@ -106,7 +120,7 @@ class Handler(StreamRequestHandler):
                 answer = table_of(items, resource.plural, metadata, include)
         except Refused as refused:
             code, answer = refused.code, refused.body
-        self._send_json(code, answer, _warning_headers(warnings))
+        self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))
         return True
 
     def _done(
@@ -128,9 +142,9 @@ class Handler(StreamRequestHandler):
                 created, item = verbs.patch(request, patch, kind, warnings)
                 return _CREATED if created else 200, item
             case "delete":
-                return 200, verbs.delete(request, _options(head, body))
+                return 200, verbs.delete(request, _parsed(head, body) if body else None)
             case _:
-                return 200, verbs.deletecollection(request, _options(head, body))
+                return 200, verbs.deletecollection(request, _parsed(head, body) if body else None)
 
     def _answered_without_resource(self, head: HttpRequest) -> bool:
         path = head.target.partition("?")[0]
@@ -201,13 +215,6 @@ def _parsed(head: HttpRequest, body: bytes) -> Any:
     return _yaml(body) if kind == "application/yaml" else _json(body)
 
 
-def _options(head: HttpRequest, body: bytes) -> dict[str, Any]:
-    options = _parsed(head, body) if body else {}
-    if not isinstance(options, dict):
-        raise Refused(400, "the body of the request has to be DeleteOptions")
-    return options
-
-
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
@@ -228,6 +235,12 @@ def _yaml(body: bytes) -> Any:
         return yaml.safe_load(body)
     except (yaml.YAMLError, RecursionError) as error:
         raise Refused(400, f"error decoding YAML: {error}") from error
+
+
+def _retry_header(code: int, answer: Any) -> dict[str, str]:
+    """When a client may try again, where the answer is that it has to."""
+    seconds = (answer.get("details") or {}).get("retryAfterSeconds") if code == _TOO_MANY else None
+    return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 def _warning_headers(warnings: list[str]) -> dict[str, str]:

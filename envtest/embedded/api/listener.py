@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
+
+from envtest.embedded.api import unforeseen
 
 
 class Listener(ThreadingTCPServer):
@@ -36,7 +39,11 @@ class Listener(ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or a connection cut on purpose, is no error here."""
+        """Note what a handler raised; a client that went away, or a connection that was cut, is no error."""
+        del request
+        error = sys.exception()
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+            unforeseen.note(f"a connection of the API server with {client_address}", error)
 
     def end(self) -> None:
         """Stop accepting, and cut every connection."""

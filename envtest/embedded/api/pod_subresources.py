@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.defaults import now
-from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.statuses import Refused, details_of, untyped
+from envtest.embedded.schema.decoding import Decoder, DecodingError
+from envtest.embedded.schema.types import type_of
 
 if TYPE_CHECKING:
     from envtest.embedded.api.requests import Request
@@ -14,11 +16,12 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 
-def bound(request: Request, resource: Resource, pod: Object, binding: Object) -> Object:
-    """The pod on the node that the Binding names; raises Refused (400, 409)."""
+def bound(request: Request, resource: Resource, pod: Object, body: Any) -> Object:
+    """The pod on the node that the Binding in ``body`` names; raises Refused (400, 409, 500)."""
+    binding = _decoded(body, "v1", "Binding")
     node = (binding.get("target") or {}).get("name")
     if not node:
-        raise Refused(400, "the Binding has no target.name")
+        raise untyped("target.name: Required value")
     spec = pod.get("spec") or {}
     details = details_of(resource.group, resource.plural, request.name)
     head = f'Operation cannot be fulfilled on pods/binding "{request.name}": '
@@ -37,8 +40,23 @@ def bound(request: Request, resource: Resource, pod: Object, binding: Object) ->
     return {**pod, "spec": {**spec, "nodeName": node}, "status": {**status, "conditions": conditions}}
 
 
-def eviction_options(eviction: Any) -> Object:
-    """The DeleteOptions of an Eviction; raises Refused (400)."""
-    if not isinstance(eviction, dict):
-        raise Refused(400, "the body of the request has to be an Eviction")
+def eviction_options(request: Request, body: Any) -> Object:
+    """The DeleteOptions of the Eviction in ``body``; raises Refused (400)."""
+    eviction = _decoded(body, "policy/v1", "Eviction")
+    if (eviction.get("metadata") or {}).get("name") != request.name:
+        raise Refused(400, "name in URL does not match name in Eviction object")
     return dict(eviction.get("deleteOptions") or {})
+
+
+def _decoded(body: Any, api_version: str, kind: str) -> Object:
+    """What a subresource is sent, as its type has it; raises Refused (400)."""
+    known = type_of(api_version, kind)
+    assert known is not None, kind
+    head = f'{kind} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {kind}: '
+    if not isinstance(body, dict):
+        raise Refused(400, f"{head}the body is no object")
+    try:
+        decoded: Object = Decoder().decode(body, known)
+    except DecodingError as error:
+        raise Refused(400, f"{head}{error}") from error
+    return decoded

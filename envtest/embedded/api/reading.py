@@ -7,9 +7,11 @@ import binascii
 import json
 from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.api.options import query_integer
 from envtest.embedded.api.selectors import field_selector, label_selector
-from envtest.embedded.api.statuses import Refused, details_of
+from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
 from envtest.embedded.shown import events
+from kubernetes_rules.validation.errors import forbidden, not_supported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from envtest.embedded.api.store import Key, Store
 
 Object = dict[str, Any]
+
+_MATCHES = ("Exact", "NotOlderThan", "")
 
 
 def not_found(resource: Resource, name: str) -> Refused:
@@ -58,12 +62,14 @@ def list_page(
     """The objects that the selectors select, in pages when ``limit`` asks for them.
 
     All pages show the objects as they were when the first was read; ``at_version`` is an earlier
-    version that is to be shown. Raises Refused (400, 410).
+    version that is to be shown. Raises Refused (400, 410, 422).
     """
     selects = selection(request, resource, missing)
     start, version = _continued(store, request)
-    if at_version is None and request.query.get("resourceVersionMatch") == "Exact":
-        at_version = _number(request, "resourceVersion")
+    asked, exact = asked_version(request), _is_exact(request)
+    if at_version is None and exact:
+        at_version = asked
+    query_integer(request, "timeoutSeconds")
     with store.changed:
         version = version or at_version or store.resource_version
         if version < store.oldest(resource.collection):
@@ -75,7 +81,7 @@ def list_page(
         else:
             entries = store.items(resource.collection)
     rest = [(key, item) for key, item in entries if (start is None or key > start) and selects(item)]
-    limit = _number(request, "limit") or len(rest)
+    limit = max(0, query_integer(request, "limit") or 0) or len(rest)
     page = rest[:limit]
     metadata: Object = {"resourceVersion": str(version)}
     if len(rest) > limit:
@@ -92,15 +98,28 @@ def list_page(
 
 
 def asked_version(request: Request) -> int:
-    """The query's resourceVersion, 0 where it has none; raises Refused (400)."""
-    return _number(request, "resourceVersion")
+    """The query's resourceVersion, 0 where it has none; raises Refused (400; 500 for a watch)."""
+    text = request.query.get("resourceVersion") or "0"
+    if text.isdecimal() and text.isascii():
+        return int(text)
+    told = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    if request.verb == "watch":
+        raise untyped(told)
+    raise Refused(400, f"invalid resource version: {told}")
 
 
-def _number(request: Request, name: str) -> int:
-    text = request.query.get(name) or "0"
-    if not text.isdecimal():
-        raise Refused(400, f"Invalid value: {text!r}: {name} has to be a number")
-    return int(text)
+def _is_exact(request: Request) -> bool:
+    """Whether the query wants a list as of its very resourceVersion; raises Refused (422)."""
+    match = request.query.get("resourceVersionMatch", "")
+    errors = []
+    if match not in _MATCHES:
+        errors.append(not_supported("resourceVersionMatch", match, _MATCHES))
+    elif match and not request.query.get("resourceVersion"):
+        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        errors.append(forbidden("resourceVersionMatch", text))
+    if errors:
+        raise invalid("meta.k8s.io", "ListOptions", "", errors)
+    return match == "Exact"
 
 
 def _future(version: int, current: int) -> Refused:
@@ -117,7 +136,7 @@ def _continued(store: Store, request: Request) -> tuple[Key | None, int]:
         content = json.loads(base64.urlsafe_b64decode(token))
         start, version = (content["after"][0], content["after"][1]), int(content["rv"])
     except (binascii.Error, ValueError, KeyError, TypeError, IndexError) as error:
-        raise Refused(400, f"continue key is not valid: {error}") from error
+        raise Refused(400, f"invalid continue token: continue key is not valid: {error}") from error
     if version < store.compacted:
         raise Refused(
             410,

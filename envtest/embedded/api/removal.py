@@ -1,4 +1,4 @@
-"""Takes objects away: finalizers, the grace of pods, what namespaces hold, and what owners own."""
+"""Takes objects away: finalizers, the grace of pods, namespaces that end, and what owners own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.admission import NAMESPACES
-from envtest.embedded.api.resources import RESOURCES
+from envtest.embedded.api.defaults import now
 
 if TYPE_CHECKING:
     from envtest.embedded.api.quota import Quotas
@@ -32,6 +32,8 @@ class Removal:
         """
         stored = self._store.get(collection, key)
         assert stored is not None
+        if collection == NAMESPACES and (stored.get("spec") or {}).get("finalizers"):
+            return self._end_namespace(key, stored)
         orphans = options.get("propagationPolicy") == "Orphan" or options.get("orphanDependents") is True
         grace_seconds = self._grace_seconds(collection, stored, options)
         metadata = stored["metadata"]
@@ -48,14 +50,21 @@ class Removal:
         return self._store.put(collection, key, {**stored, "metadata": marked})
 
     def remove(self, collection: Collection, key: Key, *, orphans: bool = False) -> Object:
-        """Remove the object for good, then what only it owned, or what was in the namespace that it was."""
+        """Remove the object for good, then what only it owned."""
         last = self._store.remove(collection, key)
         self._collect(last["metadata"]["uid"], orphans=orphans)
-        if collection == NAMESPACES:
-            self._empty(key[1])
-        elif key[0]:
+        if key[0]:
             self._quotas.refresh(key[0])
         return last
+
+    def _end_namespace(self, key: Key, stored: Object) -> Object:
+        """Mark a namespace: the namespace controller empties it, and lets it go then."""
+        metadata = stored["metadata"]
+        if "deletionTimestamp" in metadata:
+            return stored
+        marked = {**metadata, "deletionTimestamp": now()}
+        status = {**(stored.get("status") or {}), "phase": "Terminating"}
+        return self._store.put(NAMESPACES, key, {**stored, "metadata": marked, "status": status})
 
     def _grace_seconds(self, collection: Collection, stored: Object, options: Object) -> int:
         """How long a pod's kubelet has to end it; 0 for what may go at once."""
@@ -81,11 +90,3 @@ class Removal:
                 self._store.put(collection, key, {**item, "metadata": kept})
             else:
                 self.delete(collection, key, {})
-
-    def _empty(self, namespace: str) -> None:
-        for resource in RESOURCES:
-            if resource.namespaced and resource.collection[0] == resource.group:
-                for item in self._store.in_namespace(resource.collection, namespace):
-                    key = (namespace, item["metadata"]["name"])
-                    if self._store.get(resource.collection, key) is not None:
-                        self.delete(resource.collection, key, {"gracePeriodSeconds": 0})

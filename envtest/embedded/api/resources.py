@@ -10,7 +10,10 @@ _STATUS_VERBS = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One served resource. ``subresources`` maps the name of each to the kind that it takes and its verbs."""
+    """One served resource. ``subresources`` maps the name of each to the kind that it takes and its verbs.
+
+    ``idle`` is why objects of the resource are stored and have no effect in this cluster, else empty.
+    """
 
     group: str
     plural: str
@@ -23,6 +26,7 @@ class Resource:
     subresources: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     version: str = "v1"
     stored_group: str | None = None
+    idle: str = ""
 
     @property
     def api_version(self) -> str:
@@ -54,12 +58,35 @@ def _status(kind: str) -> tuple[str, str, tuple[str, ...]]:
     return ("status", kind, _STATUS_VERBS)
 
 
+def _of_group(group: str, *kinds: tuple[str, str, str], namespaced: bool = False) -> list[Resource]:
+    """Resources of one group that are stored and nothing else: singular, kind, and why they are idle."""
+    return [
+        Resource(
+            group,
+            f"{singular}s",
+            singular,
+            kind,
+            namespaced=namespaced,
+            idle=idle,
+        )
+        for singular, kind, idle in kinds
+    ]
+
+
 _DRA = "resource.k8s.io"
+_NO_RIGHTS = "everybody may do everything"
 
 RESOURCES: tuple[Resource, ...] = (
     Resource("", "configmaps", "configmap", "ConfigMap", short_names=("cm",)),
     Resource("", "events", "event", "Event", short_names=("ev",)),
-    Resource("", "limitranges", "limitrange", "LimitRange", short_names=("limits",)),
+    Resource(
+        "",
+        "limitranges",
+        "limitrange",
+        "LimitRange",
+        short_names=("limits",),
+        idle="no default or limit of it reaches a pod",
+    ),
     Resource(
         "",
         "namespaces",
@@ -83,6 +110,7 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(
             ("binding", "Binding", ("create",)),
             ("eviction", "Eviction", ("create",)),
+            ("log", "Pod", ("get",)),
             _status("Pod"),
         ),
     ),
@@ -94,9 +122,82 @@ RESOURCES: tuple[Resource, ...] = (
         short_names=("quota",),
         subresources=(_status("ResourceQuota"),),
     ),
+    Resource("", "secrets", "secret", "Secret", idle="no container gets to see it"),
+    Resource(
+        "",
+        "services",
+        "service",
+        "Service",
+        short_names=("svc",),
+        categories=("all",),
+        subresources=(_status("Service"),),
+        idle="it has no address, and nothing is routed to pods",
+    ),
     Resource("", "serviceaccounts", "serviceaccount", "ServiceAccount", short_names=("sa",)),
+    *_of_group(
+        "admissionregistration.k8s.io",
+        ("mutatingwebhookconfiguration", "MutatingWebhookConfiguration", "no webhook is called"),
+        ("validatingwebhookconfiguration", "ValidatingWebhookConfiguration", "no webhook is called"),
+        ("validatingadmissionpolicybinding", "ValidatingAdmissionPolicyBinding", "no policy is evaluated"),
+    ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicy",
+        "ValidatingAdmissionPolicy",
+        namespaced=False,
+        subresources=(_status("ValidatingAdmissionPolicy"),),
+        idle="no policy is evaluated",
+    ),
+    Resource(
+        "apps",
+        "daemonsets",
+        "daemonset",
+        "DaemonSet",
+        short_names=("ds",),
+        categories=("all",),
+        subresources=(_status("DaemonSet"),),
+        idle="no controller makes pods of it",
+    ),
+    Resource(
+        "apps",
+        "deployments",
+        "deployment",
+        "Deployment",
+        short_names=("deploy",),
+        categories=("all",),
+        subresources=(_status("Deployment"),),
+        idle="no controller makes pods of it",
+    ),
     Resource("coordination.k8s.io", "leases", "lease", "Lease"),
     Resource("events.k8s.io", "events", "event", "Event", short_names=("ev",), stored_group=""),
+    Resource(
+        "policy",
+        "poddisruptionbudgets",
+        "poddisruptionbudget",
+        "PodDisruptionBudget",
+        short_names=("pdb",),
+        subresources=(_status("PodDisruptionBudget"),),
+    ),
+    *_of_group(
+        "rbac.authorization.k8s.io",
+        ("clusterrole", "ClusterRole", _NO_RIGHTS),
+        ("clusterrolebinding", "ClusterRoleBinding", _NO_RIGHTS),
+    ),
+    *_of_group(
+        "rbac.authorization.k8s.io",
+        ("role", "Role", _NO_RIGHTS),
+        ("rolebinding", "RoleBinding", _NO_RIGHTS),
+        namespaced=True,
+    ),
+    Resource(
+        "scheduling.k8s.io",
+        "priorityclasses",
+        "priorityclass",
+        "PriorityClass",
+        namespaced=False,
+        short_names=("pc",),
+    ),
     Resource(_DRA, "deviceclasses", "deviceclass", "DeviceClass", namespaced=False),
     Resource(
         _DRA,

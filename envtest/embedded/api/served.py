@@ -10,10 +10,19 @@ from envtest.embedded.api.store import Store
 from envtest.embedded.api.verbs import Verbs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from envtest.embedded.api.container_log import ContainerLog
     from envtest.embedded.api.listener import Listener
     from envtest.embedded.api.requests import Request
 
+    FindLog = Callable[[str, str], ContainerLog | None]
+
 _KEPT_REQUESTS = 10_000
+
+
+def _no_log(_pod_uid: str, _container: str) -> ContainerLog | None:
+    return None
 
 
 class ServedApi:
@@ -21,7 +30,8 @@ class ServedApi:
 
     ``faults`` makes requests fail. ``verbs`` has the switches of an older server. Each watch sends a
     bookmark when ``bookmarks_due`` rises, and ends when ``watch_generation`` does; ``watches`` counts them.
-    Where ``accepted_bearer`` is set, requests that bear another token are answered 401.
+    Where ``accepted_bearer`` is set, requests that bear another token are answered 401. ``find_log`` finds
+    what a container printed, by its pod's UID and its own name; without nodes nobody prints anything.
     """
 
     def __init__(self) -> None:
@@ -34,6 +44,7 @@ class ServedApi:
         self.bookmarks_due = 0
         self.watch_generation = 0
         self.watches = 0
+        self.find_log: FindLog = _no_log
         self._looking = 0
         self._listener: Listener | None = None
         self._port = 0

@@ -110,7 +110,7 @@ class EmbeddedApiServer(ServedApi):
         request = parse_request("DELETE", path)
         assert request is not None
         if request.verb == "delete":
-            self.verbs.delete(request, {})
+            self.verbs.delete(request)
         else:
             self.verbs.deletecollection(request)
 

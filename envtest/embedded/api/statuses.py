@@ -32,17 +32,25 @@ _REASONS = {
 def status_body(
     code: int, message: str, reason: str | None = None, details: Object | None = None
 ) -> dict[str, Any]:
-    """A metav1.Status of kind Failure."""
+    """A metav1.Status of kind Failure; its reason is the usual one of ``code``, none where it is empty."""
+    reason = _REASONS.get(code, "Unknown") if reason is None else reason
     return {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
         "message": message,
-        "reason": reason or _REASONS.get(code, "Unknown"),
+        **({"reason": reason} if reason else {}),
         **({"details": details} if details else {}),
         "code": code,
     }
+
+
+def internal_error(error: Exception) -> dict[str, Any]:
+    """The answer to a request at which the server itself failed (apimachinery: NewInternalError)."""
+    text = f"{type(error).__name__}: {error}"
+    causes = {"causes": [{"message": text}]}
+    return status_body(500, f"Internal error occurred: {text}", details=causes)
 
 
 def details_of(group: str, resource: str, name: str) -> Object:
@@ -67,6 +75,14 @@ class Refused(Exception):
         super().__init__(message)
         self.code = code
         self.body = status_body(code, message, reason, details)
+
+
+def untyped(message: str) -> Refused:
+    """What Kubernetes answers where its code returns a plain Go error: 500 without a reason.
+
+    A client's own mistakes are among them, malformed strategic merge patches for example.
+    """
+    return Refused(500, message, "")
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refused:

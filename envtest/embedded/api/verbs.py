@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from envtest.embedded.api.admission import admit_admin_access, admit_namespace
+from envtest.embedded.api.admission import NAMESPACES, admit_admin_access, admit_delete, admit_namespace
 from envtest.embedded.api.defaults import ALPHA_GATES, now
+from envtest.embedded.api.evictions import evict
+from envtest.embedded.api.options import check_write_options, delete_options, is_dry
 from envtest.embedded.api.patching import APPLY, patched
 from envtest.embedded.api.pod_subresources import bound, eviction_options
+from envtest.embedded.api.priority import admit_priority, keep_priority
 from envtest.embedded.api.quota import Quotas
 from envtest.embedded.api.reading import list_page, not_found, selection, shown
 from envtest.embedded.api.removal import Removal
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Warnings = list[str]
 
+PODS = ("", "pods")
 SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
@@ -80,17 +84,21 @@ class Verbs:
     def create(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Store a new object with name, UID and creation time, or do what a pod's subresource does."""
         resource = resource_of(request)
+        check_write_options(request)
         if request.subresource:
             return self._create_subresource(request, resource, body)
         item = read_body(request, resource, body, [] if warnings is None else warnings)
         item = prepare_create(request, resource, item, self.disabled_gates)
+        _warn_of_idle(resource, warnings)
         with self._store.changed:
             return self._add(request, resource, item)
 
     def update(self, request: Request, body: Any, warnings: Warnings | None = None) -> Object:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
         resource = resource_of(request)
+        check_write_options(request)
         wanted = read_body(request, resource, body, [] if warnings is None else warnings)
+        _warn_of_idle(resource, warnings)
         with self._store.changed:
             stored = self._existing(request, resource)
             return self._write(request, resource, stored, wanted)
@@ -100,7 +108,9 @@ class Verbs:
     ) -> tuple[bool, Object]:
         """Patch the object; an apply patch creates it when it is not there, which the answer tells first."""
         resource = resource_of(request)
+        check_write_options(request)
         told: Warnings = [] if warnings is None else warnings
+        _warn_of_idle(resource, told)
         with self._store.changed:
             stored = self._store.get(resource.collection, key_of(request))
             if content_type == APPLY:
@@ -111,30 +121,31 @@ class Verbs:
             wanted = read_body(request, resource, wanted, told)
             return False, self._write(request, resource, stored, wanted)
 
-    def delete(self, request: Request, options: Object) -> Object:
-        """Delete the object, or mark it for deletion while somebody still needs it."""
+    def delete(self, request: Request, body: Any = None) -> Object:
+        """Delete the object, or mark it while somebody still needs it; ``body`` is DeleteOptions."""
         resource = resource_of(request)
+        options = delete_options(request, body)
         with self._store.changed:
             stored = self._existing(request, resource)
+            admit_delete(resource, request.name)
             check_preconditions(request, resource, stored, options.get("preconditions") or {})
-            options = {**_query_options(request), **options}
-            if _is_dry(request, options):
+            if is_dry(request, options):
                 return shown(resource, stored)
             last = self._removal.delete(resource.collection, key_of(request), options)
         if resource.plural in _STATUS_GONE:
             return SUCCESS | {"details": {**details_of(resource.group, resource.plural, request.name)}}
         return shown(resource, last)
 
-    def deletecollection(self, request: Request, options: Object | None = None) -> Object:
-        """Delete all objects that the selectors select."""
+    def deletecollection(self, request: Request, body: Any = None) -> Object:
+        """Delete all objects that the selectors select; ``body`` is DeleteOptions."""
         resource = resource_of(request)
         selects = self.selection(request)
-        options = {**_query_options(request), **(options or {})}
+        options = delete_options(request, body)
         with self._store.changed:
             chosen = [key for key, item in self._store.items(resource.collection) if selects(item)]
             for key in chosen:
                 # What one object owned may be gone with it.
-                if not _is_dry(request, options) and self._store.get(resource.collection, key) is not None:
+                if not is_dry(request, options) and self._store.get(resource.collection, key) is not None:
                     self._removal.delete(resource.collection, key, options)
         return SUCCESS
 
@@ -142,11 +153,10 @@ class Verbs:
         with self._store.changed:
             pod = self._existing(request, resource)
             if request.subresource == "eviction":
-                options = eviction_options(body)
+                options = eviction_options(request, body)
                 check_preconditions(request, resource, pod, options.get("preconditions") or {})
-                if not _is_dry(request, options):
-                    self._removal.delete(resource.collection, key_of(request), options)
-            elif not _is_dry(request, {}):
+                evict(self._store, self._removal, pod, options, dry=is_dry(request, options))
+            elif not is_dry(request, {}):
                 self._store.put(resource.collection, key_of(request), bound(request, resource, pod, body))
         return {**SUCCESS, "code": 201}
 
@@ -155,6 +165,8 @@ class Verbs:
         name = item["metadata"].get("name") or ""
         if resource.namespaced:
             admit_namespace(self._store, resource, request.namespace, name)
+        if resource.collection == PODS:
+            admit_priority(self._store, item)
         check_create(resource, item)
         key = (request.namespace, name)
         if self._store.get(resource.collection, key) is not None:
@@ -163,7 +175,7 @@ class Verbs:
             raise Refused(409, text, "AlreadyExists", details)
         admit_admin_access(self._store, item, None)
         self._quotas.admit(resource, item)
-        if _is_dry(request, {}):
+        if is_dry(request, {}):
             return shown(resource, item)
         stored = self._store.put(resource.collection, key, item)
         self._quotas.refresh(request.namespace)
@@ -204,6 +216,8 @@ class Verbs:
         """Put ``wanted`` in the place of ``stored``: the rules of an update."""
         check_preconditions(request, resource, stored, wanted["metadata"])
         item = prepare_update(request, resource, stored, wanted, self.disabled_gates)
+        if resource.collection == PODS and not request.subresource:
+            keep_priority(item, stored)
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
             return shown(resource, stored)
         check_update(request, resource, item, stored)
@@ -212,10 +226,12 @@ class Verbs:
             name = request.query.get("fieldManager") or request.client or "unknown"
             manager = Manager(name, "Update", request.subresource)
             item = after_update(stored, item, kind_of(resource), manager, now())
-        if _is_dry(request, {}):
+        if is_dry(request, {}):
             return shown(resource, item)
         metadata = item["metadata"]
         is_over = not metadata.get("finalizers") and not metadata.get("deletionGracePeriodSeconds")
+        if resource.collection == NAMESPACES and (item.get("spec") or {}).get("finalizers"):
+            is_over = False
         if "deletionTimestamp" in metadata and is_over:
             return shown(resource, self._removal.remove(resource.collection, key_of(request)))
         result = shown(resource, self._store.put(resource.collection, key_of(request), item))
@@ -239,20 +255,12 @@ def resource_of(request: Request) -> Resource:
     return resource
 
 
+def _warn_of_idle(resource: Resource, warnings: Warnings | None) -> None:
+    """Say to who writes an object that has no effect here that it has none."""
+    if resource.idle and warnings is not None:
+        warnings.append(f"a {resource.kind} has no effect in the embedded cluster: {resource.idle}")
+
+
 def key_of(request: Request) -> Key:
     """Which object the request names."""
     return request.namespace, request.name
-
-
-def _query_options(request: Request) -> Object:
-    options: Object = {}
-    if "gracePeriodSeconds" in request.query:
-        options["gracePeriodSeconds"] = int(request.query["gracePeriodSeconds"])
-    if "propagationPolicy" in request.query:
-        options["propagationPolicy"] = request.query["propagationPolicy"]
-    return options
-
-
-def _is_dry(request: Request, options: Object) -> bool:
-    """Whether everything is to be done but the writing."""
-    return request.query.get("dryRun") == "All" or "All" in (options.get("dryRun") or [])

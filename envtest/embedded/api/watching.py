@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.api import unforeseen
+from envtest.embedded.api.options import query_integer
 from envtest.embedded.api.reading import asked_version, shown
 from envtest.embedded.api.statuses import Refused, status_body
 from envtest.embedded.api.store import Watch
@@ -73,7 +75,10 @@ class _Stream:
 def serve_watch(
     api: ServedApi, listener: object, sink: BufferedIOBase, request: Request, *, as_table: bool
 ) -> bool:
-    """Serve a watch to its end; always True, for the connection goes on. Raises Refused (400)."""
+    """Serve a watch to its end; whether the connection goes on. Raises Refused (400).
+
+    It does not when the server fails in the middle of the answer: a client then reads it as cut.
+    """
     resource = resource_of(request)
     selects = api.verbs.selection(request)
     asked = asked_version(request)
@@ -86,26 +91,35 @@ def serve_watch(
         with_initial = initial_wanted == "true" or (not asked and initial_wanted is None)
         entries = api.store.items(resource.collection) if with_initial else []
         oldest = api.store.oldest(resource.collection)
+    seconds = query_integer(request, "timeoutSeconds")
     stream = _Stream(sink, request, resource, as_table=as_table)
     stream.start()
-    if version < oldest:
-        stream.send_raw("ERROR", status_body(410, f"too old resource version: {version} ({oldest})"))
-    else:
-        for _, item in entries:
-            if selects(item):
-                stream.send("ADDED", item)
-        if initial_wanted == "true" and request.query.get("allowWatchBookmarks") == "true":
-            stream.bookmark(version, ends_initial=True)
-        watch = Watch(api.store, resource.collection, version, selects)
-        _follow(api, listener, request, watch, stream)
+    try:
+        if version < oldest:
+            stream.send_raw("ERROR", status_body(410, f"too old resource version: {version} ({oldest})"))
+        else:
+            for _, item in entries:
+                if selects(item):
+                    stream.send("ADDED", item)
+            if initial_wanted == "true" and request.query.get("allowWatchBookmarks") == "true":
+                stream.bookmark(version, ends_initial=True)
+            watch = Watch(api.store, resource.collection, version, selects)
+            _follow(api, listener, request, watch, stream, _DEFAULT_SECONDS if seconds is None else seconds)
+    except ConnectionError:
+        raise  # the client is gone
+    except Exception as error:  # noqa: BLE001 - the head of the answer is sent: there is no other way to say it
+        unforeseen.note(f"watch {request.path}", error)
+        return False
     stream.end()
     return True
 
 
-def _follow(api: ServedApi, listener: object, request: Request, watch: Watch, stream: _Stream) -> None:
+def _follow(
+    api: ServedApi, listener: object, request: Request, watch: Watch, stream: _Stream, seconds: float
+) -> None:
     """Send events and bookmarks until the time is up, the server stops or watches have to end."""
     generation, sent_bookmarks = api.watch_generation, api.bookmarks_due
-    end = time.monotonic() + float(request.query.get("timeoutSeconds") or _DEFAULT_SECONDS)
+    end = time.monotonic() + seconds
     next_bookmark = time.monotonic() + api.bookmark_seconds
     bookmarks = request.query.get("allowWatchBookmarks") in ("true", "1")
 

@@ -107,9 +107,10 @@ def answer_bytes(code: int, body: bytes, content_type: str, headers: dict[str, s
     return f"{head}Content-Length: {len(body)}\r\n{extra}\r\n".encode("latin-1") + body
 
 
-def stream_head() -> bytes:
+def stream_head(content_type: str = "application/json") -> bytes:
     """The head of an answer whose body comes in chunks."""
-    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head.encode("latin-1")
 
 
 def chunk(data: bytes) -> bytes:

@@ -12,6 +12,7 @@ from envtest.embedded.schema.decoding import Decoder, DecodingError
 from envtest.embedded.schema.types import FieldType, type_of
 from envtest.embedded.shown import events
 from kubernetes_rules.validation import errors_of, status_update_errors_of, update_errors_of
+from kubernetes_rules.validation.budget import budget_errors
 from kubernetes_rules.validation.errors import FieldError, required
 from kubernetes_rules.validation.errors import invalid as wrong
 
@@ -31,7 +32,14 @@ _KEPT_METADATA = (
     "selfLink",
 )
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_GENERATION = frozenset({"pods", "resourceslices", "deviceclasses", "devicetaintrules"})
+_GENERATION = frozenset(
+    {
+        *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
+        *("deployments", "daemonsets", "poddisruptionbudgets", "validatingadmissionpolicies"),
+        *("validatingadmissionpolicybindings", "validatingwebhookconfigurations"),
+        "mutatingwebhookconfigurations",
+    }
+)
 _CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
 """The resources whose updates have to say which version they are made from."""
 
@@ -102,7 +110,7 @@ def prepare_create(
 
 def check_create(resource: Resource, item: Object) -> None:
     """Raises Refused (422) when the new object is against the rules."""
-    errors = errors_of(item)
+    errors = errors_of(item) + _own_errors(resource, item)
     if not errors and not item["metadata"].get("name"):
         errors = [required("metadata.name", "name or generateName is required")]
     _refuse(resource, item, errors)
@@ -120,12 +128,16 @@ def prepare_update(
         raise Refused(400, text)
     if request.subresource == "status":
         item = _with_status(resource, stored, wanted)
+    elif request.subresource == "finalize":
+        finalizers = (wanted.get("spec") or {}).get("finalizers") or []
+        item = {**stored, "spec": {**(stored.get("spec") or {}), "finalizers": finalizers}}
+        item["metadata"] = dict(stored["metadata"])
     else:
         item = _with_content(request, stored, wanted)
     metadata = item["metadata"]
     if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
         metadata["resourceVersion"] = old["resourceVersion"]
-    if request.subresource != "status":
+    if not request.subresource:
         item = defaulted(item, resource.plural, disabled_gates, stored)
         if item.get("spec") != stored.get("spec") and "generation" in old:
             metadata["generation"] = old["generation"] + 1
@@ -163,12 +175,17 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     """Raises Refused (422) when the object may not become that."""
     is_dra = resource.group == "resource.k8s.io"
     lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
-    errors: list[FieldError] = []
+    errors = [] if request.subresource else _own_errors(resource, item)
     if request.subresource == "status":
         errors = status_update_errors_of(item, stored) if is_dra else []
     elif is_dra or resource.plural == "pods" or lacks_version:
         errors = update_errors_of(item, stored)
     _refuse(resource, item, errors)
+
+
+def _own_errors(resource: Resource, item: Object) -> list[FieldError]:
+    """What is wrong with an object of a kind that has its rules, and is no device's."""
+    return budget_errors(item) if resource.plural == "poddisruptionbudgets" else []
 
 
 def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:

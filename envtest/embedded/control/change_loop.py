@@ -6,8 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 from driver.process.log import get_logger
+from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.objects import ApiDown
+from envtest.embedded.control.turns import AGAIN_SECONDS, back_off_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
     from envtest.embedded.api.server import EmbeddedApiServer
     from envtest.embedded.control.objects import Resource
 
-AGAIN_SECONDS = 0.2
-"""After a write that was refused, by a conflict mostly; the change behind it usually comes first."""
-
 _log = get_logger(__name__)
 
 
@@ -26,7 +25,9 @@ class ChangeLoop:
     """One of the cluster's loops: ``sync`` brings everything in order and says when it is due again.
 
     ``sync`` returns seconds, or None when only a change can give it something to do. It is called once
-    at the start, not while the API server is stopped, and never twice at the same time.
+    at the start, not while the API server is stopped, and never twice at the same time. When it raises
+    what nobody had thought of, that is noted, and ``sync`` is called again with a back-off: a loop
+    ends with the cluster only.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ChangeLoop:
         self._sync = sync
         self._asked = False
         self._ended = False
+        self._failures = 0
 
     def start(self, service: Service) -> None:
         """Run in a thread of ``service``, until that stops."""
@@ -69,12 +71,24 @@ class ChangeLoop:
                     store.changed.wait(rest)
 
     def _synced(self) -> float | None:
-        """What ``sync`` says, or soon, when a write was refused."""
+        """What ``sync`` says, or soon, when a write was refused; after a fault, when its time is over."""
         try:
-            return self._sync()
+            due = self._sync()
         except (Refused, ApiDown) as error:
             _log.info("loop has to look again", loop=self._name, error=str(error))
             return AGAIN_SECONDS
+        except Exception as error:  # noqa: BLE001 - the loop has to go on whatever an object does to it
+            self._failures += 1
+            unforeseen.note(self._name, error)
+            self._rest(back_off_seconds(self._failures))
+            return 0.0
+        self._failures = 0
+        return due
+
+    def _rest(self, seconds: float) -> None:
+        """Wait so long, or until the end, whatever changes: each call might fail as the last did."""
+        with self._server.store.changed:
+            self._server.store.changed.wait_for(lambda: self._ended, seconds)
 
     def _has_to_look(self, seen: int, *, missed: bool) -> bool:
         """Whether there is a reason to call ``sync`` before its time, and an API server to look at."""

@@ -19,6 +19,7 @@ from envtest.embedded.control.pod_claims import (
     user_of,
     users_of,
 )
+from envtest.embedded.control.turns import Turns
 from kubernetes_rules.pod_claims import controlling_pod
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 COMPONENT = "resource_claim"
+NAME = "claim controller"
 _LONGEST_BASE = 57
 
 
@@ -42,8 +44,9 @@ class EmbeddedClaimController:
     def __init__(self, server: EmbeddedApiServer) -> None:
         self._objects = Objects(server)
         self._service = Service()
+        self._pod_turns, self._claim_turns = Turns(NAME), Turns(NAME)
         watched = (PODS, CLAIMS, TEMPLATES)
-        self._loop = ChangeLoop("claim controller", server, watched, self.sync)
+        self._loop = ChangeLoop(NAME, server, watched, self.sync)
 
     def start(self) -> None:
         """Run in a thread of its own until ``stop``."""
@@ -53,8 +56,8 @@ class EmbeddedClaimController:
         """End the thread."""
         self._service.stop()
 
-    def sync(self) -> None:
-        """Bring all claims in order once."""
+    def sync(self) -> float | None:
+        """Bring all claims in order once; in how many seconds one that failed is due again."""
         pods = {uid_of(pod): pod for pod in self._objects.list(PODS)}
         claims = self._objects.list(CLAIMS)
         made = {
@@ -62,12 +65,16 @@ class EmbeddedClaimController:
             for claim in claims
             if (owner := controlling_pod(claim)) is not None and not is_deleted(claim)
         }
-        for pod in pods.values():
-            if not is_deleted(pod) and not is_terminal(pod) and pod["spec"].get("resourceClaims"):
-                self._make_claims(pod, made)
-                self._reserve_of_bound(pod)
-        for claim in claims:
-            self._sync_claim(claim, pods)
+        waits = (
+            self._pod_turns.give(pods.values(), lambda pod: self._sync_pod(pod, made)),
+            self._claim_turns.give(claims, lambda claim: self._sync_claim(claim, pods)),
+        )
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _sync_pod(self, pod: Object, made: Mapping[Any, Object]) -> None:
+        if not is_deleted(pod) and not is_terminal(pod) and pod["spec"].get("resourceClaims"):
+            self._make_claims(pod, made)
+            self._reserve_of_bound(pod)
 
     def _make_claims(self, pod: Object, made: Mapping[Any, Object]) -> None:
         """Make the claims that the pod's templates ask for, and note their names in its status."""

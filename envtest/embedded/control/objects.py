@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from driver.errors import DriverError
+from driver.process.log import get_logger
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from envtest.embedded.api.server import EmbeddedApiServer
 
 Object = dict[str, Any]
 
 NOT_FOUND, CONFLICT = 404, 409
+
+_log = get_logger(__name__)
 
 
 class ApiDown(DriverError):
@@ -55,6 +58,7 @@ TEMPLATES = Resource("resource.k8s.io", "resourceclaimtemplates")
 CLASSES = Resource("resource.k8s.io", "deviceclasses")
 SLICES = Resource("resource.k8s.io", "resourceslices")
 TAINT_RULES = Resource("resource.k8s.io", "devicetaintrules")
+BUDGETS = Resource("policy", "poddisruptionbudgets")
 
 
 class Objects:
@@ -72,6 +76,11 @@ class Objects:
         """All objects of all namespaces."""
         self._check_up()
         return self._server.objects(resource.name, resource.group)
+
+    def list_in(self, resource: Resource, namespace: str) -> Sequence[Object]:
+        """All objects of one namespace, in no order."""
+        self._check_up()
+        return self._server.store.in_namespace(resource.collection, namespace)
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """The object, None when there is none."""
@@ -124,8 +133,19 @@ class Objects:
         self._server.delete(f"{resource.path()}?fieldSelector={quote(field_selector)}")
 
     def tell(self, kind: str, item: Object, event_type: str, reason: str, message: str, source: str) -> None:
-        """Post an event about an object, or count it when the same was posted before."""
+        """Post an event about an object, or count it when the same was posted before.
+
+        One that the server refuses, as in a namespace that ends, is lost, as Kubernetes' recorders lose it.
+        """
         self._check_up()
+        try:
+            self._post_event(kind, item, event_type, reason, message, source)
+        except Refused as refused:
+            _log.info("event refused", reason=reason, object=item["metadata"]["name"], error=str(refused))
+
+    def _post_event(
+        self, kind: str, item: Object, event_type: str, reason: str, message: str, source: str
+    ) -> None:
         metadata = item["metadata"]
         namespace = metadata.get("namespace", "default")
         same = (metadata["uid"], reason, message)
@@ -134,7 +154,7 @@ class Objects:
             count = int(known.get("count", 1)) + 1
             self.replace(EVENTS, {**known, "count": count, "lastTimestamp": now()})
             return
-        reference = {"kind": kind, "apiVersion": "resource.k8s.io/v1" if "Claim" in kind else "v1"}
+        reference = {"kind": kind, "apiVersion": item.get("apiVersion", "v1")}
         reference |= {key: metadata[key] for key in ("name", "namespace", "uid") if key in metadata}
         body: Object = {
             "kind": "Event",

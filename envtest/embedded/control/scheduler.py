@@ -1,13 +1,17 @@
 """Gives claims their devices and pods their node, as kube-scheduler and its DynamicResources plugin do.
 
 What it leaves out: CPU, memory and counts of extended resources of device plugins are not added up, node
-affinity and topology are not read, no pod is preempted, and device binding conditions are not waited for.
+affinity and topology are not read, and device binding conditions are not waited for. No pod is preempted:
+for the devices of claims kube-scheduler preempts nobody either, whatever the priorities, because the
+DynamicResources plugin answers UnschedulableAndUnresolvable where devices are lacking; for CPU and memory,
+which are not looked at here, it would.
 Of several nodes that fit, the one with the fewest pods is taken, the first of equals; the real scheduler
 scores by more than that and picks among equals by chance, so no test may count on either.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +37,8 @@ from envtest.embedded.control.pod_claims import (
 from envtest.embedded.control.reservation import NotReserved, reserve
 from envtest.embedded.control.scheduler_nodes import NO_NODES, fit_error, reason_against
 from envtest.embedded.control.scheduler_view import SCHEDULER_NAME, ClusterView
+from envtest.embedded.control.scheduling_queue import SchedulingQueue
+from envtest.embedded.control.turns import Turns
 from kubernetes_rules.allocator.allocate import AllocationFailed, PoolInvalid
 from kubernetes_rules.extended_resources import (
     CLAIM_ANNOTATION,
@@ -78,6 +84,8 @@ class EmbeddedScheduler:
     def __init__(self, server: EmbeddedApiServer) -> None:
         self._objects = Objects(server)
         self._service = Service()
+        self._queue = SchedulingQueue()
+        self._turns = Turns("scheduler")
         self._loop = ChangeLoop("scheduler", server, WATCHED, self.schedule_all)
 
     def start(self) -> None:
@@ -88,11 +96,13 @@ class EmbeddedScheduler:
         """End the thread."""
         self._service.stop()
 
-    def schedule_all(self) -> None:
-        """One pass over the waiting pods, in the order of priority and age."""
+    def schedule_all(self) -> float | None:
+        """One pass over the waiting pods in the order of the queue; in how many seconds one is due again."""
         view = ClusterView(self._objects)
-        for pod in view.waiting:
-            self._schedule(pod, view)
+        pods = self._queue.order(view.waiting, time.monotonic())
+        due = self._turns.give(pods, lambda pod: self._schedule(pod, view))
+        waits = (due, self._queue.seconds_to_next(time.monotonic()))
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _schedule(self, pod: Object, view: ClusterView) -> None:
         try:
@@ -105,8 +115,10 @@ class EmbeddedScheduler:
             placement = self._place(pod, claims, view)
             self._bind(pod, claims, placement, view)
         except Unschedulable as error:
+            self._queue.refuse(pod, time.monotonic())
             self._refuse(pod, "Unschedulable", error.what)
         except (SchedulingFailed, NotReserved) as error:
+            self._queue.fail(pod, time.monotonic())
             self._refuse(pod, "SchedulerError", error.what)
 
     def _place(self, pod: Object, claims: Sequence[Object], view: ClusterView) -> Placement:

@@ -33,15 +33,16 @@ class ClusterView:
         pods = objects.list(PODS)
         self.nodes = objects.list(NODES)
         self.classes = objects.list(CLASSES)
-        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_queue_order)
+        self.waiting = sorted((pod for pod in pods if _waits(pod)), key=_age)
         slices = tainted_slices(objects.list(SLICES), objects.list(TAINT_RULES))
         allocated = [claim for claim in objects.list(CLAIMS) if claim.get("status", {}).get("allocation")]
         self.allocator = Allocator(slices, self.classes, allocated)
         self._class_names = {one["metadata"]["name"] for one in self.classes}
         self._load = {node["metadata"]["name"]: 0 for node in self.nodes}
         for pod in pods:
-            if pod["spec"].get("nodeName") and not is_terminal(pod):
-                self.count_pod(pod["spec"]["nodeName"])
+            node = (pod.get("spec") or {}).get("nodeName")
+            if node and not is_terminal(pod):
+                self.count_pod(node)
 
     def has_class(self, name: str) -> bool:
         """Whether there is such a DeviceClass."""
@@ -58,8 +59,8 @@ class ClusterView:
 
 def _waits(pod: Object) -> bool:
     """Whether the pod is this scheduler's to place."""
-    spec = pod["spec"]
-    return not (
+    spec = pod.get("spec") or {}
+    return bool(spec) and not (
         spec.get("nodeName")
         or is_deleted(pod)
         or is_terminal(pod)
@@ -68,12 +69,7 @@ def _waits(pod: Object) -> bool:
     )
 
 
-def _queue_order(pod: Object) -> tuple[int, str, int, str]:
-    """Higher priority first, then the older; within a second the one that was stored first."""
+def _age(pod: Object) -> tuple[str, int, str]:
+    """The older pod first; within a second the one that was stored first."""
     metadata = pod["metadata"]
-    return (
-        -int(pod["spec"].get("priority") or 0),
-        metadata.get("creationTimestamp", ""),
-        int(metadata.get("resourceVersion", 0)),
-        uid_of(pod),
-    )
+    return metadata.get("creationTimestamp", ""), int(metadata.get("resourceVersion", 0)), uid_of(pod)

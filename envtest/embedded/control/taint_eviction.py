@@ -19,6 +19,7 @@ from envtest.embedded.control.objects import (
     uid_of,
 )
 from envtest.embedded.control.pod_claims import results_of, users_of
+from envtest.embedded.control.turns import Turns
 from kubernetes_rules.device_eviction import eviction_time
 from kubernetes_rules.pool_generations import newest_slices
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+NAME = "device taint eviction"
 COMPONENT = "device-taint-eviction-controller"
 _CONDITION = {
     "type": "DisruptionTarget",
@@ -45,8 +47,9 @@ class EmbeddedTaintEviction:
     def __init__(self, server: EmbeddedApiServer) -> None:
         self._objects = Objects(server)
         self._service = Service()
+        self._claim_turns, self._pod_turns = Turns(NAME), Turns(NAME)
         watched = (PODS, CLAIMS, SLICES, TAINT_RULES)
-        self._loop = ChangeLoop("device taint eviction", server, watched, self.sync)
+        self._loop = ChangeLoop(NAME, server, watched, self.sync)
 
     def start(self) -> None:
         """Run in a thread of its own until ``stop``."""
@@ -61,22 +64,27 @@ class EmbeddedTaintEviction:
         pools, rules = newest_slices(self._objects.list(SLICES)), self._objects.list(TAINT_RULES)
         pods = {uid_of(pod): pod for pod in self._objects.list(PODS)}
         moments: dict[str, datetime] = {}
-        for claim in self._objects.list(CLAIMS):
+
+        def note_users(claim: Object) -> None:
             moment = eviction_time(results_of(claim), pools, rules)
             if moment is not None:
                 for user in users_of(claim):
                     moments[user["uid"]] = min(moment, moments.get(user["uid"], moment))
-        waits = []
-        for uid, moment in moments.items():
-            pod = pods.get(uid)
-            if pod is None or is_deleted(pod) or is_terminal(pod):
-                continue
-            rest = (moment - datetime.now(UTC)).total_seconds()
-            if rest > 0:
-                waits.append(rest)
-            else:
-                self._evict(pod)
-        return min(waits, default=None)
+
+        due = self._claim_turns.give(self._objects.list(CLAIMS), note_users)
+        doomed = [pods[uid] for uid in moments if uid in pods]
+        next_due = self._pod_turns.give(doomed, lambda pod: self._evict_in_time(pod, moments[uid_of(pod)]))
+        return min((wait for wait in (due, next_due) if wait is not None), default=None)
+
+    def _evict_in_time(self, pod: Object, moment: datetime) -> float | None:
+        """Evict the pod if its time has come; else in how many seconds it comes."""
+        if is_deleted(pod) or is_terminal(pod):
+            return None
+        rest = (moment - datetime.now(UTC)).total_seconds()
+        if rest > 0:
+            return rest
+        self._evict(pod)
+        return None
 
     def _evict(self, pod: Object) -> None:
         reason, text = "DeviceTaintManagerEviction", "Marking for deletion"

@@ -1,7 +1,7 @@
 """Runs the pods of one node as a kubelet does, over the real sockets of DRA plugins.
 
 What it does not do: count memory and CPU, pull images, run commands, probe, restart. A container runs
-from its start to the end of its pod (see container_runtime).
+from its start to the end of its pod, and prints what is played of its command (see container_runtime).
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 from driver.errors import DriverError, NodeIncomplete
 from driver.process.log import get_logger
 from driver.process.service import Service
+from envtest.embedded.api import unforeseen
 from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.change_loop import ChangeLoop
 from envtest.embedded.control.objects import PODS, SLICES, ApiDown, Objects, is_deleted, is_terminal, uid_of
+from envtest.embedded.control.turns import AGAIN_SECONDS, Turns, back_off_seconds
 from envtest.embedded.node import pod_status
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_ids
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
+from envtest.embedded.node.played_commands import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,11 +61,19 @@ class KubeletTimes:
 
 @dataclass(slots=True)
 class PodWork:
-    """What is done for one pod, one thing at a time; the next try is not before a time.monotonic."""
+    """What is done for one pod, one thing at a time; the next try is not before a time.monotonic.
+
+    ``faults`` counts the tries in a row that ended with what nobody had thought of.
+    """
 
     busy: bool = False
     ended: bool = False
     not_before: float = 0.0
+    faults: int = 0
+
+
+class LookFailed(DriverError):
+    """The sockets of plugins could not be looked at; a retry may help."""
 
 
 class EmbeddedKubelet:
@@ -84,7 +95,9 @@ class EmbeddedKubelet:
         self._lock = threading.Lock()
         self._work: dict[str, PodWork] = {}
         watched = (PODS,)
-        self._loop = ChangeLoop(f"kubelet of {node.name}", server, watched, self._sync)
+        self._name = f"kubelet of {node.name}"
+        self._turns = Turns(self._name)
+        self._loop = ChangeLoop(self._name, server, watched, self._sync)
         self.plugins = PluginRegistry(node.registry_dir, self._service, self._loop.ask)
         self.claims = ClaimCache(self._objects, self.plugins, node.kubelet_dir / "dra_manager_state")
         self._workers: ThreadPoolExecutor | None = None
@@ -95,7 +108,7 @@ class EmbeddedKubelet:
         self._service.on_stop("plugins", self.plugins.close)
         self._workers = self._service.pool(f"pods of {self._node_name}", WORKERS)
         self._loop.start(self._service)
-        self._service.repeat(f"sockets of {self._node_name}", self._times.look, self.plugins.look)
+        self._service.repeat(f"sockets of {self._node_name}", self._times.look, self._look)
 
     def stop(self) -> None:
         """End all threads and connections; containers go on, and what is not unprepared yet stays so."""
@@ -111,17 +124,28 @@ class EmbeddedKubelet:
         here = {
             uid_of(pod): pod
             for pod in self._objects.list(PODS)
-            if pod["spec"].get("nodeName") == self._node_name
+            if (pod.get("spec") or {}).get("nodeName") == self._node_name
         }
         with self._lock:
             worked_on = set(self._work)
         gone = (self.claims.pods | self._runtime.pods | worked_on) - here.keys()
         waits = [self._wipe_unused(), self.plugins.health.seconds_to_expiry()]
         waits += [self._give(uid, partial(self._end, uid, None)) for uid in gone]
-        waits += [self._sync_pod(uid, pod) for uid, pod in here.items()]
+        waits.append(self._turns.give(here.values(), self._sync_pod))
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def _sync_pod(self, uid: str, pod: Object) -> float | None:
+    def _look(self) -> None:
+        """Look for sockets; raises LookFailed, after which the service looks again with a back-off."""
+        try:
+            self.plugins.look()
+        except DriverError:
+            raise
+        except Exception as error:
+            unforeseen.note(f"{self._name}: looking for plugins", error)
+            raise LookFailed(f"the sockets of plugins cannot be looked at: {error}", "look again") from error
+
+    def _sync_pod(self, pod: Object) -> float | None:
+        uid = uid_of(pod)
         if is_deleted(pod) or is_terminal(pod):
             if is_terminal(pod) and not is_deleted(pod) and self._is_over(uid):
                 return None
@@ -156,7 +180,14 @@ class EmbeddedKubelet:
             task()
         except (Refused, ApiDown) as error:
             _log.info("pod has to be looked at again", uid=uid, error=str(error))
-            self._later(uid, 0.2)
+            self._later(uid, AGAIN_SECONDS)
+        except Exception as error:  # noqa: BLE001 - a worker has nobody who would hear of it
+            unforeseen.note(f"{self._name} at the pod {uid}", error)
+            self._later(uid, back_off_seconds(self._count_fault(uid)))
+        else:
+            with self._lock:
+                if uid in self._work:
+                    self._work[uid].faults = 0
         finally:
             with self._lock:
                 if uid in self._work:
@@ -178,8 +209,9 @@ class EmbeddedKubelet:
             container["name"]: container_device_ids(self.claims, pod, container)
             for container in pod["spec"]["containers"]
         }
+        commands = {one["name"]: command_of(pod, one) for one in pod["spec"]["containers"]}
         try:
-            self._runtime.start(uid, devices)
+            self._runtime.start(uid, devices, commands)
         except NodeIncomplete as error:
             self._later(uid, self._times.create_again)
             text = f"failed to generate container spec: CDI device injection failed: {error.what}"
@@ -218,6 +250,12 @@ class EmbeddedKubelet:
         status = pod_status.waiting_status(pod, reason, message)
         if status != pod.get("status"):
             self._objects.replace_status(PODS, pod, status)
+
+    def _count_fault(self, uid: str) -> int:
+        with self._lock:
+            work = self._work.setdefault(uid, PodWork())
+            work.faults += 1
+            return work.faults
 
     def _later(self, uid: str, seconds: float) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from envtest.embedded.api import unforeseen
 from envtest.embedded.node.kubelet_calls import status_code
 from proto import dra_health_v1_pb2 as device_health
 
@@ -108,8 +109,11 @@ class HealthWatch:
             self._stream = self._watch(device_health.NodeWatchResourcesRequest())
             if self._ended.is_set():
                 self._stream.cancel()
-            if not self._follow():
-                return
+            try:
+                if not self._follow():
+                    return
+            except Exception as error:  # noqa: BLE001 - the stream is opened again, as after any other end
+                unforeseen.note(f"health stream of {self._driver}", error)
             self._ended.wait(RETRY_SECONDS)
 
     def stop(self) -> None:

@@ -27,58 +27,63 @@ class Decoder:
 
     unknown: list[str] = field(default_factory=list)
 
-    def decode(self, value: Any, kind: FieldType, path: str = "") -> Any:
-        """The value as its type has it; raises DecodingError."""
+    def decode(self, value: Any, kind: FieldType, path: str = "", field: str = "") -> Any:
+        """The value as its type has it; raises DecodingError.
+
+        ``path`` is where the value is in the object, ``field`` how Go's json names that place.
+        """
         expected = _PLAIN.get(kind.shape)
         if expected is not None:
             if isinstance(value, bool) != (kind.shape == "boolean") or not isinstance(value, expected):
-                raise _mismatch(value, kind, path)
+                raise _mismatch(value, kind, field)
             return value
         match kind.shape:
             case "struct":
-                return self._struct(value, kind, path)
+                return self._struct(value, kind, path, field)
             case "list":
-                return self._list(value, kind, path)
+                return self._list(value, kind, path, field)
             case "map":
-                return self._map(value, kind, path)
+                return self._map(value, kind, path, field)
             case "quantity":
-                return _quantity(value, kind, path)
+                return _quantity(value, kind, field)
             case "time":
-                return _time(value, kind, path)
+                return _time(value, kind, field)
             case "intOrString" if isinstance(value, bool) or not isinstance(value, (int, str)):
-                raise _mismatch(value, kind, path)
+                raise _mismatch(value, kind, field)
         return value
 
-    def _struct(self, value: Any, kind: FieldType, path: str) -> Any:
+    def _struct(self, value: Any, kind: FieldType, path: str, field: str) -> Any:
         if not isinstance(value, dict):
-            raise _mismatch(value, kind, path)
+            raise _mismatch(value, kind, field)
         fields, result = kind.fields, {}
         for name, item in value.items():
             here = f"{path}.{name}" if path else name
+            above = field.partition(".")[2]
+            known_as = f"{kind.ref.rpartition('.')[2]}.{f'{above}.' if above else ''}{name}"
             known = fields.get(name)
             if known is None:
                 self.unknown.append(here)
             elif item is not None:
-                result[name] = self.decode(item, known, here)
+                result[name] = self.decode(item, known, here, known_as)
         return result
 
-    def _list(self, value: Any, kind: FieldType, path: str) -> Any:
+    def _list(self, value: Any, kind: FieldType, path: str, field: str) -> Any:
         if not isinstance(value, list):
-            raise _mismatch(value, kind, path)
+            raise _mismatch(value, kind, field)
         of = kind.of
         assert of is not None
         return [
-            _empty(of) if item is None else self.decode(item, of, f"{path}[{index}]")
+            _empty(of) if item is None else self.decode(item, of, f"{path}[{index}]", field)
             for index, item in enumerate(value)
         ]
 
-    def _map(self, value: Any, kind: FieldType, path: str) -> Any:
+    def _map(self, value: Any, kind: FieldType, path: str, field: str) -> Any:
         if not isinstance(value, dict):
-            raise _mismatch(value, kind, path)
+            raise _mismatch(value, kind, field)
         of = kind.of
         assert of is not None
         return {
-            key: _empty(of) if item is None else self.decode(item, of, f"{path}.{key}")
+            key: _empty(of) if item is None else self.decode(item, of, f"{path}.{key}", field)
             for key, item in value.items()
         }
 
@@ -91,9 +96,9 @@ def _empty(kind: FieldType) -> Any:
     )
 
 
-def _quantity(value: Any, kind: FieldType, path: str) -> str:
+def _quantity(value: Any, kind: FieldType, field: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise _mismatch(value, kind, path)
+        raise _mismatch(value, kind, field)
     try:
         return str(Quantity.parse(str(value)))
     except ValueError as error:
@@ -101,9 +106,9 @@ def _quantity(value: Any, kind: FieldType, path: str) -> str:
         raise DecodingError(rule) from error
 
 
-def _time(value: Any, kind: FieldType, path: str) -> str:
+def _time(value: Any, kind: FieldType, field: str) -> str:
     if not isinstance(value, str):
-        raise _mismatch(value, kind, path)
+        raise _mismatch(value, kind, field)
     try:
         datetime.fromisoformat(value)
     except ValueError as error:
@@ -112,8 +117,27 @@ def _time(value: Any, kind: FieldType, path: str) -> str:
     return value
 
 
-def _mismatch(value: Any, kind: FieldType, path: str) -> DecodingError:
-    words: dict[type, str] = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
+def _mismatch(value: Any, kind: FieldType, field: str) -> DecodingError:
+    """The words of Go's json; which width an integer has is not known here, and the widest is said."""
+    words: dict[type, str] = {
+        str: "string",
+        bool: "bool",
+        int: "number",
+        float: f"number {value}",
+        list: "array",
+    }
     found = words.get(type(value), "object")
-    wanted = kind.ref.rpartition(".")[2] if kind.ref else kind.shape
-    return DecodingError(f"json: cannot unmarshal {found} into Go struct field .{path} of type {wanted}")
+    return DecodingError(
+        f"json: cannot unmarshal {found} into Go struct field {field} of type {_go_type(kind)}"
+    )
+
+
+def _go_type(kind: FieldType) -> str:
+    match kind.shape:
+        case "struct":
+            return ".".join(kind.ref.split(".")[-2:])
+        case "list" if kind.of is not None:
+            return f"[]{_go_type(kind.of)}"
+        case "map" if kind.of is not None:
+            return f"map[string]{_go_type(kind.of)}"
+    return {"integer": "int64", "boolean": "bool", "number": "float64"}.get(kind.shape, kind.shape)

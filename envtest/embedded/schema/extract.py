@@ -18,11 +18,26 @@ Schema = dict[str, Any]
 _DOCUMENTS = {
     "api__v1_openapi.json": (
         ("v1", ("Pod", "Binding", "Node", "Namespace", "Event", "ConfigMap", "ServiceAccount")),
-        ("v1", ("ResourceQuota", "LimitRange")),
+        ("v1", ("ResourceQuota", "LimitRange", "Service", "Secret")),
         ("policy/v1", ("Eviction",)),
     ),
+    "apis__admissionregistration.k8s.io__v1_openapi.json": (
+        (
+            "admissionregistration.k8s.io/v1",
+            (
+                *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+                *("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"),
+            ),
+        ),
+    ),
+    "apis__apps__v1_openapi.json": (("apps/v1", ("Deployment", "DaemonSet")),),
     "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
     "apis__events.k8s.io__v1_openapi.json": (("events.k8s.io/v1", ("Event",)),),
+    "apis__policy__v1_openapi.json": (("policy/v1", ("PodDisruptionBudget",)),),
+    "apis__rbac.authorization.k8s.io__v1_openapi.json": (
+        ("rbac.authorization.k8s.io/v1", ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),
+    ),
+    "apis__scheduling.k8s.io__v1_openapi.json": (("scheduling.k8s.io/v1", ("PriorityClass",)),),
     "apis__resource.k8s.io__v1_openapi.json": (
         ("resource.k8s.io/v1", ("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")),
         ("resource.k8s.io/v1", ("DeviceClass", "DeviceTaintRule")),

@@ -201,6 +201,22 @@ def _namespace(item: Object) -> Cells:
     return [_name(item), (item.get("status") or {}).get("phase", ""), _age(item)]
 
 
+def _budget(item: Object) -> Cells:
+    spec, allowed = item.get("spec") or {}, (item.get("status") or {}).get("disruptionsAllowed", 0)
+    limits = [spec.get(name) for name in ("minAvailable", "maxUnavailable")]
+    return [_name(item), *("N/A" if one is None else str(one) for one in limits), allowed, _age(item)]
+
+
+def _priority_class(item: Object) -> Cells:
+    policy = item.get("preemptionPolicy") or "PreemptLowerPriority"
+    return [_name(item), item.get("value", 0), bool(item.get("globalDefault")), _age(item), policy]
+
+
+def _deployment(item: Object) -> Cells:
+    wanted = (item.get("spec") or {}).get("replicas", 1)
+    return [_name(item), f"0/{wanted}", 0, 0, _age(item)]
+
+
 def _lease(item: Object) -> Cells:
     return [_name(item), (item.get("spec") or {}).get("holderIdentity") or "", _age(item)]
 
@@ -235,5 +251,12 @@ _COLUMNS = {
     "resourcequotas": Columns(("Name", "Request", "Limit", "Age"), _quota),
     "configmaps": Columns(("Name", "Data", "Age"), _config_map),
     "namespaces": Columns(("Name", "Status", "Age"), _namespace),
+    "poddisruptionbudgets": Columns(
+        ("Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"), _budget
+    ),
+    "priorityclasses": Columns(
+        ("Name", "Value", "Global-Default", "Age", "+PreemptionPolicy"), _priority_class
+    ),
+    "deployments": Columns(("Name", "Ready", "Up-to-date", "Available", "Age"), _deployment),
     "leases": Columns(("Name", "Holder", "Age"), _lease),
 }

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.errors import ApiUnreachable, ClusterError, NotReady
+from envtest.client.errors import ApiUnreachable, ClusterError, ClusterFault, NotReady
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.watching import wait_for, wait_gone
+from envtest.embedded.api import unforeseen
 from envtest.embedded.cluster import EmbeddedCluster
 
 
@@ -117,6 +118,27 @@ def test_nothing_is_left_of_a_closed_cluster() -> None:
     assert child.name == "child"
     left = {thread.name for thread in set(threading.enumerate()) - before if thread.is_alive()}
     assert not {name for name in left if "kubelet" in name or "scheduler" in name}
+
+
+def test_a_pod_that_says_nothing_stops_neither_scheduler_nor_kubelet(
+    cluster: EmbeddedCluster, namespace: str
+) -> None:
+    metadata = {"name": "empty", "namespace": namespace, "uid": "empty"}
+    cluster.api_server.store.put(("", "pods"), (namespace, "empty"), {"metadata": metadata})
+
+    run(cluster, namespace, "well")
+
+    cluster.api_server.store.remove(("", "pods"), (namespace, "empty"))
+    unforeseen.take()  # the claim controller says that it cannot read it
+
+
+def test_a_cluster_that_failed_at_itself_says_so_at_its_end() -> None:
+    with pytest.raises(ClusterFault, match="a loop: KeyError: 'containers'"), EmbeddedCluster():
+        unforeseen.note("a loop", KeyError("containers"))
+
+    unforeseen.note("a loop", KeyError("containers"))
+    with pytest.raises(ValueError, match="of the test"), EmbeddedCluster():
+        raise ValueError("an error of the test")
 
 
 def test_a_folder_too_deep_for_sockets_is_refused_before_anything_starts(tmp_path: Any) -> None:

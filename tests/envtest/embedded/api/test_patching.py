@@ -84,7 +84,8 @@ def test_a_patch_without_its_merge_key_is_refused(server: EmbeddedApiServer) -> 
 
     answer = ask(server, "PATCH", f"{PODS}/p", {"spec": {"containers": [{}]}}, content_type=STRATEGIC)
 
-    assert answer.code == 400
+    assert answer.code == 500
+    assert answer.body["message"] == "map: map[] does not contain declared merge key: name"
 
 
 def test_a_json_patch_moves_and_copies(server: EmbeddedApiServer) -> None:

@@ -11,6 +11,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, SLICES, ask, claim, pod, resource_slice
 
 NODES = "/api/v1/nodes"
+NAMESPACES = "/api/v1/namespaces"
 
 
 @pytest.fixture
@@ -101,16 +102,38 @@ def test_a_pod_that_runs_nowhere_goes_at_once(
     assert server.objects("pods") == []
 
 
-def test_a_namespace_takes_along_what_is_in_it(server: EmbeddedApiServer) -> None:
-    server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
-    server.create("/api/v1/namespaces/team/pods", pod("p", nodeName="n"))
-    server.create("/apis/resource.k8s.io/v1/namespaces/team/resourceclaims", claim("c"))
-    server.create(PODS, pod("elsewhere"))
+def test_a_namespace_that_ends_takes_nothing_new_and_stays_until_it_is_finalized(
+    server: EmbeddedApiServer,
+) -> None:
+    team = f"{NAMESPACES}/team"
+    server.create(NAMESPACES, {"metadata": {"name": "team"}})
+    server.create(f"{team}/configmaps", {"metadata": {"name": "old"}})
 
-    server.delete("/api/v1/namespaces/team")
+    first, again = ask(server, "DELETE", team), ask(server, "DELETE", team)
+    refused = ask(server, "POST", f"{team}/configmaps", {"metadata": {"name": "new"}})
+    changed = ask(server, "PUT", f"{team}/configmaps/old", {"metadata": {"name": "old"}, "data": {"a": "b"}})
+    replaced = ask(server, "PUT", team, {"metadata": {"name": "team", "labels": {"a": "b"}}})
+    finalized = ask(server, "PUT", f"{team}/finalize", {"metadata": {"name": "team"}, "spec": {}})
 
-    assert [one["metadata"]["name"] for one in server.objects("pods")] == ["elsewhere"]
-    assert server.objects("resourceclaims", "resource.k8s.io") == []
+    assert (first.code, again.code, changed.code, replaced.code, finalized.code) == (200,) * 5
+    assert first.body["status"]["phase"] == "Terminating"
+    assert first.body == again.body
+    assert "deletionGracePeriodSeconds" not in first.body["metadata"]
+    assert refused.code == 403
+    words = "unable to create new content in namespace team because it is being terminated"
+    assert refused.body["message"] == f'configmaps "new" is forbidden: {words}'
+    cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
+    assert refused.body["details"]["causes"] == [{**cause, "message": "namespace team is being terminated"}]
+    assert replaced.body["spec"] == {"finalizers": ["kubernetes"]}
+    assert ask(server, "GET", team).code == 404
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_the_namespaces_of_every_cluster_cannot_be_deleted(server: EmbeddedApiServer, name: str) -> None:
+    answer = ask(server, "DELETE", f"{NAMESPACES}/{name}")
+
+    assert answer.code == 403
+    assert answer.body["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
 
 
 def test_another_uid_is_another_object(server: EmbeddedApiServer) -> None:
@@ -128,7 +151,8 @@ def test_a_pod_is_bound_once_and_evicted(server: EmbeddedApiServer) -> None:
     first = ask(server, "POST", f"{PODS}/p/binding", binding)
     again = ask(server, "POST", f"{PODS}/p/binding", binding)
     [stored] = server.objects("pods")
-    gone = ask(server, "POST", f"{PODS}/p/eviction", {"deleteOptions": {"gracePeriodSeconds": 0}})
+    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 0}}
+    gone = ask(server, "POST", f"{PODS}/p/eviction", eviction)
 
     assert (first.code, again.code, gone.code) == (201, 409, 201)
     assert stored["spec"]["nodeName"] == "n"

@@ -8,6 +8,8 @@ from typing import Any
 
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
+from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
+from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 
@@ -63,6 +65,10 @@ class ControlPlane:
         containers = [{"name": "main", "image": "none"}]
         body = {**head("Pod", name), "spec": {"containers": containers, **entries, **spec}}
         self.server.create(PODS, body)
+
+    def add_priority(self, name: str, value: int) -> None:
+        body = {**head("PriorityClass", name), "apiVersion": "scheduling.k8s.io/v1", "value": value}
+        self.server.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
 
     def end_pod(self, name: str) -> None:
         """What a kubelet does at the end: the pod's object goes."""
@@ -121,7 +127,13 @@ def control_plane() -> Iterator[ControlPlane]:
     """All loops running."""
     with EmbeddedApiServer() as server:
         found = ControlPlane(server)
-        loops = (EmbeddedClaimController(server), EmbeddedTaintEviction(server), EmbeddedScheduler(server))
+        loops = (
+            EmbeddedClaimController(server),
+            EmbeddedTaintEviction(server),
+            EmbeddedDisruptionController(server),
+            EmbeddedNamespaceController(server),
+            EmbeddedScheduler(server),
+        )
         for loop in loops:
             loop.start()
         try:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
+from envtest.embedded.control import scheduling_queue
+from tests.envtest.embedded.control.control_plane import (
+    CLASS,
+    GROUP,
+    RESOURCE,
+    ControlPlane,
+    control_plane,
+    request,
+)
 
 WAITS = (
     "0/1 nodes are available: 1 {}. "
@@ -86,15 +94,29 @@ def test_a_pod_whose_claim_is_missing_waits_in_silence_as_it_does_in_kubernetes(
 def test_the_pod_with_the_higher_priority_comes_first(cluster: ControlPlane) -> None:
     cluster.add_claim("one")
     cluster.add_claim("two")
-    cluster.add_pod("low", "one", priority=1)
-    cluster.add_pod("high", "two", priority=100)
-    cluster.wait_refused("low")
-    cluster.wait_refused("high")
-
+    cluster.add_priority("urgent", 100)
     cluster.add_slice("s", "gpu-0")
+    with cluster.server.store.changed:  # the scheduler sees both at once
+        cluster.add_pod("low", "one")
+        cluster.add_pod("high", "two", priorityClassName="urgent")
 
     cluster.wait_bound("high")
+    cluster.wait_refused("low")
     assert cluster.node_of("low") == ""
+
+
+def test_nobody_is_preempted_for_a_device(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0")
+    cluster.add_claim("one")
+    cluster.add_claim("two")
+    cluster.add_priority("urgent", 100)
+    cluster.add_pod("low", "one")
+    cluster.wait_bound("low")
+    cluster.add_pod("high", "two", priorityClassName="urgent")
+
+    assert cluster.wait_refused("high") == FULL
+    assert "deletionTimestamp" not in cluster.pod("low")["metadata"]
+    assert "nominatedNodeName" not in cluster.pod("high")["status"]
 
 
 def test_a_claim_that_is_allocated_binds_its_pods_to_that_node(cluster: ControlPlane) -> None:
@@ -163,6 +185,45 @@ def test_a_selector_that_fails_is_an_error_and_not_a_lack_of_devices(cluster: Co
     message = cluster.wait_refused("train")
     assert cluster.condition("train")[0] == "SchedulerError"
     assert message.startswith('running "DynamicResources" filter plugin: ')
+
+
+def add_erring_pod(cluster: ControlPlane) -> None:
+    """The pod ``train``, whose class has a selector that fails on the node's device."""
+    cluster.add_slice("s", "gpu-0", "gpu-1")
+    colour = {"cel": {"expression": "device.attributes['example.com'].colour == 'red'"}}
+    cluster.add_class("odd", selectors=[colour])
+    cluster.add_claim("mine", request(device_class="odd"))
+    cluster.add_pod("train", "mine")
+    cluster.wait_refused("train")
+
+
+def mend_class(cluster: ControlPlane) -> None:
+    classes = cluster.server.objects("deviceclasses", GROUP)
+    stored = next(one for one in classes if one["metadata"]["name"] == "odd")
+    cluster.server.replace(f"{RESOURCE}/deviceclasses/odd", {**stored, "spec": {}})
+
+
+def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluster: ControlPlane) -> None:
+    add_erring_pod(cluster)
+
+    mend_class(cluster)  # the last event that helps
+
+    assert cluster.wait_bound("train") == "node-a"
+
+
+def test_no_event_shortens_the_back_off_of_an_error(
+    cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduling_queue, "FIRST_BACK_OFF_SECONDS", 3600.0)
+    monkeypatch.setattr(scheduling_queue, "LAST_BACK_OFF_SECONDS", 3600.0)
+    add_erring_pod(cluster)
+
+    mend_class(cluster)
+    cluster.add_claim("other")
+    cluster.add_pod("well", "other")
+
+    cluster.wait_bound("well")
+    assert cluster.node_of("train") == ""
 
 
 def test_gated_pods_and_those_of_other_schedulers_are_left_alone(cluster: ControlPlane) -> None:

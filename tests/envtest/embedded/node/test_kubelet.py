@@ -12,6 +12,7 @@ import pytest
 
 from driver.errors import ClaimBlocked
 from envtest.client.layout import NodeLayout
+from envtest.embedded.api import unforeseen
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
@@ -346,3 +347,43 @@ def test_a_socket_without_a_plugin_does_not_keep_others_from_being_registered(no
         node.start()
 
     assert node.kubelet.plugins.drivers == (DRIVER,)
+
+
+def test_a_pod_that_the_kubelet_cannot_start_does_not_stop_it(registered: Node) -> None:
+    server = registered.server
+    sick = {"name": "sick", "namespace": "default", "uid": "sick"}
+    server.store.put(("", "pods"), ("default", "sick"), {"metadata": sick, "spec": {"nodeName": "node-a"}})
+    faults: list[unforeseen.Unforeseen] = []
+
+    def noted() -> bool:
+        faults.extend(unforeseen.take())
+        return bool(faults)
+
+    registered.wait(noted)
+    for number in range(8):
+        registered.bind(f"train-{number}", f"mine-{number}")
+        registered.wait_running(f"train-{number}")
+    registered.kubelet.stop()
+
+    assert "pod sick" in faults[0].doing
+    assert isinstance(faults[0].error, KeyError)
+    assert len(faults) + len(unforeseen.take()) < 8  # it is tried again, with a back-off
+
+
+def test_a_look_at_sockets_that_fails_is_noted_and_followed_by_another(
+    registered: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, failures = registered.kubelet.plugins.look, [OSError("stale file handle")]
+
+    def fails_once() -> None:
+        if failures:
+            raise failures.pop()
+        look()
+
+    monkeypatch.setattr(registered.kubelet.plugins, "look", fails_once)
+    registered.wait(lambda: not failures)
+    registered.layout.registry_dir.unlink()
+
+    registered.wait(lambda: registered.kubelet.plugins.drivers == ())
+    (fault,) = unforeseen.take()
+    assert fault.doing == "kubelet of node-a: looking for plugins"

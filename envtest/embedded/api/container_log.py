@@ -1,0 +1,62 @@
+"""Keeps what a container has printed, for those who read it while it grows."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_MOST_LINES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line without its end, and when it was printed."""
+
+    time: datetime
+    text: str
+
+
+class ContainerLog:
+    """The lines of one container. Thread-safe; ``changed`` is notified after each change.
+
+    Lines beyond the ten thousandth are lost.
+    """
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._lines: list[LogLine] = []
+        self._ended = False
+
+    @property
+    def lines(self) -> Sequence[LogLine]:
+        """All lines so far."""
+        with self._changed:
+            return tuple(self._lines)
+
+    def print(self, text: str) -> None:
+        """Add the lines of a text."""
+        moment = datetime.now(UTC)
+        with self._changed:
+            room = _MOST_LINES - len(self._lines)
+            self._lines += [LogLine(moment, line) for line in text.splitlines()[:room]]
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """The container has ended."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def wait(self, seen: int, gone: Callable[[], bool]) -> tuple[Sequence[LogLine], bool]:
+        """The lines after the first ``seen``, once there are any; and whether more may come.
+
+        Returns at once, too, when the container has ended, or when ``gone`` after a notification.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._lines) > seen or self._ended or gone())
+            return tuple(self._lines[seen:]), not (self._ended or gone())

@@ -1,0 +1,177 @@
+"""Answers ``kubectl logs``: the log of a pod's container, refused in the words of API server and kubelet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from envtest.embedded.api.options import query_integer
+from envtest.embedded.api.reading import not_found
+from envtest.embedded.api.statuses import Refused, invalid
+from envtest.embedded.api.verbs import resource_of
+from envtest.embedded.api.wire import answer_bytes, chunk, stream_head
+from kubernetes_rules.validation.errors import FieldError, forbidden
+from kubernetes_rules.validation.errors import invalid as wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from io import BufferedIOBase
+
+    from envtest.embedded.api.container_log import ContainerLog, LogLine
+    from envtest.embedded.api.requests import Request
+    from envtest.embedded.api.served import ServedApi
+
+Object = dict[str, Any]
+
+_TEXT = "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """PodLogOptions of core/v1; None is no limit."""
+
+    container: str
+    follow: bool
+    previous: bool
+    timestamps: bool
+    tail_lines: int | None
+    limit_bytes: int | None
+    since: datetime | None
+
+
+def serve_log(api: ServedApi, listener: object, sink: BufferedIOBase, request: Request) -> bool:
+    """Answer a request for a log; always True, for the connection goes on. Raises Refused."""
+    resource = resource_of(request)
+    pod = api.store.get(resource.collection, (request.namespace, request.name))
+    if pod is None:
+        raise not_found(resource, request.name)
+    options = log_options(request)
+    container = container_of(pod, options.container)
+    if not pod["spec"].get("nodeName"):
+        sink.write(answer_bytes(204, b"", _TEXT))
+        sink.flush()
+        return True
+    log = None if options.previous else api.find_log(pod["metadata"]["uid"], container)
+    if log is None:
+        raise Refused(400, reason_for_no_log(pod, container, previous=options.previous))
+    if options.follow:
+        _follow(api, listener, sink, log, options)
+    else:
+        sink.write(answer_bytes(200, _cut(_text(_chosen(log.lines, options), options), options), _TEXT))
+        sink.flush()
+    return True
+
+
+def log_options(request: Request) -> LogOptions:
+    """What the query asks for; raises Refused (400, 422)."""
+    tail, limit = query_integer(request, "tailLines"), query_integer(request, "limitBytes")
+    seconds, moment = query_integer(request, "sinceSeconds"), request.query.get("sinceTime")
+    errors: list[FieldError] = []
+    if tail is not None and tail < 0:
+        errors.append(wrong("tailLines", tail, "must be greater than or equal to 0"))
+    if limit is not None and limit < 1:
+        errors.append(wrong("limitBytes", limit, "must be greater than 0"))
+    if seconds is not None and moment is not None:
+        errors.append(forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    elif seconds is not None and seconds < 1:
+        errors.append(wrong("sinceSeconds", seconds, "must be greater than 0"))
+    if errors:
+        raise invalid("", "PodLogOptions", request.name, errors)
+    since = None if seconds is None else datetime.now(UTC) - timedelta(seconds=seconds)
+    return LogOptions(
+        request.query.get("container", ""),
+        _is_true(request, "follow"),
+        _is_true(request, "previous"),
+        _is_true(request, "timestamps"),
+        tail,
+        limit,
+        since if moment is None else _read_time(moment),
+    )
+
+
+def container_of(pod: Object, asked: str) -> str:
+    """The name of the container whose log is meant; raises Refused (400)."""
+    spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
+    own = [one["name"] for one in spec.get("containers") or ()]
+    initial = [one["name"] for one in spec.get("initContainers") or ()]
+    if not asked and len(own) == 1 and not initial:
+        return str(own[0])
+    if not asked:
+        told = f"a container name must be specified for pod {name}, choose one of: [{' '.join(own)}]"
+        if initial:
+            told += f" or one of the init containers: [{' '.join(initial)}]"
+        raise Refused(400, told)
+    if asked not in (*own, *initial):
+        raise Refused(400, f"container {asked} is not valid for pod {name}")
+    return asked
+
+
+def reason_for_no_log(pod: Object, container: str, *, previous: bool) -> str:
+    """Why there is nothing to read, as the kubelet says it."""
+    where = f'container "{container}" in pod "{pod["metadata"]["name"]}"'
+    if previous:
+        return f"previous terminated {where} not found"
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    status: Object = next((one for one in statuses if one["name"] == container), {})
+    waiting = (status.get("state") or {}).get("waiting") or {}
+    if waiting.get("reason"):
+        return f"{where} is waiting to start: {waiting['reason']}"
+    return f"{where} is not available"
+
+
+def _follow(
+    api: ServedApi, listener: object, sink: BufferedIOBase, log: ContainerLog, options: LogOptions
+) -> None:
+    """Send what is there, then each line as it comes, until the container or the server ends."""
+    sink.write(stream_head(_TEXT))
+    lines, left = log.lines, options.limit_bytes
+    seen, goes_on = len(lines), True
+    chosen = _chosen(lines, options)
+    while True:
+        data = _text(chosen, options)
+        data = data if left is None else data[:left]
+        if data:
+            sink.write(chunk(data))
+            sink.flush()
+        left = None if left is None else left - len(data)
+        if not goes_on or left == 0:
+            break
+        chosen, goes_on = log.wait(seen, lambda: not api.serves(listener))
+        seen += len(chosen)
+    sink.write(chunk(b""))
+    sink.flush()
+
+
+def _chosen(lines: Sequence[LogLine], options: LogOptions) -> Sequence[LogLine]:
+    since = options.since
+    kept = [line for line in lines if since is None or line.time >= since]
+    return kept if options.tail_lines is None else kept[max(0, len(kept) - options.tail_lines) :]
+
+
+def _text(lines: Sequence[LogLine], options: LogOptions) -> bytes:
+    shown = (f"{_stamp(line)} {line.text}" if options.timestamps else line.text for line in lines)
+    return "".join(f"{text}\n" for text in shown).encode()
+
+
+def _cut(data: bytes, options: LogOptions) -> bytes:
+    return data if options.limit_bytes is None else data[: options.limit_bytes]
+
+
+def _stamp(line: LogLine) -> str:
+    return line.time.strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
+
+
+def _is_true(request: Request, name: str) -> bool:
+    """A truth value of a query: anything but false and 0 is true (Convert_Slice_string_To_bool)."""
+    return name in request.query and request.query[name].lower() not in ("false", "0")
+
+
+def _read_time(text: str) -> datetime:
+    """Raises Refused (400)."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        told = f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}"'
+        raise Refused(400, told) from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,0 +1,208 @@
+"""Plays the commands of containers: what a container prints, without running anything of its image.
+
+There are no images and no containers here, and a command of a pod must not touch this machine. So a few
+commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat, sleep, true, false, exec,
+and nvidia-smi, where CDI put it into the container. Of everything else the log says that it is not run.
+Shell scripts are read as far as words, quotes, ``&&``, ``||``, ``;``, ``|`` and ``$NAME`` go.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+Output = tuple[int, str]
+"""Exit code and what was printed."""
+
+Run = Callable[[str, Sequence[str]], Output | None]
+"""Runs a program of the container with arguments; None where it is none that can be run."""
+
+NOT_FOUND = 127
+SHELLS = ("sh", "bash", "ash", "dash")
+PLAYED = "echo, env, printenv, grep, cat, sleep, true, false, exec and nvidia-smi"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SCRIPT_FLAG = re.compile(r"-[a-z]*c")
+_OPERATORS = frozenset({"&&", "||", ";", "|"})
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_REFERENCE = re.compile(r"\$\((\w+)\)")
+_BEYOND = re.compile(r"[`*?~(){}\[\]<>&#]|\$|^\w+=")
+
+
+class NotPlayed(Exception):
+    """What is asked for is more than can be played; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a container is to run, and its environment without what CDI adds; no words for the image's own."""
+
+    words: Sequence[str]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One command of a script; ``operator`` is what stands between it and the one before it."""
+
+    operator: str
+    words: Sequence[str]
+
+
+def command_of(pod: Object, container: Object) -> Command:
+    """The command of a pod's container; variables whose values come from elsewhere are left out."""
+    given = {
+        one["name"]: one.get("value", "") for one in container.get("env") or () if "valueFrom" not in one
+    }
+    env = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/root", **given}
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    return Command([_resolved(word, env) for word in words if container.get("command")], env)
+
+
+def play(command: Command, run: Run, write: Callable[[str], None], wait: Callable[[float], bool]) -> None:
+    """Write what the command prints; ``wait`` waits so many seconds, and tells whether the container ends."""
+    try:
+        if not command.words:
+            raise NotPlayed("the image's own command")
+        _Player(command.env, run, write, wait).play(stages(command.words, command.env))
+    except NotPlayed as beyond:
+        write(f"embedded cluster: {beyond} is not run here; played are {PLAYED}")
+
+
+def stages(words: Sequence[str], env: Mapping[str, str]) -> list[Stage]:
+    """The commands that a container's words are made of. Raises NotPlayed."""
+    name = words[0].rpartition("/")[2]
+    if name not in SHELLS:
+        return [Stage(";", words)]
+    if len(words) < 3 or not _SCRIPT_FLAG.fullmatch(words[1]):
+        raise NotPlayed(shlex.join(words))
+    found: list[Stage] = []
+    operator, here = ";", []
+    for token in [*_tokens(words[2]), ";"]:
+        if token not in _OPERATORS:
+            here.append(_expanded(token, words[2], env))
+            continue
+        if here:
+            found.append(Stage(operator, here))
+        operator, here = token, []
+    return found
+
+
+class _Player:
+    """One container's shell, as far as there is one."""
+
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        run: Run,
+        write: Callable[[str], None],
+        wait: Callable[[float], bool],
+    ) -> None:
+        self._env = env
+        self._run = run
+        self._write = write
+        self._wait = wait
+
+    def play(self, todo: Sequence[Stage]) -> None:
+        """Play one command after the other, as their operators have it. Raises NotPlayed."""
+        code, index = 0, 0
+        while index < len(todo):
+            end = index + 1
+            while end < len(todo) and todo[end].operator == "|":
+                end += 1
+            operator = todo[index].operator
+            if operator == ";" or (operator == "&&") == (code == 0):
+                played = self._pipe(todo[index:end])
+                if played is None:
+                    return
+                code = played
+            index = end
+
+    def _pipe(self, parts: Sequence[Stage]) -> int | None:
+        """Play commands of which each reads what the one before it printed; None when the container ends."""
+        code, text = 0, ""
+        for part in parts:
+            words = part.words[1:] if part.words[0] == "exec" and len(part.words) > 1 else part.words
+            if words[0] == "sleep" and len(words) == 2:
+                if self._wait(_seconds(words[1])):
+                    return None
+                code, text = 0, ""
+                continue
+            code, text = self._command(words, text)
+        if text:
+            self._write(text)
+        return code
+
+    def _command(self, words: Sequence[str], given: str) -> Output:
+        """Exit code and output of one command. Raises NotPlayed."""
+        name, *rest = words
+        match name, rest:
+            case "echo", _:
+                return 0, f"{' '.join(rest)}\n"
+            case (("true" | ":"), _):
+                return 0, ""
+            case "false", _:
+                return 1, ""
+            case (("env" | "printenv"), []):
+                return 0, "".join(f"{key}={value}\n" for key, value in self._env.items())
+            case "printenv", [variable]:
+                return (0, f"{self._env[variable]}\n") if variable in self._env else (1, "")
+            case "cat", []:
+                return 0, given
+            case "grep", [pattern] if not pattern.startswith("-"):
+                return _grep(pattern, given)
+        played = self._run(name, rest)
+        if played is None:
+            raise NotPlayed(shlex.join(words))
+        return played
+
+
+def _grep(pattern: str, given: str) -> Output:
+    try:
+        found = [line for line in given.splitlines() if re.search(pattern, line)]
+    except re.error as error:
+        raise NotPlayed(f"grep {pattern}") from error
+    return (0, "".join(f"{line}\n" for line in found)) if found else (1, "")
+
+
+def _seconds(text: str) -> float:
+    """How long a sleep is; raises NotPlayed."""
+    if text in ("infinity", "inf"):
+        return float("inf")
+    matched = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", text, re.ASCII)
+    if matched is None:
+        raise NotPlayed(f"sleep {text}")
+    return float(matched[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[matched[2]]
+
+
+def _tokens(script: str) -> list[str]:
+    """The words and operators of a script. Raises NotPlayed."""
+    lexer = shlex.shlex(script, posix=True, punctuation_chars=";&|<>()\n")
+    lexer.whitespace, lexer.commenters, lexer.whitespace_split = " \t\r", "", True
+    try:
+        found = list(lexer)
+    except ValueError as error:
+        raise NotPlayed(f"a script ({error})") from error
+    # A line's end after an operator, and several of them, are one.
+    return [(token.strip("\n") or ";") if set(token) <= set("\n;&|") else token for token in found]
+
+
+def _expanded(token: str, script: str, env: Mapping[str, str]) -> str:
+    """A word with the values of its variables. Raises NotPlayed.
+
+    Quotes are gone by now; so where a script has single quotes, nobody knows which ``$`` is one.
+    """
+    if "$" in token and "'" in script:
+        raise NotPlayed(f"a script with {token} and single quotes")
+    text = _VARIABLE.sub(lambda found: env.get(found[1] or found[2], ""), token)
+    if _BEYOND.search(_VARIABLE.sub("", token)):
+        raise NotPlayed(f"a script with {token}")
+    return text
+
+
+def _resolved(word: str, env: Mapping[str, str]) -> str:
+    """A word in which Kubernetes puts variables of the container for ``$(NAME)``."""
+    return _REFERENCE.sub(lambda found: env.get(found[1], found[0]), word)

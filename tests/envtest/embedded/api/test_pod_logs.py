@@ -1,0 +1,169 @@
+"""The log of a pod's container over HTTP: what of it is asked for, as it grows, and why there is none.
+
+The words are those of kube-apiserver and kubelet 1.37.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from envtest.embedded.api.container_log import ContainerLog
+from envtest.embedded.api.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+
+LOG = f"{PODS}/p/log"
+
+
+class Logs:
+    """The log of the container ``c`` of the pod ``p``."""
+
+    def __init__(self, server: EmbeddedApiServer) -> None:
+        self.server = server
+        self.uid = server.create(PODS, pod("p", nodeName="n"))["metadata"]["uid"]
+        self.log = ContainerLog(server.store.changed)
+        server.find_log = lambda uid, name: self.log if (uid, name) == (self.uid, "c") else None
+
+    def text(self, query: str = "") -> str:
+        with self.open(query) as answer:
+            assert answer.status == 200
+            assert answer.getheader("Content-Type") == "text/plain"
+            return answer.read().decode()
+
+    @contextmanager
+    def open(self, query: str = "") -> Iterator[http.client.HTTPResponse]:
+        connection = http.client.HTTPConnection(self.server.address, timeout=20)
+        try:
+            connection.request("GET", f"{LOG}?{query}")
+            with connection.getresponse() as answer:
+                yield answer
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def logs() -> Iterator[Logs]:
+    with EmbeddedApiServer() as server:
+        yield Logs(server)
+
+
+def test_all_lines_are_answered_or_the_last_ones(logs: Logs) -> None:
+    assert logs.text() == ""
+    logs.log.print("one\ntwo\n")
+    logs.log.print("three\n")
+
+    assert logs.text() == "one\ntwo\nthree\n"
+    assert logs.text("container=c&tailLines=2") == "two\nthree\n"
+    assert logs.text("tailLines=0") == ""
+    assert logs.text("tailLines=9") == "one\ntwo\nthree\n"
+    assert logs.text("limitBytes=5") == "one\nt"
+
+
+def test_lines_have_their_times_and_are_chosen_by_them(logs: Logs) -> None:
+    logs.log.print("one")
+
+    stamp, _, text = logs.text("timestamps=true").partition(" ")
+    moment = datetime.fromisoformat(stamp.replace("000Z", "+00:00"))
+    assert text == "one\n"
+    assert abs(datetime.now(UTC) - moment) < timedelta(minutes=5)
+    assert logs.text("sinceSeconds=3600") == "one\n"
+    assert logs.text("sinceTime=2999-01-01T00:00:00Z") == ""
+    assert logs.text("sinceTime=2001-01-01T00:00:00Z&timestamps=false") == "one\n"
+
+
+def test_who_follows_gets_each_line_until_the_container_ends(logs: Logs) -> None:
+    logs.log.print("zero\none\n")
+    with logs.open("follow=true&tailLines=1") as answer:
+        assert answer.readline() == b"one\n"
+        logs.log.print("two\n")
+        assert answer.readline() == b"two\n"
+        logs.log.print("three\n")
+        logs.log.end()
+        assert answer.read() == b"three\n"
+
+
+def test_who_follows_an_ended_container_gets_what_there_is(logs: Logs) -> None:
+    logs.log.print("one")
+    logs.log.end()
+
+    assert logs.text("follow=1") == "one\n"
+    assert logs.text("follow=true&limitBytes=2") == "on"
+
+
+def test_a_server_that_stops_ends_those_who_follow(logs: Logs) -> None:
+    logs.log.print("one")
+    heard: list[bytes] = []
+    with logs.open("follow=true") as answer:
+        assert answer.readline() == b"one\n"
+        reader = threading.Thread(target=lambda: heard.append(_read(answer)))
+        reader.start()
+        logs.server.stop()
+        reader.join(20)
+    assert heard == [b""]
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    try:
+        return answer.read()
+    except (http.client.IncompleteRead, ConnectionError):
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "words"),
+    [
+        ("container=zz", 400, "container zz is not valid for pod p"),
+        ("previous=true", 400, 'previous terminated container "c" in pod "p" not found'),
+        ("tailLines=abc", 400, 'strconv.ParseInt: parsing "abc": invalid syntax'),
+        (
+            "tailLines=-1",
+            422,
+            'PodLogOptions "p" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0',
+        ),
+        (
+            "limitBytes=0",
+            422,
+            'PodLogOptions "p" is invalid: limitBytes: Invalid value: 0: must be greater than 0',
+        ),
+        ("sinceSeconds=0", 422, "sinceSeconds: Invalid value: 0: must be greater than 0"),
+        ("sinceSeconds=1&sinceTime=2001-01-01T00:00:00Z", 422, "at most one of `sinceTime` or"),
+        ("sinceTime=noon", 400, 'parsing time "noon"'),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(logs: Logs, query: str, code: int, words: str) -> None:
+    answer = ask(logs.server, "GET", f"{LOG}?{query}")
+
+    assert answer.code == code
+    assert words in answer.body["message"]
+
+
+def test_a_container_has_to_be_named_where_there_are_more(logs: Logs) -> None:
+    two = [{"name": name, "image": "b"} for name in ("c", "d")]
+    logs.server.create(PODS, pod("two", containers=two))
+    logs.server.create(PODS, pod("three", containers=two, initContainers=[{"name": "i", "image": "b"}]))
+
+    told = "a container name must be specified for pod {}, choose one of: [c d]"
+    assert ask(logs.server, "GET", f"{PODS}/two/log").body["message"] == told.format("two")
+    assert ask(logs.server, "GET", f"{PODS}/three/log").body["message"] == (
+        f"{told.format('three')} or one of the init containers: [i]"
+    )
+    assert ask(logs.server, "GET", f"{PODS}/two/log?container=c").code == 204
+    assert ask(logs.server, "POST", f"{PODS}/two/log", {}).code == 405
+
+
+def test_a_container_that_waits_has_no_log_yet(logs: Logs) -> None:
+    stored = logs.server.create(PODS, pod("new", nodeName="n"))
+    waiting = {"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    logs.server.replace(f"{PODS}/new/status", {**stored, "status": {"containerStatuses": [waiting]}})
+
+    answer = ask(logs.server, "GET", f"{PODS}/new/log")
+
+    assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
+    assert answer.body["message"] == 'container "c" in pod "new" is waiting to start: ContainerCreating'
+    stored = logs.server.create(PODS, pod("odd", nodeName="n"))
+    assert "is not available" in ask(logs.server, "GET", f"{PODS}/odd/log").body["message"]

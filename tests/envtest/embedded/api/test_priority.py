@@ -1,0 +1,82 @@
+"""Pods get the priority of their class when they are created, as Kubernetes' admission gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+GIVEN = "priority admission controller computed {} from the given PriorityClass name"
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    with EmbeddedApiServer() as running:
+        add(running, "urgent", value=100, preemptionPolicy="Never")
+        yield running
+
+
+def add(server: EmbeddedApiServer, name: str, **fields: Any) -> None:
+    server.create(CLASSES, {"metadata": {"name": name}, **fields})
+
+
+def given(server: EmbeddedApiServer, **spec: Any) -> tuple[Any, ...]:
+    stored = server.create(PODS, pod("p", **spec))["spec"]
+    return stored.get("priorityClassName"), stored["priority"], stored["preemptionPolicy"]
+
+
+def test_a_class_gives_its_value_and_its_policy(server: EmbeddedApiServer) -> None:
+    assert given(server, priorityClassName="urgent") == ("urgent", 100, "Never")
+
+
+def test_without_a_class_a_pod_has_none_or_the_default_one(server: EmbeddedApiServer) -> None:
+    assert given(server) == (None, 0, "PreemptLowerPriority")
+    server.delete(f"{PODS}/p")
+    add(server, "usual", value=7, globalDefault=True)
+    assert given(server) == ("usual", 7, "PreemptLowerPriority")
+
+
+def test_the_classes_of_the_system_are_always_there(server: EmbeddedApiServer) -> None:
+    assert given(server, priorityClassName="system-node-critical")[1] == 2_000_001_000
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"priorityClassName": "none"}, "no PriorityClass with name none was found"),
+        (
+            {"priority": 5},
+            f"the integer value of priority (5) must not be provided in pod spec; {GIVEN.format(0)}",
+        ),
+        (
+            {"priorityClassName": "urgent", "preemptionPolicy": "PreemptLowerPriority"},
+            (
+                "the string value of PreemptionPolicy (PreemptLowerPriority) must not be provided in pod "
+                f"spec; {GIVEN.format('Never')}"
+            ),
+        ),
+    ],
+)
+def test_a_pod_does_not_choose_its_priority(
+    server: EmbeddedApiServer, spec: dict[str, Any], words: str
+) -> None:
+    answer = ask(server, "POST", PODS, pod("p", **spec))
+
+    assert answer.code == 403
+    assert answer.body["message"] == f'pods "p" is forbidden: {words}'
+
+
+def test_a_pod_that_is_replaced_as_it_was_written_keeps_its_priority(server: EmbeddedApiServer) -> None:
+    given(server, priorityClassName="urgent")
+
+    changed = pod("p", priorityClassName="urgent")
+    changed["metadata"]["labels"] = {"app": "a"}
+    answer = ask(server, "PUT", f"{PODS}/p", changed)
+
+    assert (answer.code, answer.body["spec"]["priority"]) == (200, 100)
+    assert answer.body["metadata"]["labels"] == {"app": "a"}

@@ -1,0 +1,344 @@
+"""What a request says wrongly is refused in the words of Kubernetes 1.37, and no request breaks the server.
+
+The words are those of kube-apiserver 1.37.1, asked with the same requests.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.process.log import configure
+from envtest.embedded.api import unforeseen
+from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from envtest.embedded.api.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, Answer, ask, claim, pod
+
+UNMARSHAL = "json: cannot unmarshal"
+INVALID_OPTIONS = 'DeleteOptions.meta.k8s.io "" is invalid: '
+NOT_A_LIST = "expected a []interface {}, but received a int64"
+EVICTION = 'Eviction in version "v1" cannot be handled as a Eviction: '
+ORDER = "$setElementOrder/containers"
+CHANGED = [{"name": "c", "image": "x"}]
+SICK = {"metadata": {"name": "sick", "namespace": "default", "labels": 5, "resourceVersion": "1"}}
+"""What no request can store: a selector that looks at its labels fails."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedApiServer]:
+    with EmbeddedApiServer() as running:
+        running.create(PODS, pod("p"))
+        running.create(CLAIMS, claim("c"))
+        yield running
+
+
+def parse_error(text: str) -> str:
+    return f'strconv.ParseInt: parsing "{text}": invalid syntax'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "message"),
+    [
+        ("DELETE", "/p?gracePeriodSeconds=abc", None, 400, parse_error("abc")),
+        ("DELETE", "/p?gracePeriodSeconds=", None, 400, parse_error("")),
+        ("DELETE", "?gracePeriodSeconds=abc", None, 400, parse_error("abc")),
+        ("DELETE", f"/p?gracePeriodSeconds={2**63}", None, 400, "value out of range"),
+        ("GET", "?watch=1&timeoutSeconds=abc", None, 400, parse_error("abc")),
+        ("GET", "?timeoutSeconds=abc", None, 400, parse_error("abc")),
+        ("GET", "?limit=1.5", None, 400, parse_error("1.5")),
+        (
+            "GET",
+            "?resourceVersion=abc",
+            None,
+            400,
+            (
+                'invalid resource version: resourceVersion: Invalid value: "abc": strconv.ParseUint: '
+                'parsing "abc": invalid syntax'
+            ),
+        ),
+        (
+            "GET",
+            "?watch=1&resourceVersion=abc",
+            None,
+            500,
+            'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax',
+        ),
+        (
+            "GET",
+            "?resourceVersion=1&resourceVersionMatch=Foo",
+            None,
+            422,
+            'resourceVersionMatch: Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", ""',
+        ),
+        (
+            "GET",
+            "?resourceVersionMatch=Exact",
+            None,
+            422,
+            (
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless "
+                "resourceVersion is "
+                "provided"
+            ),
+        ),
+        (
+            "DELETE",
+            "/p",
+            {"gracePeriodSeconds": "abc"},
+            400,
+            f"{UNMARSHAL} string into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+        ),
+        (
+            "DELETE",
+            "/p",
+            {"gracePeriodSeconds": 1.5},
+            400,
+            f"{UNMARSHAL} number 1.5 into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+        ),
+        (
+            "DELETE",
+            "/p",
+            {"preconditions": 5},
+            400,
+            f"{UNMARSHAL} number into Go struct field DeleteOptions.preconditions of type v1.Preconditions",
+        ),
+        (
+            "DELETE",
+            "/p",
+            {"preconditions": {"uid": 5}},
+            400,
+            f"{UNMARSHAL} number into Go struct field Preconditions.preconditions.uid of type ",
+        ),
+        (
+            "DELETE",
+            "/p",
+            {"dryRun": "All"},
+            400,
+            f"{UNMARSHAL} string into Go struct field DeleteOptions.dryRun of type []string",
+        ),
+        (
+            "DELETE",
+            "/p?propagationPolicy=Foo",
+            None,
+            422,
+            (
+                f'{INVALID_OPTIONS}propagationPolicy: Unsupported value: "Foo": supported values: '
+                f'"Foreground", '
+                '"Background", "Orphan", "nil"'
+            ),
+        ),
+        (
+            "DELETE",
+            "/p?dryRun=Some",
+            None,
+            422,
+            f'{INVALID_OPTIONS}dryRun: Unsupported value: ["Some"]: supported values: "All"',
+        ),
+        ("DELETE", "/p", [1], 400, "couldn't get version/kind; json parse error"),
+        (
+            "POST",
+            "?fieldValidation=Foo",
+            pod("q"),
+            422,
+            (
+                'CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Foo": '
+                "supported "
+                'values: "", "Ignore", "Strict", "Warn"'
+            ),
+        ),
+        (
+            "POST",
+            "?dryRun=foo",
+            pod("q"),
+            422,
+            (
+                'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["foo"]: supported '
+                "values: "
+                '"All"'
+            ),
+        ),
+        (
+            "POST",
+            "",
+            {"metadata": 5},
+            400,
+            (
+                'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal number into Go '
+                "struct "
+                "field Pod.metadata of type v1.ObjectMeta"
+            ),
+        ),
+        (
+            "POST",
+            "/p/binding",
+            {"target": 5},
+            400,
+            (
+                'Binding in version "v1" cannot be handled as a Binding: json: cannot unmarshal number '
+                "into Go "
+                "struct field Binding.target of type v1.ObjectReference"
+            ),
+        ),
+        ("POST", "/p/binding", {"target": {}}, 500, "target.name: Required value"),
+        ("POST", "/p/binding", 5, 400, "Binding"),
+        ("POST", "/p/eviction", {}, 400, "name in URL does not match name in Eviction object"),
+        (
+            "POST",
+            "/p/eviction",
+            {"deleteOptions": {"preconditions": 5}},
+            400,
+            (
+                f"{EVICTION}{UNMARSHAL} number into Go struct field "
+                f"DeleteOptions.deleteOptions.preconditions of "
+            ),
+        ),
+    ],
+)
+def test_a_wrong_option_is_refused(
+    server: EmbeddedApiServer, method: str, path: str, body: Any, code: int, message: str
+) -> None:
+    answer = ask(server, method, PODS + path, body)
+
+    assert message in answer.body["message"]
+    assert (answer.code, answer.body["code"], answer.body["kind"]) == (code, code, "Status")
+    assert server.objects("pods")[0]["metadata"]["name"] == "p"
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "message"),
+    [
+        ({"$setElementOrder": 5}, 500, NOT_A_LIST),
+        ({"spec": {ORDER: 5}}, 500, NOT_A_LIST),
+        ({"spec": {ORDER: 5, "containers": CHANGED}}, 500, NOT_A_LIST),
+        (
+            {"spec": {ORDER: [5], "containers": CHANGED}},
+            500,
+            "expected a map[string]interface {}, but received a int64",
+        ),
+        ({"spec": {"$retainKeys": 5}}, 400, "invalid patch format of retainKeys"),
+        ({"spec": {"$patch": "foo"}}, 500, "unknown patch type: foo in map: map[$patch:foo]"),
+        ({"spec": {"$patch": 5}}, 500, "unknown patch type: %!s(int64=5) in map: map[$patch:5]"),
+        (
+            {"spec": {"containers": [{"image": "x"}]}},
+            500,
+            "map: map[image:x] does not contain declared merge key: name",
+        ),
+        ({"spec": {"containers": [5]}}, 500, "list element types are not identical: "),
+    ],
+)
+def test_a_malformed_strategic_merge_patch_is_refused(
+    server: EmbeddedApiServer, patch: Any, code: int, message: str
+) -> None:
+    answer = ask(server, "PATCH", f"{PODS}/p", patch, content_type=STRATEGIC)
+
+    assert message in answer.body["message"]
+    assert answer.code == code
+    assert answer.body.get("reason") == ("BadRequest" if code == 400 else None)
+
+
+def test_values_to_delete_that_are_no_list_delete_nothing(server: EmbeddedApiServer) -> None:
+    patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": 5, "$deleteFromPrimitiveList/name": ["p"]}}
+
+    answer = ask(server, "PATCH", f"{PODS}/p", patch, content_type=STRATEGIC)
+
+    assert (answer.code, answer.body["metadata"]["name"]) == (200, "p")
+
+
+def test_what_nobody_had_thought_of_is_answered_logged_and_noted() -> None:
+    lines = io.StringIO()
+    configure("info", lines)
+    with EmbeddedApiServer() as server:
+        server.store.put(("", "pods"), ("default", "sick"), SICK)
+        answer = ask(server, "GET", f"{PODS}?labelSelector=app%3Da")
+        after = ask(server, "GET", f"{PODS}/sick")
+
+    (fault,) = unforeseen.take()
+    assert (answer.code, answer.body["reason"], after.code) == (500, "InternalError", 200)
+    assert answer.body["message"].startswith("Internal error occurred: AttributeError: ")
+    assert answer.body["details"]["causes"][0]["message"].startswith("AttributeError: ")
+    assert fault.doing.startswith("GET /api/v1/namespaces/default/pods?labelSelector")
+    logged = json.loads(lines.getvalue().splitlines()[0])
+    assert logged["level"] == "error"
+    assert "Traceback" in logged["exception"]
+
+
+def test_a_watch_that_fails_in_the_middle_is_cut_and_noted() -> None:
+    with EmbeddedApiServer() as server:
+        server.create(PODS, pod("p"))
+        server.store.put(("", "pods"), ("default", "sick"), SICK)
+        path = f"{PODS}?watch=1&labelSelector=app%3Da&timeoutSeconds=60"
+        with pytest.raises(http.client.IncompleteRead):
+            ask(server, "GET", path)
+
+    (fault,) = unforeseen.take()
+    assert fault.doing == f"watch {PODS}"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 10**20) | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    (
+        *("metadata", "spec", "status", "name", "labels", "annotations", "finalizers", "ownerReferences"),
+        *("containers", "resources", "limits", "tolerations", "nodeSelector", "managedFields", "kind"),
+        *("apiVersion", "preconditions", "uid", "resourceVersion", "gracePeriodSeconds", "dryRun", "target"),
+        *("deleteOptions", "propagationPolicy", "$patch", "$retainKeys", "$setElementOrder/containers"),
+        *("$deleteFromPrimitiveList/finalizers", "op", "path", "value", "from", "devices", "requests"),
+        *("exactly", "firstAvailable", "selectors", "cel", "expression", "config", "constraints"),
+    )
+)
+LIKE_OBJECTS = st.recursive(
+    JSON | st.just("p"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+PARAMETERS = st.sampled_from(
+    (
+        *("gracePeriodSeconds", "timeoutSeconds", "limit", "continue", "resourceVersion", "labelSelector"),
+        *("resourceVersionMatch", "fieldSelector", "dryRun", "fieldValidation", "fieldManager", "force"),
+        *("propagationPolicy", "sendInitialEvents", "includeObject"),
+    )
+)
+VALUES = st.sampled_from(
+    ("", "0", "1", "-1", "abc", "All", "a=b", "a in (b)", "a>1", "true", "Exact", "Warn")
+)
+TARGETS = st.sampled_from(
+    (PODS, f"{PODS}/p", f"{PODS}/p/status", f"{PODS}/p/binding", f"{PODS}/p/eviction", CLAIMS, f"{CLAIMS}/c")
+)
+TYPES = st.sampled_from((APPLY, JSON_PATCH, MERGE, STRATEGIC, "application/json"))
+
+
+@given(
+    method=st.sampled_from(("GET", "POST", "PUT", "PATCH", "DELETE")),
+    path=TARGETS,
+    query=st.dictionaries(PARAMETERS, VALUES | st.text(max_size=3), max_size=3),
+    body=st.none() | LIKE_OBJECTS,
+    content_type=TYPES,
+)
+def test_no_request_makes_the_server_fail_at_itself(
+    server: EmbeddedApiServer, method: str, path: str, query: dict[str, str], body: Any, content_type: str
+) -> None:
+    words = "&".join(f"{name}={quote(value)}" for name, value in query.items())
+
+    answer: Answer = ask(server, method, f"{path}?{words}", body, content_type=content_type)
+
+    assert answer.code != 500 or "Internal error occurred" not in answer.body["message"]
+    assert unforeseen.take() == []
+    if method == "DELETE":
+        _restore(server)
+
+
+def _restore(server: EmbeddedApiServer) -> None:
+    for path, item in ((PODS, pod("p")), (CLAIMS, claim("c"))):
+        if ask(server, "GET", f"{path}/{item['metadata']['name']}").code == 404:
+            server.create(path, item)

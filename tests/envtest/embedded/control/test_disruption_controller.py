@@ -1,0 +1,151 @@
+"""PodDisruptionBudgets hold back evictions in the embedded cluster as in Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import PODS, Answer, ask, pod
+from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
+
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
+SELECTOR = {"matchLabels": {"app": "a"}}
+
+Object = dict[str, Any]
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlPlane]:
+    """Two pods of one application that run on a node."""
+    with control_plane() as found:
+        for name in ("one", "two"):
+            run(found, name)
+        yield found
+
+
+def run(cluster: ControlPlane, name: str, *, ready: bool = True) -> None:
+    labelled = pod(name)
+    labelled["metadata"]["labels"] = {"app": "a"}
+    cluster.server.create(PODS, labelled)
+    cluster.wait_bound(name)
+    stored = cluster.pod(name)
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    status = {**stored["status"], "phase": "Running", "conditions": conditions}
+    cluster.server.replace(f"{PODS}/{name}/status", {**stored, "status": status})
+
+
+def add_budget(cluster: ControlPlane, name: str = "b", **spec: Any) -> None:
+    cluster.server.create(BUDGETS, {"metadata": {"name": name}, "spec": {"selector": SELECTOR, **spec}})
+    cluster.wait(lambda: budget(cluster, name)["status"].get("observedGeneration") == 1)
+
+
+def budget(cluster: ControlPlane, name: str = "b") -> Object:
+    found = cluster.server.objects("poddisruptionbudgets", "policy")
+    return next(one for one in found if one["metadata"]["name"] == name)
+
+
+def evict(cluster: ControlPlane, name: str, query: str = "") -> Answer:
+    return ask(cluster.server, "POST", f"{PODS}/{name}/eviction{query}", {"metadata": {"name": name}})
+
+
+def causes(answer: Answer) -> list[str]:
+    assert all(one["reason"] == "DisruptionBudget" for one in answer.body["details"]["causes"])
+    return [one["message"] for one in answer.body["details"]["causes"]]
+
+
+def test_as_many_pods_are_evicted_as_the_budget_allows(cluster: ControlPlane) -> None:
+    add_budget(cluster, minAvailable=1)
+    assert budget(cluster)["status"]["disruptionsAllowed"] == 1
+
+    first, second = evict(cluster, "one"), evict(cluster, "two")
+
+    assert first.code == 201
+    assert "deletionTimestamp" in cluster.pod("one")["metadata"]
+    target = cluster.pod("one")["status"]["conditions"][-1]
+    assert (target["type"], target["reason"]) == ("DisruptionTarget", "EvictionByEvictionAPI")
+    assert (second.code, second.body["reason"], second.body["message"]) == (429, "TooManyRequests", VIOLATES)
+    assert "deletionTimestamp" not in cluster.pod("two")["metadata"]
+    cluster.wait(lambda: "disruptedPods" not in budget(cluster)["status"])  # one is deleted by now
+    assert causes(evict(cluster, "two")) == [
+        "The disruption budget b needs 1 healthy pods and has 1 currently"
+    ]
+
+
+def test_a_budget_follows_the_pods(cluster: ControlPlane) -> None:
+    add_budget(cluster, minAvailable=2)
+    assert evict(cluster, "one").code == 429
+
+    run(cluster, "three")
+    cluster.wait(lambda: budget(cluster)["status"]["disruptionsAllowed"] == 1)
+
+    assert evict(cluster, "one").code == 201
+
+
+def test_a_budget_of_what_may_be_lost_allows_nothing_for_pods_that_nothing_manages(
+    cluster: ControlPlane,
+) -> None:
+    add_budget(cluster, maxUnavailable=1)
+
+    answer = evict(cluster, "one")
+
+    assert (answer.code, budget(cluster)["status"]["expectedPods"]) == (429, 0)
+    cluster.wait(lambda: any("to be unmanaged" in text for text in cluster.told("UnmanagedPods")))
+
+
+def test_a_pod_with_an_unknown_controller_stops_the_count(cluster: ControlPlane) -> None:
+    stored = cluster.pod("one")
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+    metadata = {**stored["metadata"], "ownerReferences": [owner]}
+    cluster.server.replace(f"{PODS}/one", {**stored, "metadata": metadata})
+    cluster.server.create(
+        BUDGETS, {"metadata": {"name": "b"}, "spec": {"selector": SELECTOR, "maxUnavailable": 1}}
+    )
+
+    cluster.wait(lambda: bool(cluster.told("CalculateExpectedPodCountFailed")))
+    cluster.wait(lambda: "conditions" in budget(cluster)["status"])
+
+    assert budget(cluster)["status"]["conditions"][0]["reason"] == "SyncFailed"
+    answer = evict(cluster, "two")
+    assert (answer.code, answer.headers["retry-after"]) == (429, "10")
+    assert causes(answer) == ["The disruption budget b is still being processed by the server."]
+
+
+def test_a_dry_eviction_looks_and_changes_nothing(cluster: ControlPlane) -> None:
+    add_budget(cluster, minAvailable=1)
+    before = cluster.server.store.resource_version
+
+    assert evict(cluster, "one", "?dryRun=All").code == 201
+    assert cluster.server.store.resource_version == before
+
+
+def test_a_pod_that_is_not_ready_may_go_when_the_others_suffice(cluster: ControlPlane) -> None:
+    run(cluster, "sick", ready=False)
+    add_budget(cluster, minAvailable=2)
+
+    assert (evict(cluster, "one").code, evict(cluster, "sick").code) == (429, 201)
+
+
+def test_two_budgets_for_one_pod_are_no_use(cluster: ControlPlane) -> None:
+    add_budget(cluster, minAvailable=1)
+    add_budget(cluster, "c", minAvailable=1)
+
+    answer = evict(cluster, "one")
+
+    assert answer.code == 500
+    assert "more than one PodDisruptionBudget" in answer.body["message"]
+    assert "reason" not in answer.body
+
+
+def test_a_budget_that_makes_no_sense_is_refused() -> None:
+    with EmbeddedApiServer() as server:
+        body = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "maxUnavailable": 1}}
+        answer = ask(server, "POST", BUDGETS, body)
+
+    assert answer.code == 422
+    assert answer.body["message"].startswith(
+        'PodDisruptionBudget.policy "b" is invalid: spec: Invalid value: '
+    )

@@ -1,0 +1,223 @@
+"""The cluster's loops go on whatever an object does to them, and a fault of theirs is never silent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.process.service import Service
+from envtest.embedded.api import unforeseen
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.api.statuses import Refused
+from envtest.embedded.control import turns as turns_module
+from envtest.embedded.control.change_loop import ChangeLoop
+from envtest.embedded.control.objects import NAMESPACES, ApiDown
+from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
+from envtest.embedded.control.turns import Turns, back_off_seconds
+from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
+
+PROJECT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        yield found
+    unforeseen.take()  # loops meet a sick object again and again, until they are stopped
+
+
+def put(server: EmbeddedApiServer, collection: tuple[str, str], item: dict[str, Any]) -> None:
+    """Store an object that the API server would refuse: what it takes, the loops can read."""
+    metadata = {"uid": f"uid-of-{item['metadata']['name']}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    item = {**item, "metadata": {**metadata, **item["metadata"]}}
+    server.store.put(collection, (item["metadata"].get("namespace", ""), item["metadata"]["name"]), item)
+
+
+def noted(cluster: ControlPlane, words: str) -> list[unforeseen.Unforeseen]:
+    """The faults, once there is one whose place has these words."""
+    found: list[unforeseen.Unforeseen] = []
+
+    def seen() -> bool:
+        found.extend(unforeseen.take())
+        return any(words in one.doing for one in found)
+
+    cluster.wait(seen)
+    return found
+
+
+def test_a_pod_that_the_scheduler_cannot_read_does_not_stop_it(cluster: ControlPlane) -> None:
+    cluster.add_slice("s", "gpu-0")
+    cluster.add_claim("mine")
+    sick = {"metadata": {"name": "sick", "namespace": "default"}, "spec": {"tolerations": 5}}
+    put(cluster.server, ("", "pods"), {**sick, "spec": {"tolerations": 5, "nodeSelector": 5}})
+
+    (fault, *_) = noted(cluster, "scheduler at default/sick")
+    cluster.add_pod("well", "mine")
+
+    assert cluster.wait_bound("well") == "node-a"
+    assert "Traceback" in str(fault)
+
+
+def test_a_pod_that_the_claim_controller_cannot_read_does_not_stop_it(cluster: ControlPlane) -> None:
+    cluster.add_template("one", request())
+    sick = {"metadata": {"name": "sick", "namespace": "default"}}
+    put(cluster.server, ("", "pods"), {**sick, "spec": {"nodeName": "x", "resourceClaims": [{"no": "name"}]}})
+
+    noted(cluster, "claim controller at default/sick")
+    cluster.add_pod("well", template="one")
+
+    cluster.wait(lambda: bool(cluster.claims()))
+
+
+def test_a_claim_that_taint_eviction_cannot_read_does_not_stop_it(cluster: ControlPlane) -> None:
+    taints = [{"key": "k", "effect": "NoExecute"}]
+    cluster.add_slice("s", {"name": "gpu-0", "taints": taints}, {"name": "gpu-1", "taints": taints})
+    toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
+    result = {"request": "gpu", "driver": CLASS, "pool": "s", "device": "gpu-1"}
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"no": "uid"}]}
+    sick = {"metadata": {"name": "sick", "namespace": "default"}, "spec": {}, "status": status}
+    put(cluster.server, ("resource.k8s.io", "resourceclaims"), sick)
+
+    noted(cluster, "device taint eviction at default/sick")
+    cluster.add_claim("mine", request(tolerations=[toleration]))
+    cluster.add_pod("train", "mine")
+
+    cluster.wait(lambda: "deletionTimestamp" in cluster.pod("train")["metadata"])
+
+
+def test_a_namespace_that_gets_no_account_does_not_keep_the_others_from_theirs() -> None:
+    with EmbeddedApiServer() as server:
+        metadata = {"name": "nowhere", "uid": "sick"}  # where it is stored, nobody finds it by its name
+        server.store.put(NAMESPACES.collection, ("", "aaa"), {"metadata": metadata})
+        server.create(NAMESPACES.path(), {"metadata": {"name": "zebra"}})
+        controller = EmbeddedServiceAccountController(server)
+        controller.start()
+        try:
+            assert server.wait_until(
+                lambda: "zebra" in [one["metadata"]["namespace"] for one in server.objects("serviceaccounts")]
+            )
+        finally:
+            controller.stop()
+
+
+class Loop:
+    """A loop over namespaces whose ``sync`` does what a test says."""
+
+    def __init__(self, server: EmbeddedApiServer, *outcomes: Exception | None) -> None:
+        self.calls = 0
+        self.well = threading.Event()
+        self._outcomes = list(outcomes)
+        self.service = Service()
+        self.loop = ChangeLoop("a loop", server, (NAMESPACES,), self._sync)
+
+    def _sync(self) -> None:
+        self.calls += 1
+        outcome = self._outcomes.pop(0) if self._outcomes else None
+        if outcome is not None:
+            raise outcome
+        self.well.set()
+
+
+@pytest.mark.parametrize("error", [KeyError("containers"), TypeError("no"), AssertionError(), OSError(5)])
+def test_a_loop_that_fails_is_called_again_by_itself_and_noted(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns_module, "LAST_BACK_OFF_SECONDS", 0.01)
+    with EmbeddedApiServer() as server:
+        loop = Loop(server, error, error)
+        loop.loop.start(loop.service)
+        try:
+            assert loop.well.wait(10)
+        finally:
+            loop.service.stop()
+
+    assert loop.calls == 3
+    assert [(one.doing, one.error) for one in unforeseen.take()] == [("a loop", error)] * 2
+
+
+def test_a_loop_that_rests_after_a_fault_ends_when_it_is_told_to() -> None:
+    with EmbeddedApiServer() as server:
+        loop = Loop(server, KeyError("containers"), KeyError("containers"))
+        loop.loop.start(loop.service)
+        assert server.wait_until(lambda: loop.calls == 1)
+        loop.service.stop()
+
+        assert not [one for one in threading.enumerate() if one.name == "a loop"]
+        assert loop.calls == 1
+    assert len(unforeseen.take()) == 1
+
+
+def item(name: str, version: str = "1") -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
+
+
+def failing(error: Exception, done: list[str]) -> Callable[[dict[str, Any]], None]:
+    def work(one: dict[str, Any]) -> None:
+        done.append(one["metadata"]["name"])
+        if one["metadata"]["name"] == "sick":
+            raise error
+
+    return work
+
+
+def test_an_object_that_fails_is_left_until_its_time_or_until_it_changes() -> None:
+    done: list[str] = []
+    turns = Turns("a loop")
+    work = failing(KeyError("x"), done)
+
+    due = turns.give([item("sick"), item("well")], work)
+    again = turns.give([item("sick"), item("well")], work)
+    turns.give([item("sick", "2"), item("well")], work)
+
+    assert done == ["sick", "well", "well", "sick", "well"]
+    assert due == 1.0
+    assert again is not None
+    assert 0 < again <= 1
+    assert [one.doing for one in unforeseen.take()] == ["a loop at sick"] * 2
+
+
+def test_an_object_whose_write_is_refused_is_left_for_a_moment_without_a_note() -> None:
+    done: list[str] = []
+    due = Turns("a loop").give([item("sick"), item("well")], failing(Refused(409, "conflict"), done))
+
+    assert (due, done) == (0.2, ["sick", "well"])
+    assert unforeseen.take() == []
+
+
+def test_nobody_has_a_turn_while_the_server_is_down() -> None:
+    done: list[str] = []
+    with pytest.raises(ApiDown):
+        Turns("a loop").give([item("sick"), item("well")], failing(ApiDown("down", "start it"), done))
+
+    assert done == ["sick"]
+
+
+def test_back_off_doubles_up_to_ten_seconds() -> None:
+    assert [back_off_seconds(times) for times in range(1, 7)] == [1, 2, 4, 8, 10, 10]
+
+
+def test_a_test_in_which_the_cluster_fails_at_itself_fails(tmp_path: Path) -> None:
+    """What the fixture in tests/conftest.py does, in a run of its own."""
+    (tmp_path / "test_quiet.py").write_text(
+        "from envtest.embedded.api import unforeseen\n"
+        "def test_asserts_nothing_that_fails():\n"
+        "    unforeseen.note('a loop of the cluster', KeyError('containers'))\n"
+        "def test_of_another_matter():\n"
+        "    pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, str(tmp_path)], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert "2 passed, 1 error" in done.stdout
+    assert "test_quiet.py::test_asserts_nothing_that_fails" in done.stdout
+    assert "test_quiet.py::test_of_another_matter" not in done.stdout
+    assert "a loop of the cluster:" in done.stdout
+    assert "KeyError: 'containers'" in done.stdout

@@ -1,0 +1,124 @@
+"""A namespace that is deleted is emptied, its pods first, and goes when nothing is left in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.embedded.control.namespace_controller import conditioned, remaining
+from envtest.embedded.control.objects import CLAIMS, PODS
+from tests.envtest.embedded.api.api_calls import claim, pod
+from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
+
+NAMESPACES = "/api/v1/namespaces"
+TEAM = f"{NAMESPACES}/team"
+TEAM_CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
+
+Object = dict[str, Any]
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        found.server.create(NAMESPACES, {"metadata": {"name": "team"}})
+        yield found
+
+
+def team(cluster: ControlPlane) -> Object | None:
+    found = [one for one in cluster.server.objects("namespaces") if one["metadata"]["name"] == "team"]
+    return found[0] if found else None
+
+
+def conditions(cluster: ControlPlane) -> dict[str, tuple[str, str, str]]:
+    held = ((team(cluster) or {}).get("status") or {}).get("conditions") or ()
+    return {one["type"]: (one["status"], one["reason"], one["message"]) for one in held}
+
+
+def test_what_is_in_it_goes_and_then_itself(cluster: ControlPlane) -> None:
+    cluster.server.create(f"{TEAM}/configmaps", {"metadata": {"name": "settings"}})
+    cluster.server.create(TEAM_CLAIMS, claim("c"))
+    cluster.server.create(f"{TEAM}/pods", pod("waits", nodeSelector={"no": "where"}))
+    cluster.add_pod("elsewhere")
+
+    cluster.server.delete(TEAM)
+
+    cluster.wait(lambda: team(cluster) is None)
+    assert [one["metadata"]["name"] for one in cluster.server.objects("pods")] == ["elsewhere"]
+    assert cluster.server.objects("configmaps") == []
+    assert cluster.claims() == []
+
+
+def test_pods_have_their_grace_and_everything_else_waits_for_them(cluster: ControlPlane) -> None:
+    cluster.server.create(f"{TEAM}/configmaps", {"metadata": {"name": "settings"}})
+    cluster.server.create(f"{TEAM}/pods", pod("runs", nodeName="node-a", terminationGracePeriodSeconds=7))
+
+    cluster.server.delete(TEAM)
+    cluster.wait(lambda: "deletionTimestamp" in cluster.pod("runs")["metadata"])
+    cluster.wait(lambda: bool(conditions(cluster)))
+
+    assert cluster.pod("runs")["metadata"]["deletionGracePeriodSeconds"] == 7
+    assert [one["metadata"]["name"] for one in cluster.server.objects("configmaps")] == ["settings"]
+    cluster.server.delete(f"{TEAM}/pods/runs?gracePeriodSeconds=0")
+    cluster.wait(lambda: team(cluster) is None)
+    assert cluster.server.objects("configmaps") == []
+
+
+def test_it_says_whose_finalizers_it_waits_for(cluster: ControlPlane) -> None:
+    held = claim("held")
+    held["metadata"]["finalizers"] = ["example.com/mine"]
+    cluster.server.create(TEAM_CLAIMS, held)
+
+    cluster.server.delete(TEAM)
+    cluster.wait(lambda: conditions(cluster).get("NamespaceContentRemaining", ("",))[0] == "True")
+
+    told = conditions(cluster)
+    left = "Some resources are remaining: resourceclaims.resource.k8s.io has 1 resource instances"
+    waits = "Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"
+    assert told["NamespaceContentRemaining"] == ("True", "SomeResourcesRemain", left)
+    assert told["NamespaceFinalizersRemaining"] == ("True", "SomeFinalizersRemain", waits)
+    assert told["NamespaceDeletionContentFailure"][:2] == ("False", "ContentDeleted")
+    stored = cluster.claim("held")
+    metadata = {**stored["metadata"], "finalizers": []}
+    cluster.server.replace(f"{TEAM_CLAIMS}/held", {**stored, "metadata": metadata})
+    cluster.wait(lambda: team(cluster) is None)
+
+
+def test_a_namespace_with_a_finalizer_of_others_is_emptied_and_stays(cluster: ControlPlane) -> None:
+    stored = team(cluster)
+    assert stored is not None
+    spec = {"finalizers": ["kubernetes", "example.com/mine"]}
+    cluster.server.replace(f"{TEAM}/finalize", {**stored, "spec": spec})
+    cluster.server.create(f"{TEAM}/configmaps", {"metadata": {"name": "settings"}})
+
+    cluster.server.delete(TEAM)
+    cluster.wait(lambda: (team(cluster) or {"spec": {}})["spec"].get("finalizers") == ["example.com/mine"])
+
+    assert cluster.server.objects("configmaps") == []
+
+
+def test_what_remains_is_counted_by_kind_and_by_finalizer() -> None:
+    one = {"metadata": {"finalizers": ["a/x", "b/y"]}}
+    found: dict[Any, list[Object]] = {PODS: [{"metadata": {}}], CLAIMS: [one, {"metadata": one["metadata"]}]}
+
+    problems = remaining(found)
+
+    assert problems["NamespaceContentRemaining"][1] == (
+        "Some resources are remaining: pods. has 1 resource instances, resourceclaims.resource.k8s.io has 2 "
+        "resource instances"
+    )
+    assert problems["NamespaceFinalizersRemaining"][1].endswith(
+        "a/x in 2 resource instances, b/y in 2 resource instances"
+    )
+    assert remaining({PODS: []}) == {}
+
+
+def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
+    old = [{**one, "lastTransitionTime": "then"} for one in conditioned([], {})]
+    problem = {"NamespaceContentRemaining": ("SomeResourcesRemain", "x")}
+
+    times = {one["type"]: one["lastTransitionTime"] for one in conditioned(old, problem)}
+
+    assert times.pop("NamespaceContentRemaining") != "then"
+    assert set(times.values()) == {"then"}

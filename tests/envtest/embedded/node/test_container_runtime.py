@@ -1,0 +1,115 @@
+"""Containers print what is played of their commands, with what CDI gave them, and stop when they end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envtest.embedded.api import unforeseen
+from envtest.embedded.node.container_runtime import ContainerRuntime
+from envtest.embedded.node.played_commands import PATH, Command
+from fakegpu.smi import VISIBLE_NODES
+
+KIND = "k8s.gpu.nvidia.com/claim"
+
+
+class Node:
+    """A runtime whose containers can have the device ``a``, with a program that says what it was given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.program = folder / "nvidia-smi"
+        self.program.write_text('#!/bin/sh\necho "$@"\nenv | sort\nexit 3\n')
+        self.program.chmod(0o755)
+        mount = {"containerPath": "/usr/bin/nvidia-smi", "hostPath": str(self.program)}
+        nodes = [
+            {"path": "/dev/nvidia1", "hostPath": "/dev/null"},
+            {"path": "/dev/a", "hostPath": "/dev/null"},
+        ]
+        edits = {"deviceNodes": nodes, "mounts": [mount], "env": ["CUDA_MPS_X=1"]}
+        devices = [{"name": "a", "containerEdits": edits}]
+        (folder / "cdi").mkdir()
+        spec = {"cdiVersion": "0.5.0", "kind": KIND, "devices": devices}
+        (folder / "cdi" / "claim.json").write_text(json.dumps(spec))
+        self.changed = threading.Condition()
+        self.runtime = ContainerRuntime(folder / "cdi", self.changed)
+
+    def start(self, *words: str, device: str = "a", uid: str = "pod") -> None:
+        command = Command(words, {"HOSTNAME": "train", "LD_PRELOAD": "/evil.so"})
+        devices = [f"{KIND}={device}"] if device else []
+        self.runtime.start(uid, {"main": devices}, {"main": command})
+
+    def lines(self, uid: str = "pod") -> list[str]:
+        log = self.runtime.find_log(uid, "main")
+        assert log is not None
+        return [line.text for line in log.lines]
+
+    def wait(self, *lines: str) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.lines() == list(lines), 20), self.lines()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    one = Node(tmp_path)
+    yield one
+    one.runtime.close()
+
+
+def test_a_program_of_cdi_runs_with_what_cdi_gave_and_nothing_of_the_pods_own(node: Node) -> None:
+    node.start("nvidia-smi", "-L", "-i", "0")
+
+    given = {"CUDA_MPS_X=1", f"{VISIBLE_NODES}=/dev/a:/dev/nvidia1", f"PATH={PATH}"}
+    with node.changed:
+        assert node.changed.wait_for(lambda: given <= set(node.lines()), 20)
+    assert node.lines()[0] == "-L -i 0"
+    assert not [line for line in node.lines() if line.startswith(("LD_PRELOAD", "HOSTNAME"))]
+
+
+def test_the_exit_code_of_a_program_counts(node: Node) -> None:
+    node.start("sh", "-c", "nvidia-smi | cat; nvidia-smi -L && echo fine || echo failed with $CUDA_MPS_X")
+
+    with node.changed:
+        assert node.changed.wait_for(lambda: "failed with 1" in node.lines(), 20)
+
+
+def test_without_a_device_there_is_no_program(node: Node) -> None:
+    node.start("sh", "-c", "nvidia-smi -L || echo none", device="")
+
+    node.wait("sh: 1: nvidia-smi: not found", "none")
+
+
+def test_a_pod_that_ends_wakes_who_sleeps_and_its_log_stays(node: Node) -> None:
+    node.start("sh", "-c", "echo one && sleep infinity && echo two")
+    node.wait("one")
+
+    node.runtime.end("pod")
+    node.runtime.close()
+
+    assert node.lines() == ["one"]
+    assert node.runtime.find("pod") is None
+    assert not [thread for thread in threading.enumerate() if thread.name == "container main"]
+    assert node.runtime.find_log("another", "main") is None
+
+
+def test_logs_of_long_ago_are_forgotten(node: Node) -> None:
+    for number in range(501):
+        node.start(uid=f"pod-{number}", device="")
+
+    assert node.runtime.find_log("pod-0", "main") is None
+    assert "the image's own command" in node.lines("pod-500")[0]
+
+
+def test_a_program_that_cannot_be_started_is_no_silent_end(node: Node) -> None:
+    node.program.write_bytes(b"no program")
+    node.start("nvidia-smi")
+    for thread in threading.enumerate():
+        if thread.name == "container main":
+            thread.join(20)
+
+    (fault,) = unforeseen.take()
+    assert isinstance(fault.error, OSError)
+    assert fault.doing == "the command of the container main"

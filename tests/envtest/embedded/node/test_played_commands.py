@@ -1,0 +1,129 @@
+"""What containers print: a few commands are played, and of all others the log says that they are not run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from envtest.embedded.node.played_commands import PLAYED, Command, command_of, play
+
+GPU = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n"
+MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/p", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "HOME": "/root"}
+
+
+def smi(program: str, arguments: Sequence[str]) -> tuple[int, str] | None:
+    """The one program that a container was given."""
+    return (0, GPU) if (program, list(arguments)) == ("nvidia-smi", ["-L"]) else None
+
+
+class Played:
+    """What became of a command: what it printed, and for how long it slept."""
+
+    def __init__(self, *words: str, env: dict[str, str] | None = None, ends: bool = False) -> None:
+        self.text = ""
+        self.slept: list[float] = []
+        self._ends = ends
+        play(Command(words, env or MPS), smi, self._write, self._wait)
+
+    def _write(self, text: str) -> None:
+        self.text += text
+
+    def _wait(self, seconds: float) -> bool:
+        self.slept.append(seconds)
+        return self._ends
+
+
+def script(text: str) -> str:
+    return Played("sh", "-c", text).text
+
+
+def test_the_commands_of_the_samples_are_played() -> None:
+    command = "nvidia-smi -L && env | grep CUDA_MPS && sleep infinity"
+    lines = "CUDA_MPS_PIPE_DIRECTORY=/p\nCUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n"
+
+    played = Played("sh", "-c", command, ends=True)
+
+    assert played.text == GPU + lines
+    assert played.slept == [float("inf")]
+    assert script("nvidia-smi -L && exec sleep infinity") == GPU
+    assert Played("nvidia-smi", "-L").text == GPU
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("echo one two", "one two\n"),
+        ('echo "one  two" three', "one  two three\n"),
+        ("echo 'one & two'x; echo y", None),
+        ("true && echo yes || echo no", "yes\n"),
+        ("false && echo yes || echo no", "no\n"),
+        ("false; echo after", "after\n"),
+        ("echo one\necho two\n", "one\ntwo\n"),
+        ("echo one &&\n  echo two", "one\ntwo\n"),
+        ("echo one | cat | grep o", "one\n"),
+        ("echo one | grep two && echo found", ""),
+        ("echo one | grep two || echo lost", "lost\n"),
+        ("printenv HOME", "/root\n"),
+        ("printenv NOTHING || echo none", "none\n"),
+        ("echo $HOME ${CUDA_MPS_PIPE_DIRECTORY}x $NOTHING.", "/root /px .\n"),
+        ("env | grep THREAD", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n"),
+        ("sleep 1 && echo awake", "awake\n"),
+        ("", ""),
+    ],
+)
+def test_scripts_print_what_a_shell_prints(text: str, printed: str | None) -> None:
+    if printed is None:
+        assert script(text).startswith("embedded cluster: ")
+    else:
+        assert script(text) == printed
+
+
+def test_a_sleep_is_as_long_as_it_says_and_ends_with_the_container() -> None:
+    assert Played("sleep", "1.5m").slept == [90]
+    assert Played("sh", "-c", "sleep 1h; echo late", ends=True).text == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ((), "the image's own command"),
+        (("python3", "train.py"), "python3 train.py"),
+        (("sh", "-c", "echo before; rm -rf /data; echo after"), "rm -rf /data"),
+        (("sh", "-c", "echo $(date)"), "a script with $"),
+        (("sh", "-c", "nvidia-smi > /tmp/out"), "a script with >"),
+        (("sh", "-c", "X=1 nvidia-smi"), "a script with X=1"),
+        (("sh", "-c", "ls *.py"), "a script with *.py"),
+        (("sh", "-c", "echo '$HOME'"), "a script with $HOME and single quotes"),
+        (("sh", "-c", "echo 'open"), "a script (No closing quotation)"),
+        (("sh", "-c", "nvidia-smi -L & wait"), "a script with &"),
+        (("sh", "run.sh"), "sh run.sh"),
+        (("sleep", "later"), "sleep later"),
+        (("grep", "-r", "x"), "grep -r x"),
+        (("sh", "-c", "echo x | grep 'a|*|'"), None),
+    ],
+)
+def test_everything_else_is_said_not_to_be_run(words: tuple[str, ...], what: str | None) -> None:
+    text = Played(*words).text
+
+    if what is not None:
+        assert text.endswith(f"embedded cluster: {what} is not run here; played are {PLAYED}")
+    assert "is not run here" in text
+    assert "after" not in text
+
+
+def test_a_container_has_its_own_variables_and_those_that_every_one_has() -> None:
+    container: dict[str, Any] = {
+        "command": ["sh", "-c"],
+        "args": ["echo $(GREETING) $(OTHER)"],
+        "env": [{"name": "GREETING", "value": "hello"}, {"name": "NODE", "valueFrom": {"fieldRef": {}}}],
+    }
+
+    command = command_of({"metadata": {"name": "train"}}, container)
+
+    assert command.words == ["sh", "-c", "echo hello $(OTHER)"]
+    assert command.env["HOSTNAME"] == "train"
+    assert command.env["GREETING"] == "hello"
+    assert "NODE" not in command.env
+    assert command_of({"metadata": {"name": "train"}}, {"args": ["x"]}).words == []

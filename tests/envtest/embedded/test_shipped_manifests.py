@@ -1,0 +1,90 @@
+"""Every manifest that the project ships can be applied to the embedded cluster; it says what it ignores."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from envtest.client.api import APPLY, ApiClient, objects_in
+from envtest.embedded.api.server import EmbeddedApiServer
+
+Object = dict[str, Any]
+
+ROOT = Path(__file__).resolve().parents[3]
+_BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_IN_ORDER = ("Namespace", "PriorityClass")
+"""Kinds that others of the same file need, whatever file has them."""
+
+
+def is_manifest(document: Any) -> bool:
+    """Whether a document is an object of the API: node configurations, for example, are none."""
+    return isinstance(document, dict) and {"apiVersion", "kind", "metadata"} <= set(document)
+
+
+def manifests() -> dict[str, list[Object]]:
+    """The objects of each file, and of the code blocks of each page."""
+    found: dict[str, list[Object]] = {}
+    for file in sorted(ROOT.glob("de*/**/*.yaml")):
+        found[str(file.relative_to(ROOT))] = list(objects_in(file))
+    for page in sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md"))):
+        blocks = [one for text in _BLOCK.findall(page.read_text()) for one in yaml.safe_load_all(text)]
+        found[str(page.relative_to(ROOT))] = blocks
+    return {name: kept for name, held in found.items() if (kept := [one for one in held if is_manifest(one)])}
+
+
+MANIFESTS = manifests()
+IDLE = {
+    *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy"),
+    *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "Deployment", "DaemonSet"),
+    *("MutatingWebhookConfiguration", "Service", "Secret", "LimitRange"),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedApiServer]:
+    """A server with the namespaces and priorities of all manifests."""
+    with EmbeddedApiServer() as running:
+        client = ApiClient(running.url, None, "")
+        for kind in _IN_ORDER:
+            client.apply([one for held in MANIFESTS.values() for one in held if one["kind"] == kind])
+        yield running
+
+
+def test_the_manifests_are_found_where_they_are() -> None:
+    kinds = {one["kind"] for held in MANIFESTS.values() for one in held}
+
+    assert {"deploy/rbac.yaml", "deploy/webhook.yaml", "deviceclasses/tiers.yaml"} <= set(MANIFESTS)
+    assert "docs/claims.md" in MANIFESTS
+    assert {"ClusterRole", "ValidatingAdmissionPolicy", "ValidatingWebhookConfiguration"} <= kinds
+    assert {"DeviceClass", "Pod", "ResourceClaimTemplate", "Deployment"} <= kinds
+
+
+def applied(server: EmbeddedApiServer, item: Object) -> tuple[int, str, str]:
+    """The code, the message of a refusal and the warnings of an apply."""
+    path = ApiClient(server.url, None, "").path_of(item)
+    connection = http.client.HTTPConnection(server.address, timeout=10)
+    try:
+        target = f"{path}?fieldManager=t&force=true&fieldValidation=Strict"
+        connection.request("PATCH", target, json.dumps(item), {"Content-Type": APPLY})
+        answer = connection.getresponse()
+        message = json.loads(answer.read()).get("message", "")
+        return answer.status, message, answer.getheader("Warning", "")
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("source", MANIFESTS)
+def test_a_shipped_manifest_is_taken_without_unknown_fields(server: EmbeddedApiServer, source: str) -> None:
+    for item in MANIFESTS[source]:
+        code, message, warning = applied(server, item)
+
+        assert code in (200, 201), f"{item['kind']} {item['metadata'].get('name')}: {message}"
+        told = f"a {item['kind']} has no effect in the embedded cluster" in warning
+        assert told == (item["kind"] in IDLE), warning

@@ -1,0 +1,94 @@
+"""Whether a PodDisruptionBudget lets a pod be evicted, and the words of its refusal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kubernetes_rules.evictions import (
+    is_processed,
+    may_ignore_budgets,
+    refusal,
+    status_after_eviction,
+    still_processed,
+    takes_nothing,
+)
+
+Object = dict[str, Any]
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def budget(spec: Object | None = None, **status: Any) -> Object:
+    return {"metadata": {"name": "b", "generation": 2}, "spec": spec or {}, "status": status}
+
+
+def pod(phase: str = "Running", *, ready: bool = True) -> Object:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return {"metadata": {"name": "p"}, "status": {"phase": phase, "conditions": conditions}}
+
+
+def condition(reason: str, message: str) -> list[Object]:
+    return [{"type": "DisruptionAllowed", "status": "False", "reason": reason, "message": message}]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
+def test_a_pod_that_does_not_run_is_evicted_whatever_its_budget(phase: str) -> None:
+    assert may_ignore_budgets(pod(phase))
+    assert not may_ignore_budgets(pod())
+    assert may_ignore_budgets({"metadata": {"deletionTimestamp": "x"}, "status": {"phase": "Running"}})
+
+
+def test_a_budget_that_was_changed_is_looked_at_first() -> None:
+    assert not is_processed(budget(observedGeneration=1))
+    assert not is_processed(budget())
+    assert is_processed(budget(observedGeneration=2))
+    assert still_processed(budget()) == "The disruption budget b is still being processed by the server."
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"disruptionsAllowed": 1}, None),
+        (
+            {"desiredHealthy": 2, "currentHealthy": 1},
+            "The disruption budget b needs 2 healthy pods and has 1 currently",
+        ),
+        (
+            {"desiredHealthy": 1, "currentHealthy": 2},
+            "The disruption budget b does not allow evicting pods currently",
+        ),
+        (
+            {"desiredHealthy": 1, "currentHealthy": 2, "conditions": condition("SyncFailed", "no scale")},
+            "The disruption budget b does not allow evicting pods currently because it failed sync: no scale",
+        ),
+        (
+            {"desiredHealthy": 1, "currentHealthy": 2, "conditions": condition("Odd", "why")},
+            "The disruption budget b does not allow evicting pods currently (Odd): why",
+        ),
+    ],
+)
+def test_the_refusal_says_what_the_budget_needs(status: Object, words: str | None) -> None:
+    assert refusal(budget(**status)) == words
+
+
+def test_a_pod_that_is_not_ready_takes_nothing_from_a_budget_that_is_met() -> None:
+    met: Object = {"desiredHealthy": 1, "currentHealthy": 1}
+
+    assert takes_nothing(budget(**met), pod(ready=False))
+    assert not takes_nothing(budget(**met), pod())
+    assert not takes_nothing(budget(desiredHealthy=2, currentHealthy=1), pod(ready=False))
+    always = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    assert takes_nothing(budget(always, desiredHealthy=2, currentHealthy=1), pod(ready=False))
+
+
+def test_an_eviction_takes_a_disruption_and_notes_the_pod() -> None:
+    two = status_after_eviction(budget(disruptionsAllowed=2, observedGeneration=2), "p", NOW)
+    none = status_after_eviction({**budget(), "status": two}, "q", NOW)
+
+    assert two["disruptionsAllowed"] == 1
+    assert "conditions" not in two
+    assert none["disruptionsAllowed"] == 0
+    assert none["disruptedPods"] == {"p": "2026-01-01T12:00:00Z", "q": "2026-01-01T12:00:00Z"}
+    assert none["conditions"][0]["reason"] == "InsufficientPods"
