@@ -71,10 +71,14 @@ def test_a_pod_does_not_choose_its_priority(
     assert answer.body["message"] == f'pods "p" is forbidden: {words}'
 
 
-def test_a_pod_that_is_replaced_as_it_was_written_keeps_its_priority(server: EmbeddedApiServer) -> None:
+def test_a_pod_that_is_replaced_without_what_its_class_gave_keeps_its_priority(
+    server: EmbeddedApiServer,
+) -> None:
     given(server, priorityClassName="urgent")
 
-    changed = pod("p", priorityClassName="urgent")
+    changed = ask(server, "GET", f"{PODS}/p").body
+    for field in ("priority", "preemptionPolicy"):
+        del changed["spec"][field]
     changed["metadata"]["labels"] = {"app": "a"}
     answer = ask(server, "PUT", f"{PODS}/p", changed)
 
