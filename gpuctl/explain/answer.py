@@ -7,8 +7,8 @@ from typing import Any, Literal, Protocol
 
 from gpuctl.explain.findings import Explanation, Finding, RequestReport, Verdict
 from gpuctl.explain.judge import Asked, Judged, judge
-from gpuctl.explain.placed import placed
-from gpuctl.explain.pod_claims import claims_of_pod
+from gpuctl.explain.pod.claims import claims_of_pod
+from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.snapshot import Snapshot
 
 Object = dict[str, Any]

@@ -8,9 +8,9 @@ from typing import Any
 
 from gpuctl.explain.asked import missing_classes, too_many, wants
 from gpuctl.explain.devices import outcomes
-from gpuctl.explain.extended import ExtendedResources
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
 from gpuctl.explain.nodes import closed
+from gpuctl.explain.pod.extended import ExtendedResources
 from gpuctl.explain.prospects import Prospects
 from gpuctl.explain.remedies import Look, Tried, findings_of
 from gpuctl.explain.snapshot import Snapshot

@@ -8,6 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.flow.resource_situations import (
+    extended_resource_by_the_thousand,
+    extended_resource_in_use,
+    extended_resource_unknown,
+    init_container_uses_what_the_containers_have,
+    quota_exceeded,
+    quota_of_an_extended_resource,
+    quota_of_an_implicit_resource,
+    quota_of_the_class_behind_a_resource,
+)
 from tests.flow.scene import Object, Scene, device
 
 
@@ -211,18 +221,6 @@ def template_missing(scene: Scene) -> None:
     scene.pod("waiting", template="no-such-template")
 
 
-def quota_exceeded(scene: Scene) -> None:
-    scene.publish(device("a"), device("b"))
-    scene.device_class()
-    scene.add(
-        "ResourceQuota",
-        "tenant",
-        {"hard": {f"{scene.namespace}.deviceclass.resource.k8s.io/devices": "1"}},
-        api_version="v1",
-    )
-    scene.pod("waiting", template=scene.template("two", scene.exactly(count=2)))
-
-
 def node_selector_excludes(scene: Scene) -> None:
     scene.publish(device("a"))
     scene.device_class()
@@ -238,64 +236,6 @@ def first_available_exhausted(scene: Scene) -> None:
         {"name": "one", "deviceClassName": scene.namespace},
     ]
     scene.pod("waiting", scene.claim("mine", {"name": "gpu", "firstAvailable": subs}))
-
-
-def extended_resource_unknown(scene: Scene) -> None:
-    scene.publish(device("a"))
-    scene.device_class()
-    scene.pod("waiting", limits={f"{scene.driver}/nothing": "1"})
-
-
-def extended_resource_in_use(scene: Scene) -> None:
-    scene.publish(device("a"))
-    scene.device_class(extendedResourceName=f"{scene.driver}/gpu")
-    scene.holder("theirs")
-    scene.pod("waiting", limits={f"{scene.driver}/gpu": "1"})
-
-
-def init_container_uses_what_the_containers_have(scene: Scene) -> None:
-    scene.publish(device("a"), device("b"), device("c"))
-    resource = f"{scene.driver}/gpu"
-    scene.device_class(extendedResourceName=resource)
-    scene.holder("theirs")
-    first = {
-        "name": "first",
-        "image": "localhost/busybox:1",
-        "imagePullPolicy": "Never",
-        "resources": {"limits": {resource: "2"}},
-    }
-    scene.pod("waiting", limits={resource: "3"}, initContainers=[first])
-
-
-def extended_resource_by_the_thousand(scene: Scene) -> None:
-    scene.publish(device("a"))
-    scene.device_class(extendedResourceName=f"{scene.driver}/gpu")
-    scene.pod("waiting", limits={f"{scene.driver}/gpu": "1k"})
-
-
-def _quota(scene: Scene, resource: str) -> None:
-    scene.add("ResourceQuota", "tenant", {"hard": {resource: "1"}}, api_version="v1")
-
-
-def quota_of_an_extended_resource(scene: Scene) -> None:
-    scene.publish(device("a"), device("b"))
-    scene.device_class(extendedResourceName=f"{scene.driver}/gpu")
-    _quota(scene, f"requests.{scene.driver}/gpu")
-    scene.pod("waiting", template=scene.template("two", scene.exactly(count=2)))
-
-
-def quota_of_an_implicit_resource(scene: Scene) -> None:
-    scene.publish(device("a"), device("b"))
-    scene.device_class(extendedResourceName=f"{scene.driver}/gpu")
-    _quota(scene, f"requests.deviceclass.resource.kubernetes.io/{scene.namespace}")
-    scene.pod("waiting", limits={f"{scene.driver}/gpu": "2"})
-
-
-def quota_of_the_class_behind_a_resource(scene: Scene) -> None:
-    scene.publish(device("a"), device("b"))
-    scene.device_class()
-    _quota(scene, f"{scene.namespace}.deviceclass.resource.k8s.io/devices")
-    scene.pod("waiting", limits={f"deviceclass.resource.kubernetes.io/{scene.namespace}": "2"})
 
 
 def more_than_a_claim_may_have(scene: Scene) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuctl.explain.extended import ExtendedResources, unmade_claim
 from gpuctl.explain.findings import Finding
-from gpuctl.explain.quotas import exceeded
+from gpuctl.explain.pod.extended import ExtendedResources, unmade_claim
+from gpuctl.explain.pod.quotas import exceeded
 from gpuctl.explain.snapshot import Snapshot
 from kubernetes_rules.claim_quota import requests_name
 from kubernetes_rules.extended_resources import pod_amounts
