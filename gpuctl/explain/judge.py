@@ -63,7 +63,7 @@ class Judged:
 
 def judge(snapshot: Snapshot, asked: Asked) -> Judged:
     """Ask the scheduler's questions of every node."""
-    nodes = snapshot.nodes or _named_nodes(snapshot)
+    nodes = snapshot.known_nodes()
     by_wish: dict[tuple[str, ...], tuple[tuple[Object, ...], list[Object]]] = {}
     for node in nodes:
         wanted = asked.on(node)
@@ -166,12 +166,6 @@ class _Walk:
             return NodeReport(tried.name, found, pools, tried.closed, never)
         except RuleError as error:
             return NodeReport(tried.name, (), (), error.what)
-
-
-def _named_nodes(snapshot: Snapshot) -> tuple[Object, ...]:
-    """The nodes that slices name, where nodes themselves may not be read."""
-    names = {one["spec"].get("nodeName") for one in snapshot.slices} - {None}
-    return tuple({"metadata": {"name": name}, "spec": {}} for name in sorted(names))
 
 
 def _allocation(claim: Object) -> Any:

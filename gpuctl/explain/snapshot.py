@@ -37,6 +37,13 @@ class Snapshot:
     unread: tuple[str, ...]
     pods: tuple[Object, ...] | None = None
 
+    def known_nodes(self) -> tuple[Object, ...]:
+        """The nodes, or where they may not be read those that slices name."""
+        if self.nodes:
+            return self.nodes
+        names = {one["spec"].get("nodeName") for one in self.slices} - {None}
+        return tuple({"metadata": {"name": name}, "spec": {}} for name in sorted(names))
+
     def claim(self, namespace: str, name: str) -> Object | None:
         """The claim of that name."""
         for claim in self.claims:
@@ -49,9 +56,12 @@ class Snapshot:
         return next((one for one in self.classes if one["metadata"]["name"] == name), None)
 
 
-def take_snapshot(view: ClusterView, namespace: str, resources: Collection[str] = ()) -> Snapshot:
+def take_snapshot(
+    view: ClusterView, namespace: str | None = None, resources: Collection[str] = ()
+) -> Snapshot:
     """Read all that there is; raises ApiError, also where slices, classes or claims may not be read.
 
+    The quotas are those of ``namespace``, none without one.
     ``resources`` are the extended resources that a pod asks for: only where a node has some of them itself
     are pods read.
     """
@@ -66,7 +76,7 @@ def take_snapshot(view: ClusterView, namespace: str, resources: Collection[str] 
             pass
         return None
 
-    quotas = f"/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
+    quotas = f"/api/v1/namespaces/{quote(namespace or '', safe='')}/resourcequotas"
     nodes = perhaps("nodes", view.nodes) or ()
     by_plugin = any(provides(node, resource) for node in nodes for resource in resources)
     return Snapshot(
@@ -75,7 +85,7 @@ def take_snapshot(view: ClusterView, namespace: str, resources: Collection[str] 
         classes=tuple(view.classes()),
         claims=tuple(view.claims()),
         taint_rules=perhaps("devicetaintrules", lambda: view.listed(f"{DRA}/devicetaintrules")) or (),
-        quotas=perhaps("resourcequotas", lambda: view.listed(quotas)) or (),
+        quotas=(perhaps("resourcequotas", lambda: view.listed(quotas)) or ()) if namespace else (),
         pods=perhaps("pods", lambda: view.listed("/api/v1/pods", fieldSelector=_LIVING))
         if by_plugin
         else None,

@@ -1,4 +1,4 @@
-"""Pods that have to wait for extended resources or because of a quota; ``situations`` says what each is about."""
+"""Pods that have to wait for extended resources or because of a quota; ``situations`` lists them."""
 
 from __future__ import annotations
 

@@ -12,8 +12,10 @@ from click.testing import CliRunner
 from driver.errors import ConfigError
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
+from gpuctl.simulate.cluster import planned_cluster
 from gpuctl.simulate.device_classes import load_classes
-from gpuctl.simulate.simulation import Result, Simulation
+from gpuctl.simulate.results import Result
+from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup, load_workload
 
 CLASS = "gpu.nvidia.com"
@@ -30,7 +32,8 @@ def group(name: str, count: int, *claims: dict[str, Any], **times: float) -> Pod
 
 def run(*groups: PodGroup, nodes: int = 2, machine: str = "a30-quad", seed: int = 1) -> Result:
     slices = plan_node(machine, "node", None).slices
-    return Simulation(nodes, slices, load_classes(()), groups, seed).run(lambda _: None)
+    cluster = planned_cluster([(nodes, slices)], load_classes(()))
+    return Simulation(cluster, groups, seed).run(lambda _: None)
 
 
 def test_pods_fill_all_gpus_and_the_next_one_waits() -> None:
@@ -162,7 +165,7 @@ def mig_run(folder: Path, *groups: PodGroup, nodes: int = 1) -> Result:
         for name, one in expressions.items()
     ]
     slices = plan_node("hgx-h100", "node", config).slices
-    return Simulation(nodes, slices, classes, groups, 1).run(lambda _: None)
+    return Simulation(planned_cluster([(nodes, slices)], classes), groups, 1).run(lambda _: None)
 
 
 def test_a_gpu_that_is_cut_is_no_free_whole_gpu(tmp_path: Path) -> None:
