@@ -128,7 +128,7 @@ class Simulation:
                 candidates.drop(node)
                 continue
             except AllocationFailed as error:
-                self._results[group].error = str(error)
+                self._results[group].error = f"{error.what}: {error.way_out}" if error.way_out else error.what
                 return False
             if allocations is None:
                 candidates.drop(node)

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from driver.errors import ConfigError
-from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
 from gpuctl.simulate.cluster import planned_cluster
-from gpuctl.simulate.device_classes import load_classes
 from gpuctl.simulate.results import Result
 from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup, load_workload
-
-CLASS = "gpu.nvidia.com"
-
-
-def wants(count: int = 1, device_class: str = CLASS, **devices: Any) -> dict[str, Any]:
-    exactly = {"deviceClassName": device_class, "count": count}
-    return {"devices": {"requests": [{"name": "gpus", "exactly": exactly}], **devices}}
-
-
-def group(name: str, count: int, *claims: dict[str, Any], **times: float) -> PodGroup:
-    return PodGroup(name, count, claims or (wants(),), **times)
-
-
-def run(*groups: PodGroup, nodes: int = 2, machine: str = "a30-quad", seed: int = 1) -> Result:
-    slices = plan_node(machine, "node", None).slices
-    cluster = planned_cluster([(nodes, slices)], load_classes(()))
-    return Simulation(cluster, groups, seed).run(lambda _: None)
+from tests.gpuctl.simulate.workloads import group, run, wants
 
 
 def test_pods_fill_all_gpus_and_the_next_one_waits() -> None:
@@ -127,25 +106,6 @@ def test_names_of_groups_are_unique(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="the name a stands twice"):
         load_workload(path)
-
-
-def test_the_command_reports_and_its_exit_code_says_whether_somebody_waits(tmp_path: Path) -> None:
-    path = tmp_path / "workload.yaml"
-    claims = json.dumps([wants()])
-    path.write_text(f"version: v1\npods:\n- {{name: train, count: 9, claims: {claims}}}\n")
-
-    def command(nodes: int, *more: str) -> Any:
-        arguments = ["--nodes", str(nodes), "--machine", "a30-quad", "--workload", str(path), *more]
-        return CliRunner().invoke(commands, ["simulate", *arguments], catch_exceptions=False)
-
-    waits, enough, told = command(2), command(3), command(2, "-o", "json")
-
-    assert (waits.exit_code, enough.exit_code, told.exit_code) == (3, 0, 3)
-    assert "train" in waits.stdout
-    assert "of 3 free whole GPUs, 2 can serve pods that want 2 on one node" in enough.stdout.replace(
-        "\n", " "
-    )
-    assert json.loads(told.stdout)["groups"][0]["waiting"] == 1
 
 
 def mig_run(folder: Path, *groups: PodGroup, nodes: int = 1) -> Result:
