@@ -14,6 +14,7 @@ from gpuctl.explain.pod.extended import ExtendedResources
 from gpuctl.explain.prospects import Prospects
 from gpuctl.explain.remedies import Look, Tried, findings_of
 from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.withheld import withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
 from kubernetes_rules.device_taint_rules import tainted_slices
@@ -79,7 +80,10 @@ def judge(snapshot: Snapshot, asked: Asked) -> Judged:
         looks = [walk.look(wanted, some) for wanted, some in by_wish.values()]
     except AllocationFailed as error:
         return Judged((), (Finding("error", error.what, error.way_out),))
-    return _told(looks, nodes, walk.prospects)
+    judged = _told(looks, nodes, walk.prospects)
+    if any(finding.kind == "no-match" for finding in judged.findings):
+        return replace(judged, findings=(*judged.findings, *withheld(snapshot.slices)))
+    return judged
 
 
 def _told(looks: Sequence[Look], nodes: Sequence[Object], prospects: Prospects) -> Judged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 from gpuctl.explain.devices import fitting
@@ -21,12 +22,20 @@ class Prospects:
     """The cluster as it would be if nobody used it but the claims that are asked about."""
 
     def __init__(self, slices: Sequence[Object], classes: Sequence[Object], own: Sequence[Object]) -> None:
-        """``own`` are those of the claims that have their devices already, which they keep.
+        """``own`` are those of the claims that have their devices already, which they keep."""
+        self._slices = slices
+        self._classes = classes
+        self._own = own
 
-        Raises AllocationFailed for a malformed object.
-        """
-        self._free = Allocator(slices, classes, own)
-        self._well = Allocator([_untainted(one) for one in slices], classes, own)
+    @cached_property
+    def _free(self) -> Allocator:
+        """Nobody else has any device."""
+        return Allocator(self._slices, self._classes, self._own)
+
+    @cached_property
+    def _well(self) -> Allocator:
+        """The same, and no device is tainted."""
+        return Allocator([_untainted(one) for one in self._slices], self._classes, self._own)
 
     def of(self, node: Object, wanted: Sequence[Object]) -> Prospect:
         """When claims without devices can fit on a node."""
@@ -48,14 +57,18 @@ class Prospects:
 
     def fits_without_constraints(self, node: Object, wanted: Sequence[Object]) -> bool:
         """Whether claims could ever fit on a node if it were not for their constraints."""
-        try:
-            return self._well.allocate(node, [without_constraints(one) for one in wanted]) is not None
-        except RuleError:
-            return False
+        return fits_without_constraints(self._well, node, wanted)
 
 
-def without_constraints(claim: Object) -> Object:
-    """The same claim without constraints between its devices."""
+def fits_without_constraints(allocator: Allocator, node: Object, wanted: Sequence[Object]) -> bool:
+    """Whether claims would fit on a node if it were not for the constraints between their devices."""
+    try:
+        return allocator.allocate(node, [_without_constraints(one) for one in wanted]) is not None
+    except RuleError:  # too many combinations, for example
+        return False
+
+
+def _without_constraints(claim: Object) -> Object:
     return {**claim, "spec": {**claim["spec"], "devices": {**claim["spec"]["devices"], "constraints": []}}}
 
 

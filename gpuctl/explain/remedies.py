@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuctl.explain.asked import needed, wants
 from gpuctl.explain.findings import Finding, NodeReport, Outcome, RequestReport
-from gpuctl.explain.prospects import Prospect, Prospects, without_constraints
+from gpuctl.explain.prospects import Prospect, Prospects, fits_without_constraints
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
 
@@ -145,8 +145,7 @@ def _together(look: Look, tried: Tried, allocator: Allocator) -> list[Finding]:
     ):
         return []
     attributes = _attributes(look)
-    bare = [without_constraints(claim) for claim in look.wanted]
-    if attributes and allocator.allocate(tried.node, bare) is not None:
+    if attributes and fits_without_constraints(allocator, tried.node, look.wanted):
         message = f"{name} has enough devices, but none that meet the constraint on {', '.join(attributes)}"
         return [Finding("constraint", message, "loosen the constraint, or wait for other devices to be free")]
     names = ", ".join(claim.name for claim in look.read)
@@ -173,16 +172,18 @@ def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
     for problem in node.pools:
         yield Finding("pool", f"{node.node}: {problem}", "see the driver's log there")
     for one in node.outcomes:
-        count = f"{node.node}: {len(one.devices)} of the devices in question"
+        number = len(one.devices)
+        count, verb = f"{node.node}: {number} of the devices in question", "is" if number == 1 else "are"
         if one.gate == "in-use":
             holders = ", ".join(dict.fromkeys(one.claims))
-            yield Finding("in-use", f"{count} are in use by claim {holders}", _frees(one))
+            yield Finding("in-use", f"{count} {verb} in use by claim {holders}", _frees(one))
         elif one.gate == "counters" and one.claims:
             yield Finding("counters", f"{count} cannot be had: {one.reason}", _frees(one))
         elif one.gate == "capacity" and one.claims:
-            yield Finding("capacity", f"{count} have too little left: {one.reason}", _frees(one))
+            have = "has" if number == 1 else "have"
+            yield Finding("capacity", f"{count} {have} too little left: {one.reason}", _frees(one))
         elif one.gate == "taint":
-            yield Finding("taint", f"{count} are {one.reason}", "fits once the taint is gone")
+            yield Finding("taint", f"{count} {verb} {one.reason}", "counts again once the taint is gone")
     if node.fitting:
         message = f"{node.node} has {node.fitting} free for request {report.request}"
         yield Finding("too-few", f"{message}, which wants {report.wants}")

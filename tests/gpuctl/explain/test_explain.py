@@ -227,3 +227,25 @@ def test_what_is_not_there_is_an_error_with_a_way_out(cluster: tuple[EmbeddedApi
         CliRunner().invoke(
             commands, ["explain", "pod", "nobody", "--kubeconfig", cluster[1]], catch_exceptions=False
         )
+
+
+def test_partitions_that_are_withheld_say_why_where_nobody_publishes_one() -> None:
+    def with_reason(one: dict[str, Any]) -> dict[str, Any]:
+        devices = [
+            {**device, "attributes": {**device["attributes"], "migWithheld": {"string": "it needs a reset"}}}
+            for device in one["spec"]["devices"][:2]
+        ]
+        return {**one, "spec": {**one["spec"], "devices": devices}}
+
+    expression = 'device.attributes["gpu.nvidia.com"].type == "mig"'
+    partitions = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    slices = tuple(with_reason(one) for one in snapshot().slices)
+
+    told = explain_claim(claim(), snapshot(slices=slices, classes=(partitions,)))
+    served = explain_claim(claim(count=3), snapshot(slices=slices))
+
+    assert [one.kind for one in told.findings] == ["no-match", "withheld"]
+    assert told.findings[1].message == (
+        "node-a: partitions of gpu-0000-17-00-0, gpu-0000-65-00-0 are withheld: it needs a reset"
+    )
+    assert "withheld" not in [one.kind for one in served.findings]

@@ -68,7 +68,7 @@ def test_a_taint_that_goes_is_what_helps_where_nothing_else_would() -> None:
 
     assert told.summary == "no node has what it asks for"
     assert kinds(told) == ["taint", "too-few"]
-    assert told.findings[0].remedy == "fits once the taint is gone"
+    assert told.findings[0].remedy == "counts again once the taint is gone"
 
 
 def test_taints_do_not_make_a_node_larger() -> None:
