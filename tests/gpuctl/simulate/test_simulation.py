@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from gpuctl.simulate.cluster import planned_cluster
 from gpuctl.simulate.results import Result
 from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup, load_workload
-from tests.gpuctl.simulate.workloads import group, run, wants
+from kubernetes_rules.device_taint_rules import tainted_slices
+from tests.gpuctl.simulate.workloads import group, machines, run, run_on, wants
+
+TAINT = {"key": "service", "effect": "NoSchedule"}
 
 
 def test_pods_fill_all_gpus_and_the_next_one_waits() -> None:
@@ -147,3 +151,58 @@ def test_small_pods_and_whole_pods_fill_gpus_without_overbooking(tmp_path: Path)
         "mig 1g.10gb": 0,
         "mig 3g.40gb": 0,
     }
+
+
+def test_who_only_looks_on_uses_no_gpu() -> None:
+    looking = wants()
+    looking["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+
+    result = run(group("train", 1, wants(1)), group("monitor", 5, looking), nodes=1, machine="a30-quad")
+
+    assert [one.placed for one in result.groups] == [1, 5]
+    assert (result.tiers["whole"].allocated, result.gpus["NVIDIA A30"].in_use) == (1, 1)
+
+
+def test_a_pool_that_is_invalid_closes_its_node_and_no_other() -> None:
+    good = machines(("a30-quad", 2))
+    (first, *rest) = good.slices
+    devices = first["spec"]["devices"]
+    invalid = {**first, "spec": {**first["spec"], "devices": [*devices, devices[0]]}}
+
+    result = run_on(replace(good, slices=(invalid, *rest)), group("train", 5))
+
+    (train,) = result.groups
+    assert (train.placed, train.waiting, train.error) == (4, 1, None)
+
+
+def test_a_tainted_device_is_not_free() -> None:
+    good = machines(("a30-quad", 1))
+    rule = {"spec": {"deviceSelector": {"device": "gpu-0000-17-00-0"}, "taint": TAINT}}
+
+    result = run_on(replace(good, slices=tuple(tainted_slices(good.slices, [rule]))), group("train", 1))
+
+    assert (result.tiers["whole"].devices, result.tiers["whole"].free) == (4, 2)
+    assert result.fragments[0].free == 2
+
+
+def test_a_device_that_many_nodes_reach_is_free_on_all_when_a_pod_on_one_ends() -> None:
+    good = machines(("t4", 2))
+    net = {
+        "metadata": {"name": "net"},
+        "spec": {
+            "driver": "net.example.com",
+            "allNodes": True,
+            "pool": {"name": "net", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "port"}],
+        },
+    }
+    selector = {"cel": {"expression": 'device.driver == "net.example.com"'}}
+    port = {"metadata": {"name": "port"}, "spec": {"selectors": [selector]}}
+    cluster = replace(good, slices=(*good.slices, net), classes=(*good.classes, port))
+    half = group("half", 1, wants(1))  # of the two nodes one has no GPU left
+    first = group("first", 1, wants(1, "port"), lasts_seconds=60)
+    both = group("both", 1, wants(1, "port"), wants(1), starts_seconds=10)
+
+    results = [run_on(cluster, half, first, both, seed=seed).groups for seed in range(8)]
+
+    assert [groups[2].waits_seconds for groups in results] == [[50]] * 8
