@@ -173,7 +173,8 @@ def head(kind: str, version: str, metadata: dict[str, Any], **more: Any) -> dict
 
 @pytest.mark.usefixtures("live")
 def test_a_live_cluster_is_taken_with_what_is_in_use_tainted_and_cordoned(tmp_path: Path) -> None:
-    workload = write(tmp_path / "w.yaml", {"name": "train", "count": 7, "claims": [wants(1, "ours")]})
+    train = {"name": "train", "count": 7, "busy_gpus": 1, "claims": [wants(1, "ours")]}
+    workload = write(tmp_path / "w.yaml", train)
     config = ("--from-cluster", "--kubeconfig", str(tmp_path / "config"))
 
     found = told(workload, *config, "--hours", "1")

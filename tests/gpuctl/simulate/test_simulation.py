@@ -154,7 +154,7 @@ def test_small_pods_and_whole_pods_fill_gpus_without_overbooking(tmp_path: Path)
 
 
 def test_who_only_looks_on_uses_no_gpu() -> None:
-    looking = wants()
+    looking = wants(4)
     looking["devices"]["requests"][0]["exactly"]["adminAccess"] = True
 
     result = run(group("train", 1, wants(1)), group("monitor", 5, looking), nodes=1, machine="a30-quad")
