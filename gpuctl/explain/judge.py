@@ -89,10 +89,10 @@ def judge(snapshot: Snapshot, asked: Asked) -> Judged:
 def _told(looks: Sequence[Look], nodes: Sequence[Object], prospects: Prospects) -> Judged:
     reports = tuple(report for look in looks for report in look.reports)
     tried = [one for look in looks for one in look.tried]
-    fits = [one.name for one in tried if one.fits]
-    order = [node["metadata"]["name"] for node in nodes]
-    if fits:
-        return Judged(tuple(sorted(fits, key=order.index)), (), reports)
+    fitting = {one.name for one in tried if one.fits}
+    if fitting:
+        names = (node["metadata"]["name"] for node in nodes)
+        return Judged(tuple(name for name in names if name in fitting), (), reports)
     findings = [finding for look in looks for finding in findings_of(look, prospects)]
     open_nodes = [one for one in tried if one.closed is None]
     if nodes and not open_nodes:

@@ -25,7 +25,26 @@ WAITING_EXIT_CODE = 3
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(context_settings={"show_default": True})
+WORKLOAD_HELP = """The workload is YAML:
+
+\b
+version: v1
+pods:
+- name: train
+  count: 200
+  starts_seconds: 0        # when the first comes
+  every_seconds: 30        # then one each so often
+  lasts_seconds: 3600      # how long each runs; absent: for good
+  busy_gpus: 1.9           # how many GPUs' work each does; absent: not known
+  claims:                  # each the spec of a ResourceClaim
+  - devices:
+      requests:
+      - name: gpus
+        exactly: {deviceClassName: gpu.nvidia.com, count: 2}
+"""
+
+
+@click.command(context_settings={"show_default": True}, epilog=WORKLOAD_HELP)
 @click.option("--nodes", help="How many nodes of --machine, or of several: hgx-h100=4,a30-quad=2.")
 @click.option("--machine", help=MACHINE_HELP)
 @click.option("--from-cluster", is_flag=True, help="Begin with a cluster as it is, with the claims in use.")
@@ -60,23 +79,7 @@ def simulate(
 
     Devices are given by the scheduler's own rules; CPU, memory and taints of nodes are not looked at. It
     gives the same for the same seed. Nodes are those of --nodes, without any cluster and GPU, or with
-    --from-cluster those of a live one that are not cordoned: claims that have devices there keep them. The
-    workload is YAML:
-
-    \b
-    version: v1
-    pods:
-    - name: train
-      count: 200
-      starts_seconds: 0        # when the first comes
-      every_seconds: 30        # then one each so often
-      lasts_seconds: 3600      # how long each runs; absent: for good
-      busy_gpus: 1.9           # how many GPUs' work each does; absent: not known
-      claims:                  # each the spec of a ResourceClaim
-      - devices:
-          requests:
-          - name: gpus
-            exactly: {deviceClassName: gpu.nvidia.com, count: 2}
+    --from-cluster those of a live one that are not cordoned: claims that have devices there keep them.
 
     GPU-hours are counted over --hours; without, until all pods have come and all that can be are placed.
 

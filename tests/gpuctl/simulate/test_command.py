@@ -14,6 +14,8 @@ from driver.errors import ConfigError
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
+from gpuctl.simulate.command import WORKLOAD_HELP
+from gpuctl.simulate.workload import load_workload
 from tests.gpuctl.simulate.workloads import wants
 
 DRA = "/apis/resource.k8s.io/v1"
@@ -50,6 +52,17 @@ def test_the_exit_code_says_whether_somebody_waits_and_the_picture_why(workload:
     assert "why" not in enough.stdout
     flat = " ".join(enough.stdout.split())
     assert "of 3 free whole GPUs, 2 can serve pods that want 2 on one node" in flat
+
+
+def test_the_workload_that_the_help_shows_can_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "workload.yaml"
+    file.write_text(WORKLOAD_HELP.partition("\b\n")[2])
+
+    (train,) = load_workload(file)
+
+    assert (train.count, train.every_seconds, train.lasts_seconds, train.busy_gpus) == (200, 30, 3600, 1.9)
+    assert train.devices_by_class() == {"gpu.nvidia.com": 2}
+    assert "exactly: {deviceClassName: gpu.nvidia.com, count: 2}" in simulate(file, "--help").stdout
 
 
 def test_nodes_may_be_of_several_machines(workload: Path) -> None:
