@@ -187,6 +187,7 @@ def _group(group: GroupResult) -> dict[str, Any]:
         "meanWaitSeconds": mean_wait(group),
         "longestWaitSeconds": max(group.waits_seconds, default=None),
         "error": group.error,
+        "whySeconds": group.why_seconds,
         "why": [{"reason": why.reason, "devices": why.devices, "nodes": why.nodes} for why in group.why],
     }
 

@@ -51,12 +51,16 @@ def _whys(result: Result) -> Iterator[RenderableType]:
         if group.error:
             yield Text(f"{group.name} can never be placed: {group.error}")
         elif group.why:
-            lines = [f"why {group.name} waits:"]
+            lines = [f"why {group.name} {'waits' if group.waiting else 'had to wait'}, {_moment(group)}:"]
             for why in group.why:
                 devices = f"{why.devices:,} devices on " if why.devices else ""
                 where = f"{devices}{why.nodes:,} node{'s' * (why.nodes != 1)}: " if why.nodes else ""
                 lines.append(f"  - {where}{why.reason}")
             yield Text("\n".join(lines))
+
+
+def _moment(group: GroupResult) -> str:
+    return "at the end" if group.waiting else f"first at {group.why_seconds:,.0f} s"
 
 
 def _tiers(result: Result) -> RenderableType:

@@ -20,7 +20,11 @@ class Why:
 
 @dataclass(slots=True)
 class GroupResult:
-    """What became of the pods of a group; waits are simulated seconds of those that were placed."""
+    """What became of the pods of a group; waits are simulated seconds of those that were placed.
+
+    ``why`` is as things were at ``why_seconds``: at the end where pods still wait then, else when the first
+    of the group had to wait; both are empty where none had to.
+    """
 
     name: str
     pods: int
@@ -29,6 +33,7 @@ class GroupResult:
     waits_seconds: list[float] = field(default_factory=list)
     error: str | None = None
     why: tuple[Why, ...] = ()
+    why_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

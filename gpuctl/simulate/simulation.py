@@ -77,10 +77,10 @@ class Simulation:
 
     def _result(self, now: float) -> Result:
         reasons = Reasons(self._cluster, self._allocator.held)
-        for waiting, result, group in zip(self._waiting, self._results, self._groups, strict=True):
+        for group, (waiting, result) in enumerate(zip(self._waiting, self._results, strict=True)):
             result.waiting = len(waiting)
             if waiting and result.error is None:
-                result.why = reasons.of([_claim(group, spec, n) for n, spec in enumerate(group.claims)])
+                self._say_why(group, reasons, now)
         free = self._free()
         return Result(
             tuple(self._results),
@@ -116,6 +116,14 @@ class Simulation:
             result.waits_seconds.append(now - waiting.popleft())
             self._waiting_pods[group].change(-1, now)
             self._running_pods[group].change(1, now)
+        if waiting and result.error is None and result.why_seconds is None:
+            self._say_why(group, Reasons(self._cluster, self._allocator.held), now)
+
+    def _say_why(self, group: int, reasons: Reasons, now: float) -> None:
+        """Note why pods of a group wait as things are."""
+        wanted, result = self._groups[group], self._results[group]
+        result.why = reasons.of([_claim(wanted, spec, number) for number, spec in enumerate(wanted.claims)])
+        result.why_seconds = now
 
     def _place(self, group: int, now: float) -> bool:
         """Place one pod of a group somewhere; whether that was possible."""

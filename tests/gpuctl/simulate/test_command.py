@@ -47,7 +47,7 @@ def test_the_exit_code_says_whether_somebody_waits_and_the_picture_why(workload:
     enough = simulate(workload, "--nodes", "3", "--machine", "a30-quad")
 
     assert (waits.exit_code, enough.exit_code) == (3, 0)
-    assert "why train waits:" in waits.stdout
+    assert "why train waits, at the end:" in waits.stdout
     assert "- 8 devices on 2 nodes: in use by pods of train" in waits.stdout
     assert "why" not in enough.stdout
     flat = " ".join(enough.stdout.split())

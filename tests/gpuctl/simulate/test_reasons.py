@@ -26,6 +26,32 @@ def test_pods_wait_for_the_devices_of_the_groups_that_have_them() -> None:
     ]
 
 
+def test_pods_that_had_to_wait_say_why_the_first_had_to() -> None:
+    result = run(
+        group("train", 1, wants(3), lasts_seconds=100),
+        group("more", 1, starts_seconds=5, lasts_seconds=200),
+        group("late", 2, wants(2), starts_seconds=10, lasts_seconds=50),
+        nodes=1,
+    )
+
+    late = result.groups[2]
+    assert (late.placed, late.waits_seconds, late.why_seconds) == (2, [90, 140], 10)
+    assert late.why == (Why("in use by pods of train", 3, 1), Why("in use by pods of more", 1, 1))
+    assert (result.groups[0].why, result.groups[0].why_seconds) == ((), None)
+
+
+def test_pods_that_still_wait_say_why_they_do_at_the_end() -> None:
+    groups = (group("short", 1, wants(4), lasts_seconds=100), group("long", 1, wants(3), starts_seconds=1))
+
+    result = run(*groups, group("late", 1, wants(4), starts_seconds=2), nodes=1)
+
+    assert result.groups[2].why_seconds == 100
+    assert why(result, "late") == [
+        Why("in use by pods of long", 3, 1),
+        Why("free, but not enough on one node", 1, 1),
+    ]
+
+
 def test_like_nodes_count_as_many_as_there_are() -> None:
     result = run(group("train", 500, wants(4)), group("late", 1), nodes=500)
 
