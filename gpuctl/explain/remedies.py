@@ -191,4 +191,6 @@ def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
 
 def _frees(outcome: Outcome) -> str:
     names = list(dict.fromkeys(outcome.claims))
-    return f"frees when claim {', '.join(names)} {'ends' if len(names) == 1 else 'end'}"
+    return (
+        f"frees when claim {names[0]} ends" if len(names) == 1 else f"frees as claims {', '.join(names)} end"
+    )

@@ -78,7 +78,7 @@ def test_a_whole_gpu_that_is_cut_names_the_memory_slices_and_their_holders(
     assert f"memory slices 4-7 are held by claim default/b ({GPU}-mig-3g-40gb-4)" in reason
     (finding,) = [one for one in told.findings if one.kind == "counters"]
     assert "1 of the devices in question cannot be had: its GPU is cut" in finding.message
-    assert finding.remedy == "frees when claim default/a, default/b end"
+    assert finding.remedy == "frees as claims default/a, default/b end"
 
 
 def test_partitions_of_a_gpu_that_is_held_as_a_whole_say_so(slices: tuple[dict[str, Any], ...]) -> None:
