@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
 
 Object = dict[str, Any]
+Fitting = Mapping[tuple[str, str, str], int]
+"""How many devices nothing rules out, by claim, request and node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,24 @@ def findings_of(look: Look, prospects: Prospects) -> list[Finding]:
     """What is to be said where the claims fit on none of these nodes."""
     if look.limits:
         return list(look.limits)
-    unselected = set(_unselected(look.reports))
-    found = [_no_match(report) for report in look.reports if report.request in unselected]
+    unselected = _unselected(look)
+    found = [_no_match(report) for report in look.reports if (report.claim, report.request) in unselected]
     found += [_short(one) for one in look.tried if one.short is not None]
     found += [one.error for one in look.tried if one.error is not None]
     open_nodes = [one for one in look.tried if one.closed is None and one.short is None]
     if open_nodes and all(one.prospect == "never" for one in open_nodes):
         never = list(_never(look, open_nodes, prospects, unselected))
-        return found + (never or _never_together(look, open_nodes, prospects) * (not unselected))
+        if not never and not unselected:
+            never = _never_together(look, open_nodes, prospects)
+        return found + never
+    fitting = {
+        (report.claim, report.request, node.node): node.fitting
+        for report in look.reports
+        for node in report.nodes
+    }
     for one in open_nodes:
         if one.allocator is not None and one.prospect != "never":
-            found += _together(look, one, one.allocator)
+            found += _together(look, one, one.allocator, fitting)
     hopeful = {one.name for one in open_nodes if one.prospect != "never"}
     return found + [
         finding
@@ -68,12 +77,21 @@ def findings_of(look: Look, prospects: Prospects) -> list[Finding]:
     ]
 
 
-def _unselected(reports: Sequence[RequestReport]) -> Iterator[str]:
-    """Requests whose selectors no device of any node passes."""
-    for report in reports:
-        passed = any(one.gate != "selector" for node in report.nodes for one in node.outcomes)
-        if not passed and not any(node.pools for node in report.nodes):
-            yield report.request
+def _unselected(look: Look) -> set[tuple[str, str]]:
+    """Claim and name of requests that select no device of any node, in none of their alternatives."""
+    none = {
+        (report.claim, report.request)
+        for report in look.reports
+        if not any(one.gate != "selector" for node in report.nodes for one in node.outcomes)
+        and not any(node.pools for node in report.nodes)
+    }
+    return {
+        (claim.name, one.full_name)
+        for claim in look.read
+        for alternatives in claim.requests
+        if all((claim.name, other.full_name) in none for other in alternatives)
+        for one in alternatives
+    }
 
 
 def _no_match(report: RequestReport) -> Finding:
@@ -90,12 +108,12 @@ def _short(tried: Tried) -> Finding:
 
 
 def _never(
-    look: Look, nodes: Sequence[Tried], prospects: Prospects, unselected: set[str]
+    look: Look, nodes: Sequence[Tried], prospects: Prospects, unselected: set[tuple[str, str]]
 ) -> Iterator[Finding]:
     """The requests for which no node has as many devices, whoever has them."""
     for claim in look.read:
         for alternatives in claim.requests:
-            if any(one.full_name in unselected for one in alternatives):
+            if (claim.name, alternatives[0].full_name) in unselected:
                 continue
             best = [(*_best(one, claim, nodes, prospects), one) for one in alternatives]
             if any(most >= needed(one) for most, _, one in best):
@@ -135,11 +153,11 @@ def _never_together(look: Look, nodes: Sequence[Tried], prospects: Prospects) ->
     return [Finding("together", message, "ask for less, or add a node that has as much")]
 
 
-def _together(look: Look, tried: Tried, allocator: Allocator) -> list[Finding]:
+def _together(look: Look, tried: Tried, allocator: Allocator, fitting: Fitting) -> list[Finding]:
     """Where the node has enough for each request alone: is it a constraint, or that they compete?"""
     name = tried.name
     if not all(
-        _enough(alternatives, claim.name, name, look.reports)
+        any(fitting.get((claim.name, one.full_name, name), 0) >= needed(one) for one in alternatives)
         for claim in look.read
         for alternatives in claim.requests
     ):
@@ -155,16 +173,6 @@ def _together(look: Look, tried: Tried, allocator: Allocator) -> list[Finding]:
 
 def _attributes(look: Look) -> list[str]:
     return sorted({one.attribute for claim in look.read for one in claim.constraints})
-
-
-def _enough(alternatives: Sequence[Request], claim: str, node: str, reports: Sequence[RequestReport]) -> bool:
-    by_request = {
-        (report.claim, report.request): one.fitting
-        for report in reports
-        for one in report.nodes
-        if one.node == node
-    }
-    return any(by_request.get((claim, one.full_name), 0) >= needed(one) for one in alternatives)
 
 
 def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:

@@ -138,12 +138,12 @@ def _over_quota(pod: Object, extended: ExtendedResources, snapshot: Snapshot) ->
     uses, but not by the class, nor by the other name of the class.
     """
     paid = {requests_name(name): amount for name, amount in pod_amounts(pod).items()}
-    claims = [extended.claim_on(node) for node in snapshot.nodes or ({},)]
+    claims = {id(claim): claim for claim in map(extended.claim_on, snapshot.nodes or ({},))}  # few are unlike
     told = [
         exceeded(claim["spec"], snapshot.quotas, snapshot.device_class, paid) if claim else None
-        for claim in claims
+        for claim in claims.values()
     ]
-    if not claims or None in told:
+    if None in told:
         return None
     message = f"the claim for its extended resources cannot be made: {told[0]}"
     return Finding("quota", message, _RAISE_QUOTA)

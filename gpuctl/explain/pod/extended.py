@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from gpuctl.explain.snapshot import Snapshot
@@ -63,20 +65,22 @@ class ExtendedResources:
             if not provides(node, name):
                 continue
             there = Quantity.parse(str(node["status"]["allocatable"][name])).scaled(0)
-            used = self._used(node, name)
+            used = self._used[node["metadata"]["name"], name]
             if there - used < asked:
                 pods = f", {used} of them for other pods" if used else ""
                 return f"its device plugin has {there} {name}{pods}; {asked} is needed"
         return None
 
-    def _used(self, node: Object, resource: str) -> int:
-        """How many the device plugin gave to pods: those that have them by a claim do not count."""
-        name = node["metadata"]["name"]
-        return sum(
-            pod_amounts(pod).get(resource, 0)
-            for pod in self._pods
-            if pod["spec"].get("nodeName") == name and resource not in _by_claim(pod)
-        )
+    @cached_property
+    def _used(self) -> Counter[tuple[str, str]]:
+        """How many device plugins gave to pods, by node and resource, without those by claims."""
+        used: Counter[tuple[str, str]] = Counter()
+        for pod in self._pods:
+            by_claim = _by_claim(pod)
+            for resource, amount in pod_amounts(pod).items():
+                if resource in self._asked and resource not in by_claim:
+                    used[str(pod["spec"].get("nodeName")), resource] += amount
+        return used
 
     def _claim(self, requests: Sequence[Object]) -> Object:
         """The claim before the scheduler makes it."""

@@ -128,6 +128,29 @@ def test_of_alternatives_each_says_why_it_never_comes() -> None:
     ]
 
 
+def test_an_alternative_that_nobody_publishes_hides_no_other_that_is_too_large() -> None:
+    selectors = [{"cel": {"expression": 'device.driver == "other.example.com"'}}]
+    other = {"metadata": {"name": "other"}, "spec": {"selectors": selectors}}
+    asked = {"allocationMode": "ExactCount"}
+    wanted = claim()
+    subs = [
+        {"name": "better", "deviceClassName": "other", "count": 1, **asked},
+        {"name": "plain", "deviceClassName": "gpu", "count": 4, **asked},
+    ]
+    wanted["spec"]["devices"]["requests"] = [{"name": "gpus", "firstAvailable": subs}]
+
+    waits = explain_claim(wanted, snapshot(classes=(CLASS, other), claims=(held("theirs", *GPUS[:2]),)))
+    subs[1]["count"] = 5
+    never = explain_claim(wanted, snapshot(classes=(CLASS, other)))
+    subs[1]["deviceClassName"] = "other"
+    nothing = explain_claim(wanted, snapshot(classes=(CLASS, other)))
+
+    assert kinds(waits) == ["in-use", "too-few"]
+    assert kinds(never) == ["never", "never"]
+    assert "gpus/plain what it wants, 5 devices of class gpu" in never.findings[1].message
+    assert kinds(nothing) == ["no-match", "no-match"]
+
+
 def test_a_driver_that_publishes_nothing_may_be_on_its_way() -> None:
     told = explain_claim(claim(), snapshot(slices=()))
 
