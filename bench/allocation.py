@@ -15,6 +15,7 @@ from conformance.area import Case
 from conformance.vectors import read_vectors
 from envtest.real.assets import find_assets
 from gpuctl.node.planned import plan_node
+from gpuctl.simulate.cluster import planned_cluster
 from gpuctl.simulate.device_classes import load_classes
 from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup
@@ -43,7 +44,8 @@ def fill_seconds() -> float:
     """Seconds to place single-GPU pods on a cluster until it is full, on one core."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
     group = PodGroup("single", PODS, ({"devices": {"requests": [request]}},))
-    simulation = Simulation(NODES, plan_node("hgx-h100", "node", None).slices, load_classes(()), [group], 1)
+    cluster = planned_cluster([(NODES, plan_node("hgx-h100", "node", None).slices)], load_classes(()))
+    simulation = Simulation(cluster, [group], 1)
     started = time.perf_counter()
     result = simulation.run(lambda _: None)
     seconds = time.perf_counter() - started

@@ -1,1 +1,1 @@
-"""Explains why a pod or a claim waits: which devices fell at which gate, and what would let it run."""
+"""Explains why a pod or a claim waits: what rules out each device, and what would let it run."""

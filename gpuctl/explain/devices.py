@@ -1,10 +1,10 @@
-"""At which gate each device of a node falls for one request, and why."""
+"""What becomes of each device of a node for one request: which gate rules it out, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuctl.explain.findings import FITS, Fall
+from gpuctl.explain.findings import FITS, Outcome
 from gpuctl.explain.taken_counters import taken_counters
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.constraints import Constraint
@@ -19,16 +19,16 @@ from kubernetes_rules.errors import RuleError
 _ORDER = (*(gate.value for gate in Gate), FITS)
 
 
-def falls(
+def outcomes(
     allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]
-) -> tuple[Fall, ...]:
+) -> tuple[Outcome, ...]:
     """All devices that the node can reach, grouped by gate and reason; those that fit come last."""
     grouped: dict[tuple[str, str], list[str]] = {}
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
     for device in view.devices:
         refused = refusal(allocator, view, request, device, constraints)
         if refused is None:
-            where = (FITS, "nothing stands against these")
+            where = (FITS, "nothing rules these out")
         elif refused.gate is Gate.OTHER_NODE:
             continue
         else:
@@ -38,8 +38,14 @@ def falls(
         grouped.setdefault(where, []).append(device.id.device)
     ordered = sorted(grouped.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
     return tuple(
-        Fall(gate, reason, tuple(names), claims.get((gate, reason), ())) for (gate, reason), names in ordered
+        Outcome(gate, reason, tuple(names), claims.get((gate, reason), ()))
+        for (gate, reason), names in ordered
     )
+
+
+def fitting(allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]) -> int:
+    """How many devices of the node nothing rules out, each by itself."""
+    return sum(refusal(allocator, view, request, device, constraints) is None for device in view.devices)
 
 
 def _reason(refused: Refusal, device: Device) -> str:

@@ -1,17 +1,20 @@
-"""What an explanation is made of: findings, devices that fell at gates, and a verdict; plain data."""
+"""What an explanation is made of: findings, what became of each device, and a verdict; plain data."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Verdict = Literal["runs", "allocated", "fits", "waits", "fails"]
+Verdict = Literal["runs", "allocated", "fits", "waits", "fails", "succeeded", "failed"]
 """``runs``: nothing to explain. ``allocated``: the claim has its devices. ``fits``: a node has what it asks
 for, so it is due, or waits for something other than devices. ``waits``: no node has. ``fails``: it was placed
-and the node cannot prepare it."""
+and the node cannot prepare it. ``succeeded`` and ``failed``: the pod has ended."""
+
+BAD = frozenset({"waits", "fails", "failed"})
+"""The verdicts of what does not run and has not done its work."""
 
 FITS = "fits"
-"""Stands in place of a gate for devices that fell nowhere."""
+"""Stands in place of a gate for devices that nothing rules out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
-    """Devices of one node that one gate refuses for the same reason (kubernetes_rules.allocator.refusals).
+class Outcome:
+    """Devices of one node that one gate rules out for the same reason (kubernetes_rules.allocator.refusals).
 
     ``claims`` stand in their way, where claims do.
     """
@@ -40,18 +43,20 @@ class Fall:
 class NodeReport:
     """One request on one node. ``closed`` says why the pod cannot go there at all, whatever devices it has.
 
-    ``pools`` are problems of pools, whose devices do not count.
+    ``pools`` are problems of pools, whose devices do not count. ``never``: the pod would not fit there if
+    nobody used its devices and none were tainted.
     """
 
     node: str
-    falls: tuple[Fall, ...]
+    outcomes: tuple[Outcome, ...]
     pools: tuple[str, ...] = ()
     closed: str | None = None
+    never: bool = False
 
     @property
     def fitting(self) -> int:
-        """How many devices fell nowhere."""
-        return sum(len(fall.devices) for fall in self.falls if fall.gate == FITS)
+        """How many devices nothing rules out."""
+        return sum(len(one.devices) for one in self.outcomes if one.gate == FITS)
 
 
 @dataclass(frozen=True, slots=True)

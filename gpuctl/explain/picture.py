@@ -1,4 +1,4 @@
-"""Draws an explanation for people: the verdict, what stands in the way, and how the devices fell."""
+"""Draws an explanation for people: the verdict, what stands in the way, and what became of the devices."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gpuctl.explain.findings import Explanation, NodeReport, RequestReport
 
 MAX_NODES = 12
+MAX_FINDINGS = 24
 _NAMES = 4
 
 
@@ -23,10 +24,12 @@ def picture(explanation: Explanation) -> RenderableType:
     """The whole answer."""
     title = f"{explanation.kind} {explanation.namespace}/{explanation.name}: {explanation.summary}"
     parts: list[RenderableType] = [Text(title, style="bold")]
-    for finding in explanation.findings:
+    for finding in explanation.findings[:MAX_FINDINGS]:
         parts.append(Text(f"- {finding.message}"))
         if finding.remedy:
             parts.append(Text(f"  what helps: {finding.remedy}"))
+    left = len(explanation.findings) - MAX_FINDINGS
+    parts += [Text(f"and {left} more findings; -o json shows all")] if left > 0 else []
     parts += [_request(report) for report in explanation.requests]
     if explanation.unread:
         parts.append(Text(f"not looked at, as this user may not read them: {', '.join(explanation.unread)}"))
@@ -41,7 +44,7 @@ def _request(report: RequestReport) -> RenderableType:
     )
     table.add_column("node", no_wrap=True)
     table.add_column("devices", justify="right")
-    table.add_column("fell at", no_wrap=True)
+    table.add_column("ruled out by", no_wrap=True)
     table.add_column("because", overflow="fold")
     for node in report.nodes[:MAX_NODES]:
         rows = _rows(node)
@@ -57,11 +60,11 @@ def _rows(node: NodeReport) -> list[tuple[str, str, str]]:
     rows += [("", "pool", problem) for problem in node.pools]
     rows += [
         (
-            str(len(fall.devices)),
-            "-" if fall.gate == FITS else fall.gate,
-            f"{fall.reason}{_named(fall.devices)}",
+            str(len(one.devices)),
+            "-" if one.gate == FITS else one.gate,
+            f"{one.reason}{_named(one.devices)}",
         )
-        for fall in node.falls
+        for one in node.outcomes
     ]
     return rows or [("0", "-", "no driver publishes devices for this node")]
 

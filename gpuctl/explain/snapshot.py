@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -10,16 +10,23 @@ from urllib.parse import quote
 from driver.kube.errors import Forbidden, NotFound
 from driver.kube.paths import claim_path
 from gpuctl.cli.cluster_view import DRA
+from kubernetes_rules.extended_resources import provides
 
 if TYPE_CHECKING:
     from gpuctl.cli.cluster_view import ClusterView
 
 Object = dict[str, Any]
 
+_LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster as far as devices are concerned; ``unread`` are the kinds that this user may not read."""
+    """The cluster as far as devices are concerned; ``unread`` are the kinds that this user may not read.
+
+    ``pods`` are those that have a node and have not ended; None where nothing depends on them, or they may
+    not be read.
+    """
 
     nodes: tuple[Object, ...]
     slices: tuple[Object, ...]
@@ -28,6 +35,14 @@ class Snapshot:
     taint_rules: tuple[Object, ...]
     quotas: tuple[Object, ...]
     unread: tuple[str, ...]
+    pods: tuple[Object, ...] | None = None
+
+    def known_nodes(self) -> tuple[Object, ...]:
+        """The nodes, or where they may not be read those that slices name."""
+        if self.nodes:
+            return self.nodes
+        names = {one["spec"].get("nodeName") for one in self.slices} - {None}
+        return tuple({"metadata": {"name": name}, "spec": {}} for name in sorted(names))
 
     def claim(self, namespace: str, name: str) -> Object | None:
         """The claim of that name."""
@@ -41,27 +56,39 @@ class Snapshot:
         return next((one for one in self.classes if one["metadata"]["name"] == name), None)
 
 
-def take_snapshot(view: ClusterView, namespace: str) -> Snapshot:
-    """Read all that there is; raises ApiError, also where slices, classes or claims may not be read."""
+def take_snapshot(
+    view: ClusterView, namespace: str | None = None, resources: Collection[str] = ()
+) -> Snapshot:
+    """Read all that there is; raises ApiError, also where slices, classes or claims may not be read.
+
+    The quotas are those of ``namespace``, none without one.
+    ``resources`` are the extended resources that a pod asks for: only where a node has some of them itself
+    are pods read.
+    """
     unread: list[str] = []
 
-    def perhaps(kind: str, read: Callable[[], list[Object]]) -> tuple[Object, ...]:
+    def perhaps(kind: str, read: Callable[[], list[Object]]) -> tuple[Object, ...] | None:
         try:
             return tuple(read())
         except Forbidden:
             unread.append(kind)
         except NotFound:  # a server that is older, or has the feature off
             pass
-        return ()
+        return None
 
-    quotas = f"/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
+    quotas = f"/api/v1/namespaces/{quote(namespace or '', safe='')}/resourcequotas"
+    nodes = perhaps("nodes", view.nodes) or ()
+    by_plugin = any(provides(node, resource) for node in nodes for resource in resources)
     return Snapshot(
-        nodes=perhaps("nodes", view.nodes),
+        nodes=nodes,
         slices=tuple(view.slices()),
         classes=tuple(view.classes()),
         claims=tuple(view.claims()),
-        taint_rules=perhaps("devicetaintrules", lambda: view.listed(f"{DRA}/devicetaintrules")),
-        quotas=perhaps("resourcequotas", lambda: view.listed(quotas)),
+        taint_rules=perhaps("devicetaintrules", lambda: view.listed(f"{DRA}/devicetaintrules")) or (),
+        quotas=(perhaps("resourcequotas", lambda: view.listed(quotas)) or ()) if namespace else (),
+        pods=perhaps("pods", lambda: view.listed("/api/v1/pods", fieldSelector=_LIVING))
+        if by_plugin
+        else None,
         unread=tuple(unread),
     )
 
@@ -89,10 +116,11 @@ def events_of(view: ClusterView, namespace: str, uid: str) -> list[Object]:
         events = view.listed(path, fieldSelector=f"involvedObject.uid={uid}")
     except (Forbidden, NotFound):
         return []
-    return sorted(events, key=_when)
+    return sorted(events, key=event_time)
 
 
-def _when(event: Object) -> str:
+def event_time(event: Mapping[str, Any]) -> str:
+    """When an event happened last, as RFC 3339 in UTC; empty where it does not say."""
     series = event.get("series") or {}
     return str(
         series.get("lastObservedTime")

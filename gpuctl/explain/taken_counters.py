@@ -19,7 +19,7 @@ Amounts = Mapping[tuple[str, str], int]
 
 
 def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str | None:
-    """Which claims hold what the device would take, for a device of this driver that fell at its counters.
+    """Which claims hold what the device would take, for a device of this driver that its counters rule out.
 
     None for a device of another driver, or where nobody who holds a device of this one explains it.
     """

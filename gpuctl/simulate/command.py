@@ -1,132 +1,197 @@
-"""The command ``gpuctl simulate``: how a workload would fit on a cluster that nobody has yet."""
+"""The command ``gpuctl simulate``: how a workload would fit on machines, or on a cluster as it is."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
+from gpuctl.cli.cluster_view import kubeconfig_option
 from gpuctl.cli.output import emit, output_option
 from gpuctl.node.plan_command import MACHINE_HELP
-from gpuctl.node.planned import plan_node
-from gpuctl.simulate.device_classes import load_classes
-from gpuctl.simulate.simulation import Simulation
-from gpuctl.simulate.workload import load_workload
+from gpuctl.simulate.machines import read_machines
 
 if TYPE_CHECKING:
-    from gpuctl.simulate.simulation import GroupResult, Result
+    from collections.abc import Sequence
+
+    from gpuctl.simulate.cluster import SimulatedCluster
+    from gpuctl.simulate.cost import Cost
+    from gpuctl.simulate.results import GroupResult, Result
+    from gpuctl.simulate.workload import PodGroup
 
 WAITING_EXIT_CODE = 3
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command(context_settings={"show_default": True})
-@click.option(
-    "--nodes", required=True, type=click.IntRange(1, 100_000), help="How many like nodes there are."
-)
-@click.option("--machine", required=True, help=MACHINE_HELP)
+WORKLOAD_HELP = """The workload is YAML:
+
+\b
+version: v1
+pods:
+- name: train
+  count: 200
+  starts_seconds: 0        # when the first comes
+  every_seconds: 30        # then one each so often
+  lasts_seconds: 3600      # how long each runs; absent: for good
+  busy_gpus: 1.9           # how many GPUs' work each does; absent: not known
+  claims:                  # each the spec of a ResourceClaim
+  - devices:
+      requests:
+      - name: gpus
+        exactly: {deviceClassName: gpu.nvidia.com, count: 2}
+"""
+
+
+@click.command(context_settings={"show_default": True}, epilog=WORKLOAD_HELP)
+@click.option("--nodes", help="How many nodes of --machine, or of several: hgx-h100=4,a30-quad=2.")
+@click.option("--machine", help=MACHINE_HELP)
+@click.option("--from-cluster", is_flag=True, help="Begin with a cluster as it is, with the claims in use.")
+@kubeconfig_option
 @click.option("--workload", required=True, type=_FILE, help="The pods: a file as described below.")
 @click.option("--config", type=_FILE, help="The node configuration of all nodes.")
-@click.option("--classes", type=_FILE, multiple=True, help="DeviceClasses instead of the shipped ones.")
+@click.option(
+    "--classes", type=_FILE, multiple=True, help="DeviceClasses instead of the shipped or the cluster's ones."
+)
+@click.option(
+    "--hours", type=click.FloatRange(min=0, min_open=True), help="Go on for so long, in simulated time."
+)
+@click.option(
+    "--gpu-hour-cost", type=click.FloatRange(min=0), help="What a GPU costs in an hour, in any currency."
+)
 @click.option("--seed", default=1, help="The chances by which one of the nodes that fit is taken.")
 @output_option
 def simulate(
-    nodes: int,
-    machine: str,
+    nodes: str | None,
+    machine: str | None,
+    from_cluster: bool,
+    kubeconfig: Path | None,
     workload: Path,
     config: Path | None,
     classes: tuple[Path, ...],
+    hours: float | None,
+    gpu_hour_cost: float | None,
     seed: int,
     output: str,
 ) -> None:
-    """Place the pods of a workload on simulated nodes and report who got in, who waits, and what is left.
+    """Place the pods of a workload on simulated nodes: who gets in, who waits and why, and what is left.
 
-    Devices are given by the scheduler's own rules; CPU and memory are not looked at. Needs no cluster and
-    no GPU, and gives the same for the same seed. The workload is YAML:
+    Devices are given by the scheduler's own rules; CPU, memory and taints of nodes are not looked at. It
+    gives the same for the same seed. Nodes are those of --nodes, without any cluster and GPU, or with
+    --from-cluster those of a live one that are not cordoned: claims that have devices there keep them.
 
-    \b
-    version: v1
-    pods:
-    - name: train
-      count: 200
-      starts_seconds: 0        # when the first comes
-      every_seconds: 30        # then one each so often
-      lasts_seconds: 3600      # how long each runs; absent: for good
-      claims:                  # each the spec of a ResourceClaim
-      - devices:
-          requests:
-          - name: gpus
-            exactly: {deviceClassName: gpu.nvidia.com, count: 2}
+    GPU-hours are counted over --hours; without, until all pods have come and all that can be are placed.
 
-    Exit codes: 0 when every pod was placed, 3 when some still wait at the end, 1 for a file that cannot be
-    used, 2 for a wrong command line.
+    Exit codes: 0 when every pod was placed, 3 when some still wait at the end, 1 for a file or a cluster that
+    cannot be used, 2 for a wrong command line.
     """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from gpuctl.simulate.cost import cost_of
+    from gpuctl.simulate.picture import picture
+    from gpuctl.simulate.simulation import Simulation
+    from gpuctl.simulate.workload import load_workload
+
+    if from_cluster == (nodes is not None):
+        raise click.UsageError("name --nodes, or begin with a cluster by --from-cluster")
+    if from_cluster and (machine or config):
+        raise click.UsageError("--machine and --config say what --nodes are, not what a cluster is")
+    machines = read_machines(nodes, machine) if nodes is not None else ()
     groups = load_workload(workload)
-    slices = plan_node(machine, "node", config).slices
-    simulation = Simulation(nodes, slices, load_classes(classes), groups, seed)
+    until = None if hours is None else _until(hours, groups)
+    cluster = _planned(machines, config, classes) if machines else _live(kubeconfig, classes)
+    simulation = Simulation(cluster, groups, seed, until)
     started = time.perf_counter()
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("pods", total=sum(group.count for group in groups))
         result = simulation.run(lambda come: bar.update(task, completed=come))
     seconds = time.perf_counter() - started
-    emit(output, _data(result), lambda: _picture(result, seconds))
+    cost = None if gpu_hour_cost is None else cost_of(result, gpu_hour_cost)
+    emit(output, _data(result, cost), lambda: picture(result, cost, seconds))
     if any(group.waiting for group in result.groups):
         click.get_current_context().exit(WAITING_EXIT_CODE)
 
 
-def _data(result: Result) -> dict[str, Any]:
+def _until(hours: float, groups: Sequence[PodGroup]) -> float:
+    """The end in simulated seconds; no pod may come later."""
+    late = [group.name for group in groups if group.last_seconds > hours * 3600]
+    if late:
+        raise click.UsageError(f"--hours {hours:g} ends before the last pods of {', '.join(late)} come")
+    return hours * 3600
+
+
+def _planned(
+    machines: Sequence[tuple[str, int]], config: Path | None, classes: Sequence[Path]
+) -> SimulatedCluster:
+    from gpuctl.node.planned import plan_node
+    from gpuctl.simulate.cluster import planned_cluster
+    from gpuctl.simulate.device_classes import load_classes
+
+    published = [(count, plan_node(machine, "node", config).slices) for machine, count in machines]
+    return planned_cluster(published, load_classes(classes))
+
+
+def _live(kubeconfig: Path | None, classes: Sequence[Path]) -> SimulatedCluster:
+    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.simulate.cluster import live_cluster
+    from gpuctl.simulate.device_classes import load_classes
+
+    return live_cluster(ClusterView.connect(kubeconfig), load_classes(classes) if classes else ())
+
+
+def _data(result: Result, cost: Cost | None) -> dict[str, Any]:
+    """The result for scripts; what is not known is left out."""
     return {
-        "groups": [
-            {
-                "name": group.name,
-                "pods": group.pods,
-                "placed": group.placed,
-                "waiting": group.waiting,
-                "meanWaitSeconds": _mean(group),
-                "longestWaitSeconds": max(group.waits_seconds, default=None),
-                "error": group.error,
+        "groups": [_group(group) for group in result.groups],
+        "tiers": {
+            tier: {
+                "devices": found.devices,
+                "allocated": found.allocated,
+                "mostAllocated": found.most_allocated,
+                "free": found.free,
+                "hoursInUse": found.hours_in_use,
             }
-            for group in result.groups
-        ],
-        "tiers": {tier: asdict(found) for tier, found in result.tiers.items()},
-        "fragments": [asdict(one) for one in result.fragments],
+            for tier, found in result.tiers.items()
+        },
+        "gpus": {
+            product: {
+                "gpus": found.gpus,
+                "inUse": found.in_use,
+                "hours": found.hours,
+                "hoursInUse": found.hours_in_use,
+                "hoursIdle": found.hours_idle,
+            }
+            for product, found in result.gpus.items()
+        },
+        "classes": {
+            name: {"waiting": found.waiting, "hoursWaited": found.hours_waited}
+            for name, found in result.classes.items()
+        },
+        "fragments": [{"gpus": one.gpus, "free": one.free, "usable": one.usable} for one in result.fragments],
+        **({} if result.busy_hours is None else {"busyHours": result.busy_hours}),
+        **({} if cost is None else {"cost": _cost(cost)}),
         "endedSeconds": result.ended_seconds,
     }
 
 
-def _mean(group: GroupResult) -> float | None:
-    return fmean(group.waits_seconds) if group.waits_seconds else None
+def _group(group: GroupResult) -> dict[str, Any]:
+    from gpuctl.simulate.picture import mean_wait
+
+    return {
+        "name": group.name,
+        "pods": group.pods,
+        "placed": group.placed,
+        "waiting": group.waiting,
+        "meanWaitSeconds": mean_wait(group),
+        "longestWaitSeconds": max(group.waits_seconds, default=None),
+        "error": group.error,
+        "whySeconds": group.why_seconds,
+        "why": [{"reason": why.reason, "devices": why.devices, "nodes": why.nodes} for why in group.why],
+    }
 
 
-def _picture(result: Result, seconds: float) -> RenderableType:
-    pods = Table(title="Pods", box=box.SIMPLE_HEAD)
-    for heading in ("group", "pods", "placed", "waiting", "mean wait", "longest wait"):
-        pods.add_column(heading, justify="left" if heading == "group" else "right", no_wrap=True)
-    for group in result.groups:
-        longest = max(group.waits_seconds, default=None)
-        waits = ("-" if wait is None else f"{wait:,.0f} s" for wait in (_mean(group), longest))
-        pods.add_row(group.name, *(f"{n:,}" for n in (group.pods, group.placed, group.waiting)), *waits)
-    tiers = Table(title="Devices at the end", box=box.SIMPLE_HEAD)
-    for heading in ("tier", "devices", "in use", "free", "at most in use"):
-        tiers.add_column(heading, justify="left" if heading == "tier" else "right")
-    for tier, found in sorted(result.tiers.items()):
-        numbers = (found.devices, found.allocated, found.free, found.most_allocated)
-        tiers.add_row(tier, *(f"{n:,}" for n in numbers))
-    lines = [f"{group.name} can never be placed: {group.error}" for group in result.groups if group.error]
-    lines += [
-        f"of {one.free:,} free whole GPUs, {one.usable:,} can serve pods that want {one.gpus} on one node"
-        for one in result.fragments
-        if one.free
-    ]
-    placed = sum(group.placed for group in result.groups)
-    lines.append(f"{placed:,} placements in {seconds:.1f} s ({placed / max(seconds, 1e-9):,.0f} a second)")
-    return Group(pods, tiers, Text("\n".join(lines)))
+def _cost(cost: Cost) -> dict[str, float]:
+    found = {"gpuHour": cost.gpu_hour, "total": cost.total, "idle": cost.idle}
+    return found if cost.without_work is None else {**found, "withoutWork": cost.without_work}

@@ -6,17 +6,20 @@
         count: 200
         every_seconds: 30
         lasts_seconds: 3600
+        busy_gpus: 1.9
         claims:
           - devices:
               requests:
                 - name: gpus
                   exactly: {deviceClassName: gpu.nvidia.com, count: 2}
 
-Each claim is the ``spec`` of a ResourceClaim; every pod of the group gets claims of its own.
+Each claim is the ``spec`` of a ResourceClaim; every pod of the group gets claims of its own. ``busy_gpus`` is
+how many GPUs' work a pod does on average, whatever it is given.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +41,7 @@ _GROUP = {
         "starts_seconds": _SECONDS,
         "every_seconds": _SECONDS,
         "lasts_seconds": {"type": "number", "exclusiveMinimum": 0},
+        "busy_gpus": {"type": "number", "minimum": 0},
         "claims": {
             "type": "array",
             "minItems": 1,
@@ -63,7 +67,7 @@ class PodGroup:
     """``count`` like pods: the first comes at ``starts_seconds``, then one ``every_seconds``.
 
     ``lasts_seconds`` is how long each runs once it was placed, None for good. ``claims`` are the specs
-    of its claims.
+    of its claims. ``busy_gpus`` is the work that each does, in GPUs, None where that is not known.
     """
 
     name: str
@@ -72,6 +76,22 @@ class PodGroup:
     starts_seconds: float = 0.0
     every_seconds: float = 0.0
     lasts_seconds: float | None = None
+    busy_gpus: float | None = None
+
+    @property
+    def last_seconds(self) -> float:
+        """When the last pod comes."""
+        return self.starts_seconds + (self.count - 1) * self.every_seconds
+
+    def devices_by_class(self) -> Counter[str]:
+        """How many devices of each class a pod asks for at least; of alternatives the first counts."""
+        found: Counter[str] = Counter()
+        for claim in self.claims:
+            for request in claim["devices"].get("requests") or ():
+                asked = request.get("exactly") or next(iter(request.get("firstAvailable") or ()), None)
+                if asked:
+                    found[str(asked.get("deviceClassName") or "")] += int(asked.get("count") or 1)
+        return found
 
 
 def load_workload(path: Path) -> tuple[PodGroup, ...]:

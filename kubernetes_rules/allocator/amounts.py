@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -42,6 +43,15 @@ def read_amount(value: Any) -> Amount:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise AllocationFailed(f"{value!r} is not a quantity", "write one such as 80Gi")
     return _parse(str(value).strip())
+
+
+def left_text(whole: Amount, used: int) -> str:
+    """What is left of an amount, written as that is; nothing where more is used than there is.
+
+    ``used`` is in billionths.
+    """
+    left = max(0, whole.nanos - used)
+    return str(Quantity(Decimal(left).scaleb(-_NANO_DIGITS), whole.quantity.format))
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from kubernetes_rules.allocator.amounts import Amount
-from kubernetes_rules.allocator.capacity import consumption, shortage
+from kubernetes_rules.allocator.capacity import Shortage, consumption, shortage
 from kubernetes_rules.allocator.constraints import Constraint
 from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
 from kubernetes_rules.allocator.failure import AllocationFailed
@@ -70,7 +70,7 @@ class Attempt:
             return claim in self._marked.get(device, ())
         return device in self._held.exclusive or bool(self._marked.get(device))
 
-    def capacity_shortage(self, request: Request, device: Device) -> str | None:
+    def capacity_shortage(self, request: Request, device: Device) -> Shortage | None:
         """See ``capacity.shortage``."""
         if not device.capacities and not request.capacity:
             return None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from kubernetes_rules.allocator.amounts import Amount, amount_of
+from kubernetes_rules.allocator.amounts import Amount, amount_of, left_text
 from kubernetes_rules.allocator.failure import AllocationFailed
 from kubernetes_rules.allocator.published import Capacity, Device, RequestPolicy
 from kubernetes_rules.quantity import Quantity
@@ -16,9 +16,41 @@ _LARGEST = 2**63 - 1
 Requested = Mapping[str, Amount]
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A capacity of which a device cannot give what a request needs; as a text it is a sentence.
+
+    ``needed`` and ``capacity`` are None for a device that does not have it. ``forbidden``: the policy does
+    not allow the amount, however much is there. ``used`` is what others have, in billionths.
+    """
+
+    name: str
+    needed: Amount | None = None
+    capacity: Capacity | None = None
+    forbidden: bool = False
+    used: int = 0
+
+    def __str__(self) -> str:
+        if self.needed is None or self.capacity is None:
+            return f"it has no capacity {self.name}"
+        needed, whole = f"{self.needed.quantity} of {self.name} is needed", self.capacity.value
+        if self.forbidden and self.capacity.policy is not None:
+            return f"{needed}, its policy allows {_allowed(self.capacity.policy)}"
+        if not self.used:
+            return f"{needed}, it has {whole.quantity}"
+        return f"{needed}, {left_text(whole, self.used)} of {whole.quantity} is left"
+
+
+def _allowed(policy: RequestPolicy) -> str:
+    if not policy.ranged:
+        return " or ".join(str(value.quantity) for value in policy.values or ())
+    bounds = ((" from", policy.low), (" to", policy.high), (" in steps of", policy.step))
+    return "".join(f"{word} {bound.quantity}" for word, bound in bounds if bound is not None).strip()
+
+
 def shortage(
     device: Device, requested: Requested, held: Mapping[str, int], taking: Mapping[str, int]
-) -> str | None:
+) -> Shortage | None:
     """Why the device cannot give what is requested, None when it can.
 
     ``held`` and ``taking`` are what earlier allocations and this attempt take already, in billionths. Also
@@ -27,7 +59,7 @@ def shortage(
     """
     unknown = [name for name in requested if name not in device.capacities]
     if unknown:
-        return f"it has no capacity {unknown[0]}"
+        return Shortage(unknown[0])
     taken = consumption(device, requested)
     for name, amount in taken.items():
         if amount.nanos < 0:
@@ -38,10 +70,10 @@ def shortage(
     for name, amount in taken.items():
         capacity = device.capacities[name]
         if _violates(amount, capacity.policy):
-            return f"{amount.quantity} of {name} is not what its policy allows"
+            return Shortage(name, amount, capacity, forbidden=True)
         used = held.get(name, 0) + taking.get(name, 0)
         if used + amount.nanos > capacity.value.nanos:
-            return f"{amount.quantity} of {name} is more than is left of {capacity.value.quantity}"
+            return Shortage(name, amount, capacity, used=used)
     return None
 
 

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import NamedTuple
+
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.allocator.pools import Pool
 from kubernetes_rules.allocator.published import Device
+from kubernetes_rules.quantity import format_bytes
 
 Available = dict[tuple[str, str], int]
 """Counter set and counter, with what is left in billionths."""
+
+
+class Exhausted(NamedTuple):
+    """A counter that does not allow to take a device; ``needed`` and ``left`` are in billionths."""
+
+    counter_set: str
+    counter: str
+    needed: int
+    left: int
+
+    def described(self, whole: int) -> str:
+        """A sentence; ``whole`` is what the counter has when nothing is taken, in billionths."""
+        needed, left, all_of_it = (_text(nanos) for nanos in (self.needed, max(0, self.left), whole))
+        name = f"counter {self.counter} of {self.counter_set}"
+        return f"{needed} of {name} is needed, {left} of {all_of_it} is left"
 
 
 def available_counters(pool: Pool, held: Held) -> Available:
@@ -30,7 +49,7 @@ def take(left: Available, device: Device, times: int) -> None:
             left[name, counter] -= times * nanos
 
 
-def exhausted(left: Available, device: Device) -> str | None:
+def exhausted(left: Available, device: Device) -> Exhausted | None:
     """Which counter does not allow to take the device, None if all do.
 
     Every counter of the pool counts: one that is overdrawn blocks all devices that consume any.
@@ -40,6 +59,12 @@ def exhausted(left: Available, device: Device) -> str | None:
         for counter, nanos in counters:
             wanted[name, counter] = wanted.get((name, counter), 0) + nanos
     for (name, counter), nanos in left.items():
-        if nanos < wanted.get((name, counter), 0):
-            return f"counter {counter} of set {name} is exhausted"
+        needed = wanted.get((name, counter), 0)
+        if nanos < needed:
+            return Exhausted(name, counter, needed, nanos)
     return None
+
+
+def _text(nanos: int) -> str:
+    whole, rest = divmod(nanos, 10**9)
+    return f"{Decimal(nanos).scaleb(-9).normalize():f}" if rest else format_bytes(whole)

@@ -106,7 +106,7 @@ def _by_capacity(allocator: Allocator, request: Request, device: Device) -> Refu
     if short is None:
         return None
     return Refusal(
-        Gate.CAPACITY, short, tuple(claim for claim, _ in allocator.held.shares.get(device.id, ()))
+        Gate.CAPACITY, str(short), tuple(claim for claim, _ in allocator.held.shares.get(device.id, ()))
     )
 
 
@@ -124,7 +124,8 @@ def _by_counters(allocator: Allocator, view: NodeView, device: Device) -> Refusa
             continue
         claims |= dict.fromkeys(allocator.held.exclusive.get(other.id, ()))
         claims |= dict.fromkeys(claim for claim, _ in allocator.held.shares.get(other.id, ()))
-    return Refusal(Gate.COUNTERS, short, tuple(claims))
+    whole = dict(dict(pool.counter_sets)[short.counter_set])[short.counter]
+    return Refusal(Gate.COUNTERS, short.described(whole), tuple(claims))
 
 
 def _by_taint(request: Request, device: Device) -> Refusal | None:

@@ -8,6 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.flow.resource_situations import (
+    extended_resource_by_the_thousand,
+    extended_resource_in_use,
+    extended_resource_unknown,
+    init_container_uses_what_the_containers_have,
+    quota_exceeded,
+    quota_of_an_extended_resource,
+    quota_of_an_implicit_resource,
+    quota_of_the_class_behind_a_resource,
+)
 from tests.flow.scene import Object, Scene, device
 
 
@@ -26,6 +36,10 @@ class Situation:
     first: tuple[str, ...] = ()
     judged: bool = True
     """Whether the scheduler looks at the pod at all; it does not before the pod's claims are there."""
+    helps: str = ""
+    """Is in what would help, according to one of the findings."""
+    never: bool = False
+    """Whether no node can ever serve the pod, so that nothing is said of claims that end."""
 
 
 def class_missing(scene: Scene) -> None:
@@ -68,6 +82,20 @@ def too_few_free(scene: Scene) -> None:
     scene.device_class()
     scene.holder("theirs")
     scene.pod("waiting", scene.claim("mine", scene.exactly(count=3)))
+
+
+def more_than_the_node_has(scene: Scene) -> None:
+    scene.publish(device("a"), device("b"))
+    scene.device_class()
+    scene.holder("theirs")
+    scene.pod("waiting", scene.claim("mine", scene.exactly(count=3)))
+
+
+def as_many_as_the_node_has(scene: Scene) -> None:
+    scene.publish(device("a"), device("b"))
+    scene.device_class()
+    scene.holder("theirs")
+    scene.pod("waiting", scene.claim("mine", scene.exactly(count=2)))
 
 
 def tainted(scene: Scene) -> None:
@@ -193,18 +221,6 @@ def template_missing(scene: Scene) -> None:
     scene.pod("waiting", template="no-such-template")
 
 
-def quota_exceeded(scene: Scene) -> None:
-    scene.publish(device("a"), device("b"))
-    scene.device_class()
-    scene.add(
-        "ResourceQuota",
-        "tenant",
-        {"hard": {f"{scene.namespace}.deviceclass.resource.k8s.io/devices": "1"}},
-        api_version="v1",
-    )
-    scene.pod("waiting", template=scene.template("two", scene.exactly(count=2)))
-
-
 def node_selector_excludes(scene: Scene) -> None:
     scene.publish(device("a"))
     scene.device_class()
@@ -220,19 +236,6 @@ def first_available_exhausted(scene: Scene) -> None:
         {"name": "one", "deviceClassName": scene.namespace},
     ]
     scene.pod("waiting", scene.claim("mine", {"name": "gpu", "firstAvailable": subs}))
-
-
-def extended_resource_unknown(scene: Scene) -> None:
-    scene.publish(device("a"))
-    scene.device_class()
-    scene.pod("waiting", limits={f"{scene.driver}/nothing": "1"})
-
-
-def extended_resource_in_use(scene: Scene) -> None:
-    scene.publish(device("a"))
-    scene.device_class(extendedResourceName=f"{scene.driver}/gpu")
-    scene.holder("theirs")
-    scene.pod("waiting", limits={f"{scene.driver}/gpu": "1"})
 
 
 def more_than_a_claim_may_have(scene: Scene) -> None:
@@ -268,15 +271,47 @@ SITUATIONS = (
     Situation("selector fails", selector_fails, "error", "colour"),
     Situation("all in use", all_in_use, "in-use", "theirs", THEIRS),
     Situation("too few free", too_few_free, "in-use", "theirs", THEIRS),
+    Situation(
+        "more than the node has",
+        more_than_the_node_has,
+        "never",
+        "the most that one publishes is 2",
+        THEIRS,
+        helps="waiting does not help",
+        never=True,
+    ),
+    Situation(
+        "as many as the node has",
+        as_many_as_the_node_has,
+        "in-use",
+        "theirs",
+        THEIRS,
+        helps="frees when claim",
+    ),
     Situation("tainted", tainted, "taint", "example.com/broken=yes:NoSchedule"),
     Situation("another taint is tolerated", other_taint_tolerated, "taint", "example.com/broken:NoExecute"),
     Situation("tainted by a rule", tainted_by_rule, "taint", "example.com/service:NoSchedule"),
-    Situation("counters used up", counters_used_up, "counters", "gpu-0", THEIRS),
-    Situation("capacity too large", capacity_too_large, "capacity", "memory"),
-    Situation("shares used up", shares_used_up, "capacity", "theirs", THEIRS),
-    Situation("share beyond the policy", share_beyond_policy, "capacity", "policy"),
-    Situation("match fails", match_fails, "constraint", "island"),
-    Situation("distinct fails", distinct_fails, "constraint", "model"),
+    Situation("counters used up", counters_used_up, "counters", "gpu-0 is needed, 2 of 4 is left", THEIRS),
+    Situation(
+        "capacity too large",
+        capacity_too_large,
+        "capacity",
+        "64Gi of memory is needed, it has 40Gi",
+        never=True,
+    ),
+    Situation("shares used up", shares_used_up, "capacity", "theirs", THEIRS, helps="frees when claim"),
+    Situation(
+        "shares left", shares_used_up, "capacity", "20Gi of memory is needed, 10Gi of 40Gi is left", THEIRS
+    ),
+    Situation(
+        "share beyond the policy",
+        share_beyond_policy,
+        "capacity",
+        "policy allows from 10Gi to 30Gi",
+        never=True,
+    ),
+    Situation("match fails", match_fails, "constraint", "island", never=True),
+    Situation("distinct fails", distinct_fails, "constraint", "model", never=True),
     Situation("pool incomplete", pool_incomplete, "pool", "1 of 2"),
     Situation("pool invalid", pool_invalid, "pool", "a"),
     Situation("all mode with one in use", all_mode_with_one_in_use, "in-use", "theirs", THEIRS),
@@ -288,7 +323,38 @@ SITUATIONS = (
     Situation("first available exhausted", first_available_exhausted, "in-use", "theirs", THEIRS),
     Situation("extended resource unknown", extended_resource_unknown, "extended-resource", "nothing"),
     Situation("extended resource in use", extended_resource_in_use, "in-use", "theirs", THEIRS),
-    Situation("more than a claim may have", more_than_a_claim_may_have, "too-many", "32"),
-    Situation("two claims, one device", two_claims_one_device, "together", "first"),
+    Situation(
+        "init container uses what the containers have",
+        init_container_uses_what_the_containers_have,
+        "too-few",
+        "2 free for request container-1-request-0, which wants 3 devices",
+        THEIRS,
+        helps="frees when claim",
+    ),
+    Situation(
+        "extended resource by the thousand",
+        extended_resource_by_the_thousand,
+        "too-many",
+        "asks for 1000 devices",
+        never=True,
+    ),
+    Situation(
+        "quota of an extended resource",
+        quota_of_an_extended_resource,
+        "quota",
+        "exceeded quota: tenant",
+        judged=False,
+    ),
+    Situation(
+        "quota of an implicit resource", quota_of_an_implicit_resource, "quota", "exceeded quota: tenant"
+    ),
+    Situation(
+        "quota of the class behind a resource",
+        quota_of_the_class_behind_a_resource,
+        "quota",
+        "exceeded quota: tenant",
+    ),
+    Situation("more than a claim may have", more_than_a_claim_may_have, "too-many", "32", never=True),
+    Situation("two claims, one device", two_claims_one_device, "together", "first", never=True),
     Situation("devices elsewhere", devices_elsewhere, "no-match", "selects no device"),
 )

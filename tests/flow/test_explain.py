@@ -45,8 +45,8 @@ def reasons(told: dict[str, Any]) -> list[tuple[str, str]]:
     for request in told["requests"]:
         for node in request["nodes"]:
             found += [("pool", problem) for problem in node["pools"]]
-            found += [("node", node["closed"])] if node["closed"] else []
-            found += [(fall["gate"], f"{fall['reason']} {fall['devices']}") for fall in node["falls"]]
+            found += [("node", node["closed"])] if node.get("closed") else []
+            found += [(one["gate"], f"{one['reason']} {one['devices']}") for one in node["outcomes"]]
     return found
 
 
@@ -73,13 +73,18 @@ def test_the_reason_for_which_a_pod_waits_is_named(
         told.clear()
         told.update(json.loads(output))
         hit = any(kind == situation.kind and situation.says in text for kind, text in reasons(told))
-        return True if hit and code == 3 and told["verdict"] == "waits" else None
+        helps = any(situation.helps in (one.get("remedy") or "") for one in told["findings"] or [{}])
+        return True if hit and helps and code == 3 and told["verdict"] == "waits" else None
 
     try:
         wait_until([], cluster.processes, named)
     except Exception as error:
         raise AssertionError(json.dumps(told, indent=1)) from error
     assert "nodeName" not in cluster.api.get(pod)["spec"]
+    assert ("no node can ever serve it" in told["summary"]) is situation.never
+    assert not (
+        situation.never and any("frees when" in (one.get("remedy") or "") for one in told["findings"])
+    )
     code, drawn = explained(cluster, namespace, "pod", "waiting")
     assert (code, f"pod {namespace}/waiting: it waits" in drawn) == (3, True)
 

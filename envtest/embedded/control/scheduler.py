@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.errors import DriverError
 from driver.process.service import Service
+from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.change_loop import ChangeLoop
 from envtest.embedded.control.objects import (
     CLAIMS,
@@ -170,7 +171,7 @@ class EmbeddedScheduler:
             self._objects.tell("Pod", pod, "Warning", "FailedScheduling", message, SCHEDULER_NAME)
 
     def _special_claim(self, pod: Object, extended: ExtendedRequests) -> Object:
-        """Create the claim for the pod's extended resources."""
+        """Create the claim for the pod's extended resources. Raises NotReserved, over quota for example."""
         metadata = pod["metadata"]
         body = {
             "apiVersion": "resource.k8s.io/v1",
@@ -182,7 +183,11 @@ class EmbeddedScheduler:
             },
             "spec": {"devices": {"requests": extended.requests}},
         }
-        return self._objects.create(CLAIMS, metadata["namespace"], body)
+        try:
+            return self._objects.create(CLAIMS, metadata["namespace"], body)
+        except Refused as refused:
+            doing = f"create claim for extended resources {metadata['namespace']}/"
+            raise NotReserved(f'running PreBind plugin "DynamicResources": {doing}: {refused}') from refused
 
     def _note_special(self, pod: Object, claim: Object, extended: ExtendedRequests) -> Object:
         told = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": extended.mappings}

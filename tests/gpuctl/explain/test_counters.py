@@ -58,8 +58,8 @@ def explained(slices: tuple[dict[str, Any], ...], wanted: str, *held: dict[str, 
 
 
 def by_counters(told: Explanation) -> list[tuple[str, int]]:
-    falls = told.requests[0].nodes[0].falls
-    return [(fall.reason, len(fall.devices)) for fall in falls if fall.gate == "counters"]
+    found = told.requests[0].nodes[0].outcomes
+    return [(one.reason, len(one.devices)) for one in found if one.gate == "counters"]
 
 
 def test_a_whole_gpu_that_is_cut_names_the_memory_slices_and_their_holders(
@@ -78,7 +78,7 @@ def test_a_whole_gpu_that_is_cut_names_the_memory_slices_and_their_holders(
     assert f"memory slices 4-7 are held by claim default/b ({GPU}-mig-3g-40gb-4)" in reason
     (finding,) = [one for one in told.findings if one.kind == "counters"]
     assert "1 of the devices in question cannot be had: its GPU is cut" in finding.message
-    assert finding.remedy == "frees when claim default/a, default/b ends"
+    assert finding.remedy == "frees as claims default/a, default/b end"
 
 
 def test_partitions_of_a_gpu_that_is_held_as_a_whole_say_so(slices: tuple[dict[str, Any], ...]) -> None:
@@ -131,6 +131,6 @@ def test_counters_of_another_driver_are_told_as_the_allocator_names_them() -> No
 
     [(reason, count)] = by_counters(told)
     assert (reason, count) == (
-        "counter memory of set set is exhausted; claims that take of it: default/theirs",
+        "1 of counter memory of set is needed, 0 of 1 is left; claims that take of it: default/theirs",
         1,
     )

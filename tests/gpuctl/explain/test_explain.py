@@ -15,53 +15,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.nodes import closed
-from gpuctl.explain.snapshot import Snapshot
-from gpuctl.node.planned import plan_node
-
-NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
-CLASS: dict[str, Any] = {
-    "metadata": {"name": "gpu"},
-    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]},
-}
-
-
-def snapshot(**changed: Any) -> Snapshot:
-    found: dict[str, Any] = {
-        "nodes": (NODE,),
-        "slices": plan_node("a30-quad", "node-a", None).slices,
-        "classes": (CLASS,),
-        "claims": (),
-        "taint_rules": (),
-        "quotas": (),
-        "unread": (),
-    }
-    return Snapshot(**{**found, **changed})
-
-
-def claim(name: str = "mine", *, count: int = 1, **status: Any) -> dict[str, Any]:
-    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
-    return {
-        "metadata": {"name": name, "namespace": "default", "uid": name},
-        "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
-        **({"status": status} if status else {}),
-    }
-
-
-def held(name: str, *devices: str) -> dict[str, Any]:
-    results = [
-        {"request": "gpus", "driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": device}
-        for device in devices
-    ]
-    users = [{"resource": "pods", "name": f"{name}-pod", "uid": "u"}]
-    return claim(name, allocation={"devices": {"results": results}}, reservedFor=users)
-
-
-def pod(phase: str = "Pending", **spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "train", "namespace": "default", "uid": "pod"},
-        "spec": {"containers": [{"name": "main"}], **spec},
-        "status": {"phase": phase},
-    }
+from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, snapshot
 
 
 def test_an_allocated_claim_says_what_it_has_and_who_uses_it() -> None:
@@ -86,21 +40,6 @@ def test_a_claim_that_nobody_can_serve_names_who_holds_the_devices_and_what_woul
     kinds = {one.kind: one for one in told.findings}
     assert kinds["in-use"].remedy == "frees when claim default/theirs ends"
     assert "node-a has 1 free" in kinds["too-few"].message
-
-
-def test_a_running_pod_needs_no_explanation() -> None:
-    told = explain_pod(pod("Running", nodeName="node-a"), snapshot(), {}, ())
-
-    assert (told.verdict, told.summary) == ("runs", "its phase is Running on node-a")
-
-
-def test_a_pod_that_its_node_cannot_prepare_quotes_the_kubelet() -> None:
-    event = {"reason": "FailedPrepareDynamicResources", "message": "device gpu-1 is still held"}
-
-    told = explain_pod(pod(nodeName="node-a"), snapshot(), {}, (event,))
-
-    assert told.verdict == "fails"
-    assert told.findings[0].message == "device gpu-1 is still held"
 
 
 def test_a_pod_without_claims_waits_for_something_else() -> None:
@@ -245,25 +184,14 @@ def test_a_claim_that_could_not_be_made_is_told_in_the_words_of_the_event() -> N
     assert told.findings[0].remedy == "correct the template"
 
 
-def test_extended_resources_are_requests_as_the_scheduler_makes_them() -> None:
-    named = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": "nvidia.com/gpu"}}
-    asking = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "4"}}}
-    first = {"name": "first", "resources": {"requests": {"nvidia.com/gpu": "4"}}}
-
-    told = explain_pod(pod(containers=[asking], initContainers=[first]), snapshot(classes=(named,)), {}, ())
-
-    assert told.verdict == "fits"
-    assert [one.request for one in told.requests] == ["container-1-request-0"]
-
-
 def test_a_taint_rule_reaches_only_the_devices_that_it_selects() -> None:
     def rule(**selector: str) -> dict[str, Any]:
         return {"spec": {"deviceSelector": selector, "taint": {"key": "service", "effect": "NoSchedule"}}}
 
     def tainted(*rules: dict[str, Any]) -> int:
         told = explain_claim(claim(), snapshot(taint_rules=rules))
-        falls = told.requests[0].nodes[0].falls
-        return sum(len(fall.devices) for fall in falls if fall.gate == "taint")
+        outcomes = told.requests[0].nodes[0].outcomes
+        return sum(len(one.devices) for one in outcomes if one.gate == "taint")
 
     assert tainted(rule(driver="gpu.nvidia.com")) == 4
     assert tainted(rule(device="gpu-0000-17-00-0")) == 1
@@ -299,3 +227,25 @@ def test_what_is_not_there_is_an_error_with_a_way_out(cluster: tuple[EmbeddedApi
         CliRunner().invoke(
             commands, ["explain", "pod", "nobody", "--kubeconfig", cluster[1]], catch_exceptions=False
         )
+
+
+def test_partitions_that_are_withheld_say_why_where_nobody_publishes_one() -> None:
+    def with_reason(one: dict[str, Any]) -> dict[str, Any]:
+        devices = [
+            {**device, "attributes": {**device["attributes"], "migWithheld": {"string": "it needs a reset"}}}
+            for device in one["spec"]["devices"][:2]
+        ]
+        return {**one, "spec": {**one["spec"], "devices": devices}}
+
+    expression = 'device.attributes["gpu.nvidia.com"].type == "mig"'
+    partitions = {**CLASS, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    slices = tuple(with_reason(one) for one in snapshot().slices)
+
+    told = explain_claim(claim(), snapshot(slices=slices, classes=(partitions,)))
+    served = explain_claim(claim(count=3), snapshot(slices=slices))
+
+    assert [one.kind for one in told.findings] == ["no-match", "withheld"]
+    assert told.findings[1].message == (
+        "node-a: partitions of gpu-0000-17-00-0, gpu-0000-65-00-0 are withheld: it needs a reset"
+    )
+    assert "withheld" not in [one.kind for one in served.findings]

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from driver.errors import ConfigError
-from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
-from gpuctl.simulate.device_classes import load_classes
-from gpuctl.simulate.simulation import Result, Simulation
+from gpuctl.simulate.cluster import planned_cluster
+from gpuctl.simulate.results import Result
+from gpuctl.simulate.simulation import Simulation
 from gpuctl.simulate.workload import PodGroup, load_workload
+from kubernetes_rules.device_taint_rules import tainted_slices
+from tests.gpuctl.simulate.workloads import group, machines, run, run_on, wants
 
-CLASS = "gpu.nvidia.com"
-
-
-def wants(count: int = 1, device_class: str = CLASS, **devices: Any) -> dict[str, Any]:
-    exactly = {"deviceClassName": device_class, "count": count}
-    return {"devices": {"requests": [{"name": "gpus", "exactly": exactly}], **devices}}
-
-
-def group(name: str, count: int, *claims: dict[str, Any], **times: float) -> PodGroup:
-    return PodGroup(name, count, claims or (wants(),), **times)
-
-
-def run(*groups: PodGroup, nodes: int = 2, machine: str = "a30-quad", seed: int = 1) -> Result:
-    slices = plan_node(machine, "node", None).slices
-    return Simulation(nodes, slices, load_classes(()), groups, seed).run(lambda _: None)
+TAINT = {"key": "service", "effect": "NoSchedule"}
 
 
 def test_pods_fill_all_gpus_and_the_next_one_waits() -> None:
@@ -126,25 +112,6 @@ def test_names_of_groups_are_unique(tmp_path: Path) -> None:
         load_workload(path)
 
 
-def test_the_command_reports_and_its_exit_code_says_whether_somebody_waits(tmp_path: Path) -> None:
-    path = tmp_path / "workload.yaml"
-    claims = json.dumps([wants()])
-    path.write_text(f"version: v1\npods:\n- {{name: train, count: 9, claims: {claims}}}\n")
-
-    def command(nodes: int, *more: str) -> Any:
-        arguments = ["--nodes", str(nodes), "--machine", "a30-quad", "--workload", str(path), *more]
-        return CliRunner().invoke(commands, ["simulate", *arguments], catch_exceptions=False)
-
-    waits, enough, told = command(2), command(3), command(2, "-o", "json")
-
-    assert (waits.exit_code, enough.exit_code, told.exit_code) == (3, 0, 3)
-    assert "train" in waits.stdout
-    assert "of 3 free whole GPUs, 2 can serve pods that want 2 on one node" in enough.stdout.replace(
-        "\n", " "
-    )
-    assert json.loads(told.stdout)["groups"][0]["waiting"] == 1
-
-
 def mig_run(folder: Path, *groups: PodGroup, nodes: int = 1) -> Result:
     """A run over nodes with two GPUs that are offered whole and in parts, with a class for each form."""
     config = folder / "node.yaml"
@@ -162,7 +129,7 @@ def mig_run(folder: Path, *groups: PodGroup, nodes: int = 1) -> Result:
         for name, one in expressions.items()
     ]
     slices = plan_node("hgx-h100", "node", config).slices
-    return Simulation(nodes, slices, classes, groups, 1).run(lambda _: None)
+    return Simulation(planned_cluster([(nodes, slices)], classes), groups, 1).run(lambda _: None)
 
 
 def test_a_gpu_that_is_cut_is_no_free_whole_gpu(tmp_path: Path) -> None:
@@ -184,3 +151,58 @@ def test_small_pods_and_whole_pods_fill_gpus_without_overbooking(tmp_path: Path)
         "mig 1g.10gb": 0,
         "mig 3g.40gb": 0,
     }
+
+
+def test_who_only_looks_on_uses_no_gpu() -> None:
+    looking = wants(4)
+    looking["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+
+    result = run(group("train", 1, wants(1)), group("monitor", 5, looking), nodes=1, machine="a30-quad")
+
+    assert [one.placed for one in result.groups] == [1, 5]
+    assert (result.tiers["whole"].allocated, result.gpus["NVIDIA A30"].in_use) == (1, 1)
+
+
+def test_a_pool_that_is_invalid_closes_its_node_and_no_other() -> None:
+    good = machines(("a30-quad", 2))
+    (first, *rest) = good.slices
+    devices = first["spec"]["devices"]
+    invalid = {**first, "spec": {**first["spec"], "devices": [*devices, devices[0]]}}
+
+    result = run_on(replace(good, slices=(invalid, *rest)), group("train", 5))
+
+    (train,) = result.groups
+    assert (train.placed, train.waiting, train.error) == (4, 1, None)
+
+
+def test_a_tainted_device_is_not_free() -> None:
+    good = machines(("a30-quad", 1))
+    rule = {"spec": {"deviceSelector": {"device": "gpu-0000-17-00-0"}, "taint": TAINT}}
+
+    result = run_on(replace(good, slices=tuple(tainted_slices(good.slices, [rule]))), group("train", 1))
+
+    assert (result.tiers["whole"].devices, result.tiers["whole"].free) == (4, 2)
+    assert result.fragments[0].free == 2
+
+
+def test_a_device_that_many_nodes_reach_is_free_on_all_when_a_pod_on_one_ends() -> None:
+    good = machines(("t4", 2))
+    net = {
+        "metadata": {"name": "net"},
+        "spec": {
+            "driver": "net.example.com",
+            "allNodes": True,
+            "pool": {"name": "net", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "port"}],
+        },
+    }
+    selector = {"cel": {"expression": 'device.driver == "net.example.com"'}}
+    port = {"metadata": {"name": "port"}, "spec": {"selectors": [selector]}}
+    cluster = replace(good, slices=(*good.slices, net), classes=(*good.classes, port))
+    half = group("half", 1, wants(1))  # of the two nodes one has no GPU left
+    first = group("first", 1, wants(1, "port"), lasts_seconds=60)
+    both = group("both", 1, wants(1, "port"), wants(1), starts_seconds=10)
+
+    results = [run_on(cluster, half, first, both, seed=seed).groups for seed in range(8)]
+
+    assert [groups[2].waits_seconds for groups in results] == [[50]] * 8

@@ -67,7 +67,7 @@ def test_the_claims_that_leave_too_little_capacity_are_named() -> None:
     slices = [published([device("a", allowMultipleAllocations=True, capacity={"memory": {"value": "10"}})])]
     share = held("a", name="sharer", shareID="1", consumedCapacity={"memory": "6"})
     (why,) = _why(slices, exactly(capacity={"requests": {"memory": "5"}}), [share])
-    assert why == Refusal(Gate.CAPACITY, "5 of memory is more than is left of 10", ("ns/sharer",))
+    assert why == Refusal(Gate.CAPACITY, "5 of memory is needed, 4 of 10 is left", ("ns/sharer",))
 
 
 def test_a_negative_request_is_told_to_be_wrong() -> None:
@@ -82,7 +82,53 @@ def test_the_claims_that_exhaust_a_counter_are_named() -> None:
     in_use, exhausted = _why(slices, exactly(), [held("a")])
     assert in_use is not None
     assert in_use.gate is Gate.IN_USE
-    assert exhausted == Refusal(Gate.COUNTERS, "counter memory of set set-0 is exhausted", ("ns/holder",))
+    detail = "6 of counter memory of set-0 is needed, 4 of 10 is left"
+    assert exhausted == Refusal(Gate.COUNTERS, detail, ("ns/holder",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "detail"),
+    [
+        ({"memory": "64Gi"}, "64Gi of memory is needed, it has 40Gi"),
+        ({"colour": "1"}, "it has no capacity colour"),
+    ],
+)
+def test_a_device_that_never_had_as_much_says_what_it_has(asked: Json, detail: str) -> None:
+    slices = [published([device("a", capacity={"memory": {"value": "40Gi"}})])]
+    assert _why(slices, exactly(capacity={"requests": asked})) == [Refusal(Gate.CAPACITY, detail)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "detail"),
+    [
+        (
+            {"default": "1Gi", "validRange": {"min": "1Gi", "step": "2Gi", "max": "9Gi"}},
+            "35Gi of memory is needed, its policy allows from 1Gi to 9Gi in steps of 2Gi",
+        ),
+        (
+            {"default": "1Gi", "validRange": {"min": "1Gi", "max": "9Gi"}},
+            "35Gi of memory is needed, its policy allows from 1Gi to 9Gi",
+        ),
+        (
+            {"default": "1Gi", "validValues": ["1Gi", "9Gi"]},
+            "35Gi of memory is needed, its policy allows 1Gi or 9Gi",
+        ),
+    ],
+)
+def test_an_amount_that_the_policy_forbids_is_told_beside_what_it_allows(policy: Json, detail: str) -> None:
+    memory = {"value": "40Gi", "requestPolicy": policy}
+    slices = [published([device("a", allowMultipleAllocations=True, capacity={"memory": memory})])]
+    asked = exactly(capacity={"requests": {"memory": "34Gi" if "step" in detail else "35Gi"}})
+    assert _why(slices, asked) == [Refusal(Gate.CAPACITY, detail)]
+
+
+def test_what_an_overdrawn_counter_has_left_is_nothing() -> None:
+    listed = [device(name, consumesCounters=[consumes("set-0", memory="6Gi")]) for name in ("a", "b", "c")]
+    shared = [{"name": "set-0", "counters": counters(memory="10Gi")}]
+    slices = [published(name="c", count=2, sharedCounters=shared), published(listed, name="d", count=2)]
+    *_, last = _why(slices, exactly(), [held("a", name="one"), held("b", name="two")])
+    assert last is not None
+    assert last.detail == "6Gi of counter memory of set-0 is needed, 0 of 10Gi is left"
 
 
 @pytest.mark.parametrize(("value", "detail"), [("x", "sick=x:NoSchedule"), ("", "sick:NoSchedule")])

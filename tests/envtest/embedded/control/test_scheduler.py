@@ -270,6 +270,25 @@ def test_each_class_is_an_extended_resource_by_its_own_name(cluster: ControlPlan
     assert cluster.wait_refused("two") == FULL
 
 
+def test_a_claim_of_extended_resources_over_quota_is_told_and_stops_no_other_pod(
+    cluster: ControlPlane,
+) -> None:
+    cluster.add_slice("s", "gpu-0", "gpu-1")
+    spec = {"hard": {f"{CLASS}.deviceclass.resource.k8s.io/devices": "0"}}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "tenant"}, "spec": spec}
+    cluster.server.create("/api/v1/namespaces/default/resourcequotas", quota)
+    cluster.add_pod("over", containers=[gpus(1, f"deviceclass.resource.kubernetes.io/{CLASS}")])
+
+    reason = cluster.wait_refused("over")
+
+    told = 'running PreBind plugin "DynamicResources": create claim for extended resources default/: '
+    assert reason.startswith(told)
+    assert "exceeded quota: tenant" in reason
+    assert cluster.condition("over")[0] == "SchedulerError"
+    cluster.add_pod("plain")
+    cluster.wait_bound("plain")
+
+
 def test_an_extended_resource_that_nobody_has_is_insufficient(cluster: ControlPlane) -> None:
     cluster.add_pod("lost", containers=[gpus(1, "example.com/thing")])
 

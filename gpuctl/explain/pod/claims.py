@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuctl.explain.findings import Finding
-from gpuctl.explain.quotas import exceeded
+from gpuctl.explain.pod.extended import ExtendedResources, unmade_claim
+from gpuctl.explain.pod.quotas import exceeded
 from gpuctl.explain.snapshot import Snapshot
-from kubernetes_rules.extended_resources import asked_resources, class_of, extended_requests, provides
+from kubernetes_rules.claim_quota import requests_name
+from kubernetes_rules.extended_resources import pod_amounts
 from kubernetes_rules.pod_claims import ClaimEntry, claim_entries, extended_claim, is_made_for
 
 Object = dict[str, Any]
@@ -18,6 +20,7 @@ MAX_USERS = 256
 """So many pods may share a claim (resource.k8s.io/v1, reservedFor)."""
 
 _MAKES_CLAIMS = "FailedResourceClaimCreation"
+_RAISE_QUOTA = "end other pods of this namespace, or have the quota raised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class PodClaims:
 
     claims: tuple[Object, ...]
     findings: tuple[Finding, ...]
+    extended: ExtendedResources | None = None
+    """What it asks for by extended resources, while it has no claim for them."""
 
 
 def claims_of_pod(
@@ -47,9 +52,9 @@ def claims_of_pod(
             findings.append(_not_made(entry, template, events, snapshot))
             if template is not None:
                 name = f"{pod['metadata']['name']}-{entry.name}"
-                claims.append(_as_claim(name, namespace, template["spec"]["spec"]))
+                claims.append(unmade_claim(name, namespace, template["spec"]["spec"]))
     extended = _extended(pod, snapshot)
-    return PodClaims((*claims, *extended.claims), (*findings, *extended.findings))
+    return PodClaims((*claims, *extended.claims), (*findings, *extended.findings), extended.extended)
 
 
 def _missing(name: str, entry: ClaimEntry) -> Finding:
@@ -77,7 +82,7 @@ def _not_made(
         return Finding(
             "quota" if quota else "claim-not-made",
             f"no claim can be made from the template {name}: {message}",
-            "end other pods of this namespace, or have the quota raised" if quota else "correct the template",
+            _RAISE_QUOTA if quota else "correct the template",
         )
     return Finding("claim-not-made", f"no claim was made from the template {name} yet", "wait a moment")
 
@@ -113,30 +118,32 @@ def _extended(pod: Object, snapshot: Snapshot) -> PodClaims:
     if name is not None:
         made = snapshot.claim(pod["metadata"]["namespace"], name)
         return PodClaims((made,) if made else (), ())
-    by_class = {resource: class_of(resource, snapshot.classes) for resource in asked_resources(pod)}
+    extended = ExtendedResources(pod, snapshot)
     findings = [
         Finding(
             "extended-resource",
             f"no node has {resource} and no DeviceClass has it as extendedResourceName",
             "create such a DeviceClass, or ask for the devices with a claim",
         )
-        for resource, device_class in by_class.items()
-        if device_class is None and not any(provides(node, resource) for node in snapshot.nodes)
+        for resource in extended.nowhere
     ]
-    backed = {resource: name for resource, name in by_class.items() if name is not None}
-    requests = extended_requests(pod, backed).requests
-    if not requests:
-        return PodClaims((), tuple(findings))
-    spec = {"devices": {"requests": requests}}
-    name = f"{pod['metadata']['name']}-extended-resources"
-    return PodClaims((_as_claim(name, pod["metadata"]["namespace"], spec),), tuple(findings))
+    over = _over_quota(pod, extended, snapshot)
+    return PodClaims((), (*findings, *([over] if over else [])), extended)
 
 
-def _as_claim(name: str, namespace: str, spec: Object) -> Object:
-    """A claim that does not exist yet, as it will be."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"},
-        "spec": spec,
-    }
+def _over_quota(pod: Object, extended: ExtendedResources, snapshot: Snapshot) -> Finding | None:
+    """The quota that keeps the scheduler from making the special claim, wherever one is needed.
+
+    The claim is not charged for what the pod is charged for already: the resource by the name that the pod
+    uses, but not by the class, nor by the other name of the class.
+    """
+    paid = {requests_name(name): amount for name, amount in pod_amounts(pod).items()}
+    claims = {id(claim): claim for claim in map(extended.claim_on, snapshot.nodes or ({},))}  # few are unlike
+    told = [
+        exceeded(claim["spec"], snapshot.quotas, snapshot.device_class, paid) if claim else None
+        for claim in claims.values()
+    ]
+    if None in told:
+        return None
+    message = f"the claim for its extended resources cannot be made: {told[0]}"
+    return Finding("quota", message, _RAISE_QUOTA)

@@ -12,13 +12,17 @@ Object = Mapping[str, Any]
 
 
 def exceeded(
-    spec: Object, quotas: Sequence[Object], device_class: Callable[[str], Object | None]
+    spec: Object,
+    quotas: Sequence[Object],
+    device_class: Callable[[str], Object | None],
+    paid: Mapping[str, int] | None = None,
 ) -> str | None:
     """What is exceeded if a claim with this spec is made, None if nothing is.
 
     ``quotas`` are those of its namespace, with their status; ``device_class`` finds a DeviceClass by name.
+    ``paid`` is what the pod is charged already for which a claim of extended resources is made.
     """
-    asked = device_charges(spec, device_class) | {CLAIM_COUNT: 1}
+    asked = device_charges(spec, device_class, paid) | {CLAIM_COUNT: 1}
     for quota in filter(limits_claims, quotas):
         status = quota.get("status") or {}
         for resource, limit in sorted((status.get("hard") or {}).items()):

@@ -1,0 +1,65 @@
+"""What claims ask for, in words, and what of it no node could give: classes that are missing, too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpuctl.explain.findings import Finding
+from gpuctl.explain.snapshot import Snapshot
+from kubernetes_rules.allocator.requests import MOST_DEVICES, Request, RequestedClaim
+
+Object = dict[str, Any]
+
+
+def wants(request: Request) -> str:
+    """A request in words: ``2 devices of class gpu with 10Gi memory``."""
+    number = (
+        "all devices"
+        if request.takes_all
+        else f"{request.count} device" + ("s" if request.count != 1 else "")
+    )
+    extras = [f"{amount.quantity} {name}" for name, amount in sorted(request.capacity.items())]
+    extras += ["admin access"] if request.admin_access else []
+    more = f" with {', '.join(extras)}" if extras else ""
+    return f"{number} of class {request.class_name}{more}"
+
+
+def needed(request: Request) -> int:
+    """The fewest devices that serve a request."""
+    return 1 if request.takes_all else request.count
+
+
+def missing_classes(snapshot: Snapshot, claims: Sequence[Object]) -> tuple[Finding, ...]:
+    """The classes that claims name and that do not exist."""
+    return tuple(
+        Finding("class-missing", f"the DeviceClass {name} does not exist", "create it, or name another one")
+        for name in dict.fromkeys(_classes(claims))
+        if snapshot.device_class(name) is None
+    )
+
+
+def _classes(claims: Sequence[Object]) -> Iterator[str]:
+    for claim in claims:
+        for request in claim["spec"].get("devices", {}).get("requests") or ():
+            asked = [request["exactly"]] if request.get("exactly") else request.get("firstAvailable") or ()
+            yield from (str(one["deviceClassName"]) for one in asked)
+
+
+def too_many(claims: Sequence[RequestedClaim]) -> tuple[Finding, ...]:
+    """The claims that ask for more devices than a claim can have."""
+    return tuple(
+        Finding(
+            "too-many",
+            f"the claim {claim.name} asks for {least} devices, a claim can have {MOST_DEVICES}",
+            "ask for fewer, or with several claims",
+        )
+        for claim in claims
+        if (least := _least(claim)) > MOST_DEVICES
+    )
+
+
+def _least(claim: RequestedClaim) -> int:
+    return sum(
+        min(0 if one.takes_all else one.count for one in alternatives) for alternatives in claim.requests
+    )

@@ -1,0 +1,176 @@
+"""Looks at every node for what is asked: where it fits, where it could, and what becomes of each device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuctl.explain.asked import missing_classes, too_many, wants
+from gpuctl.explain.devices import outcomes
+from gpuctl.explain.findings import Finding, NodeReport, RequestReport
+from gpuctl.explain.nodes import closed
+from gpuctl.explain.pod.extended import ExtendedResources
+from gpuctl.explain.prospects import Prospects
+from gpuctl.explain.remedies import Look, Tried, findings_of
+from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.withheld import withheld
+from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
+from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
+from kubernetes_rules.device_taint_rules import tainted_slices
+from kubernetes_rules.errors import RuleError
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of the nodes: by a pod, or by a claim alone (``pod`` is None then).
+
+    ``claims`` are those with devices and those without. What ``extended`` asks may differ from node to node.
+    """
+
+    pod: Object | None
+    claims: tuple[Object, ...]
+    extended: ExtendedResources | None = None
+
+    def on(self, node: Object) -> tuple[Object, ...]:
+        """The claims without devices, on one node."""
+        special = self.extended.claim_on(node) if self.extended else None
+        bare = tuple(one for one in self.claims if not _allocation(one))
+        return (*bare, special) if special else bare
+
+    def missing_on(self, node: Object) -> str | None:
+        """The extended resource that the node cannot give at all."""
+        return self.extended.missing_on(node) if self.extended else None
+
+    def shortage_on(self, node: Object) -> str | None:
+        """The extended resource of which the node's device plugin has too few."""
+        return self.extended.shortage_on(node) if self.extended else None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The nodes where it fits now; where none is, what stands in the way.
+
+    ``never``: no node that is open to the pod could ever serve it.
+    """
+
+    fits: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    reports: tuple[RequestReport, ...] = ()
+    never: bool = False
+
+
+def judge(snapshot: Snapshot, asked: Asked) -> Judged:
+    """Ask the scheduler's questions of every node."""
+    nodes = snapshot.known_nodes()
+    by_wish: dict[tuple[str, ...], tuple[tuple[Object, ...], list[Object]]] = {}
+    for node in nodes:
+        wanted = asked.on(node)
+        key = tuple(f"{one['metadata']['uid']} {one['spec']}" for one in wanted)
+        by_wish.setdefault(key, (wanted, []))[1].append(node)
+    if not nodes:
+        by_wish[()] = (asked.on({}), [])
+    missing = missing_classes(snapshot, [claim for wanted, _ in by_wish.values() for claim in wanted])
+    if missing:
+        return Judged((), missing)
+    try:
+        walk = _Walk(snapshot, asked)
+        looks = [walk.look(wanted, some) for wanted, some in by_wish.values()]
+    except AllocationFailed as error:
+        return Judged((), (Finding("error", error.what, error.way_out),))
+    judged = _told(looks, nodes, walk.prospects)
+    if any(finding.kind == "no-match" for finding in judged.findings):
+        return replace(judged, findings=(*judged.findings, *withheld(snapshot.slices)))
+    return judged
+
+
+def _told(looks: Sequence[Look], nodes: Sequence[Object], prospects: Prospects) -> Judged:
+    reports = tuple(report for look in looks for report in look.reports)
+    tried = [one for look in looks for one in look.tried]
+    fitting = {one.name for one in tried if one.fits}
+    if fitting:
+        names = (node["metadata"]["name"] for node in nodes)
+        return Judged(tuple(name for name in names if name in fitting), (), reports)
+    findings = [finding for look in looks for finding in findings_of(look, prospects)]
+    open_nodes = [one for one in tried if one.closed is None]
+    if nodes and not open_nodes:
+        findings.append(Finding("node", "no node is open to this pod", "see the reasons beside the nodes"))
+    never = bool(open_nodes) and all(one.prospect == "never" for one in open_nodes)
+    never = never and all(finding.kind != "no-match" for finding in findings)  # a driver may be on its way
+    return Judged((), tuple(dict.fromkeys(findings)), reports, never)
+
+
+class _Walk:
+    """One walk over the nodes."""
+
+    def __init__(self, snapshot: Snapshot, asked: Asked) -> None:
+        """Raises AllocationFailed when an object is malformed."""
+        allocated = [claim for claim in snapshot.claims if _allocation(claim)]
+        slices = tainted_slices(snapshot.slices, snapshot.taint_rules)
+        self._asked = asked
+        self._allocator = Allocator(slices, snapshot.classes, allocated)
+        self._classes = {one["metadata"]["name"]: one for one in snapshot.classes}
+        own = [claim for claim in asked.claims if _allocation(claim)]
+        self.prospects = Prospects(slices, snapshot.classes, own)
+
+    def look(self, wanted: Sequence[Object], nodes: Sequence[Object]) -> Look:
+        """The nodes on which the same claims are wanted. Raises AllocationFailed for a malformed claim."""
+        read = [read_claim(claim, self._classes) for claim in wanted]
+        limits = too_many(read)
+        tried = tuple(self._try(node, wanted, possible=not limits) for node in nodes)
+        reports = tuple(
+            RequestReport(
+                claim.name,
+                request.full_name,
+                wants(request),
+                tuple(self._report(request, claim, one) for one in tried),
+            )
+            for claim in read
+            for alternatives in claim.requests
+            for request in alternatives
+        )
+        return Look(tuple(wanted), tuple(read), tried, reports, limits)
+
+    def _try(self, node: Object, wanted: Sequence[Object], *, possible: bool) -> Tried:
+        name = node["metadata"]["name"]
+        tried = Tried(node, name, prospect="never")
+        try:
+            why = closed(self._asked.pod, node, self._asked.claims) or self._asked.missing_on(node)
+        except RuleError as error:
+            why = error.what
+        if why is not None or not possible:
+            return replace(tried, closed=why)
+        short = self._asked.shortage_on(node)
+        if short is not None:
+            return replace(tried, short=short, prospect="unknown")
+        try:
+            if self._allocator.allocate(node, wanted) is not None:
+                return replace(tried, fits=True, prospect="when free")
+            return replace(tried, prospect=self.prospects.of(node, wanted), allocator=self._allocator)
+        except PoolInvalid:
+            return replace(tried, prospect="unknown")  # what is wrong with the pool is told beside the node
+        except AllocationFailed as error:
+            told = Finding("error", f"{name}: {error.what}", error.way_out)
+            return replace(tried, prospect="unknown", error=told)
+
+    def _report(self, request: Request, claim: RequestedClaim, tried: Tried) -> NodeReport:
+        try:
+            view = self._allocator.view(tried.node)
+            pools = tuple(
+                f"pool {pool.id} is incomplete: {pool.incomplete}"
+                if pool.incomplete
+                else f"pool {pool.id} is invalid: {pool.invalid}"
+                for pool in view.pools
+                if not pool.usable
+            )
+            found = outcomes(self._allocator, view, request, claim.constraints)
+            never = tried.closed is None and tried.prospect == "never"
+            return NodeReport(tried.name, found, pools, tried.closed, never)
+        except RuleError as error:
+            return NodeReport(tried.name, (), (), error.what)
+
+
+def _allocation(claim: Object) -> Any:
+    return (claim.get("status") or {}).get("allocation")

@@ -1,0 +1,121 @@
+"""Draws the result of a simulation for people: pods, why they wait, devices, GPU-hours and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpuctl.simulate.cost import Cost
+from gpuctl.simulate.results import GroupResult, Result
+
+
+def picture(result: Result, cost: Cost | None, seconds: float) -> RenderableType:
+    """The whole result; ``seconds`` is how long it took to work it out."""
+    placed = sum(group.placed for group in result.groups)
+    speed = f"{placed:,} placements in {seconds:.1f} s ({placed / max(seconds, 1e-9):,.0f} a second)"
+    tables: list[RenderableType] = [_pods(result), *_whys(result), _tiers(result), _gpus(result)]
+    if result.classes:
+        tables.append(_classes(result))
+    return Group(*tables, Text("\n".join([*_fragments(result), *_hours(result), *_costs(cost), speed])))
+
+
+def mean_wait(group: GroupResult) -> float | None:
+    """The mean wait of those that were placed, in simulated seconds."""
+    return fmean(group.waits_seconds) if group.waits_seconds else None
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _pods(result: Result) -> RenderableType:
+    table = _table("Pods", "group", "pods", "placed", "waiting", "mean wait", "longest wait")
+    for group in result.groups:
+        longest = max(group.waits_seconds, default=None)
+        waits = ("-" if wait is None else f"{wait:,.0f} s" for wait in (mean_wait(group), longest))
+        table.add_row(group.name, *(f"{n:,}" for n in (group.pods, group.placed, group.waiting)), *waits)
+    return table
+
+
+def _whys(result: Result) -> Iterator[RenderableType]:
+    """For each group that waits what stands in the way."""
+    for group in result.groups:
+        if group.error:
+            yield Text(f"{group.name} can never be placed: {group.error}")
+        elif group.why:
+            lines = [f"why {group.name} {'waits' if group.waiting else 'had to wait'}, {_moment(group)}:"]
+            for why in group.why:
+                devices = f"{why.devices:,} devices on " if why.devices else ""
+                where = f"{devices}{why.nodes:,} node{'s' * (why.nodes != 1)}: " if why.nodes else ""
+                lines.append(f"  - {where}{why.reason}")
+            yield Text("\n".join(lines))
+
+
+def _moment(group: GroupResult) -> str:
+    return "at the end" if group.waiting else f"first at {group.why_seconds:,.0f} s"
+
+
+def _tiers(result: Result) -> RenderableType:
+    headings = ("tier", "devices", "in use", "free", "at most in use", "device-hours in use")
+    table = _table("Devices at the end", *headings)
+    for tier, found in sorted(result.tiers.items()):
+        numbers = (found.devices, found.allocated, found.free, found.most_allocated)
+        table.add_row(tier, *(f"{n:,}" for n in numbers), f"{found.hours_in_use:,.1f}")
+    return table
+
+
+def _gpus(result: Result) -> RenderableType:
+    table = _table("GPUs", "product", "GPUs", "in use", "GPU-hours", "in use", "idle", "utilisation")
+    for product, found in result.gpus.items():
+        hours = (found.hours, found.hours_in_use, found.hours_idle)
+        used = share(found.hours_in_use, found.hours)
+        table.add_row(product, f"{found.gpus:,}", f"{found.in_use:,}", *(f"{n:,.1f}" for n in hours), used)
+    return table
+
+
+def _classes(result: Result) -> RenderableType:
+    table = _table("Waited for", "class", "devices at the end", "device-hours")
+    for name, found in result.classes.items():
+        table.add_row(name, f"{found.waiting:,}", f"{found.hours_waited:,.1f}")
+    return table
+
+
+def _fragments(result: Result) -> Iterator[str]:
+    for one in result.fragments:
+        if one.free:
+            yield (
+                f"of {one.free:,} free whole GPUs, {one.usable:,} can serve pods that want {one.gpus} on one"
+                " node"
+            )
+
+
+def _hours(result: Result) -> Iterator[str]:
+    """Over how long, how much was in use, and how much of it was work."""
+    if not result.ended_seconds:
+        yield "all of it at one moment: --hours says over how long to count GPU-hours"
+        return
+    used = share(result.hours_in_use, result.gpu_hours)
+    yield f"over {result.ended_seconds / 3600:,.1f} hours {used} of the GPU-hours were in use"
+    if result.busy_hours is not None:
+        yield f"{share(result.busy_hours, result.gpu_hours)} of the GPU-hours were work, as the workload says"
+
+
+def _costs(cost: Cost | None) -> Iterator[str]:
+    if cost is not None:
+        work = (
+            f", {cost.without_work:,.2f} for GPU-hours without work" if cost.without_work is not None else ""
+        )
+        yield f"cost: {cost.total:,.2f}, of it {cost.idle:,.2f} for GPUs that nobody had{work}"
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole in percent."""
+    return f"{part / whole:.1%}" if whole else "-"

@@ -1,0 +1,92 @@
+"""Counts what is in use over simulated time: devices by tier, GPUs by product, pods by group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME
+from driver.kinds.registry import KINDS
+from gpuctl.simulate.level import Level
+from gpuctl.simulate.results import GpuResult, TierResult
+from gpuctl.status.fleet import attribute, tier_of
+
+Object = Mapping[str, Any]
+Device = tuple[str, str, str]
+"""Driver, pool and name."""
+Gpu = tuple[str, str]
+"""Pool and address, or the name of a device that does not tell its GPU."""
+
+UNNAMED = "GPU of unknown product"
+
+
+class Usage:
+    """The devices of this driver in a cluster, and who has them; those of other drivers are not counted."""
+
+    def __init__(self, slices: Sequence[Object]) -> None:
+        self.tier: dict[Device, str] = {}
+        """The tier of each device."""
+        self._gpus: dict[Device, tuple[Gpu, ...]] = {}
+        self._product: dict[Gpu, str] = {}
+        self._holders: Counter[Device] = Counter()
+        self._gpu_holders: Counter[Gpu] = Counter()
+        for one in slices:
+            if one["spec"]["driver"] == DRIVER_NAME:
+                for device in one["spec"].get("devices") or ():
+                    self._add(one["spec"]["pool"]["name"], device)
+        self._devices = Counter(self.tier.values())
+        self._there = Counter(self._product.values())
+        self._tiers = {tier: Level() for tier in self._devices}
+        self._in_use = {product: Level() for product in self._there}
+
+    def _add(self, pool: str, device: Object) -> None:
+        name = str(device["name"])
+        parsed = KINDS.parse(name)
+        identity = (DRIVER_NAME, pool, name)
+        self.tier[identity] = tier_of(device)
+        gpus = [(pool, gpu) for gpu in parsed.gpus] if parsed else [(pool, name)]
+        self._gpus[identity] = tuple(gpus)
+        for gpu in gpus:
+            known = self._product.get(gpu, UNNAMED)
+            self._product[gpu] = str(attribute(device, "productName") or known)
+
+    def count(self, claim: Object, change: int, now: float) -> None:
+        """A claim gets its devices, or gives them back (-1); who only looks on does not count."""
+        for result in claim["status"]["allocation"]["devices"].get("results") or ():
+            device = (result["driver"], result["pool"], result["device"])
+            if device not in self.tier or result.get("adminAccess"):
+                continue
+            if _crossed(self._holders, device, change):
+                self._tiers[self.tier[device]].change(change, now)
+            for gpu in self._gpus[device]:
+                if _crossed(self._gpu_holders, gpu, change):
+                    self._in_use[self._product[gpu]].change(change, now)
+
+    def is_held(self, device: Device) -> bool:
+        """Whether a claim has the device or a share of it."""
+        return self._holders[device] > 0
+
+    def tiers(self, free: Collection[Device], now: float) -> dict[str, TierResult]:
+        """The tiers, with the devices that are free now."""
+        left = Counter(self.tier[device] for device in free if device in self.tier)
+        return {
+            tier: TierResult(self._devices[tier], level.value, level.most, left[tier], level.hours(now))
+            for tier, level in self._tiers.items()
+        }
+
+    def gpus(self, now: float) -> dict[str, GpuResult]:
+        """The GPUs by product."""
+        return {
+            product: GpuResult(
+                self._there[product], level.value, self._there[product] * now / 3600, level.hours(now)
+            )
+            for product, level in sorted(self._in_use.items())
+        }
+
+
+def _crossed(holders: Counter[Any], key: Any, change: int) -> bool:
+    """Count; whether it was taken from nobody, or given back by the last."""
+    before = holders[key] > 0
+    holders[key] += change
+    return before != (holders[key] > 0)

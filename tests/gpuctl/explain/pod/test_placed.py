@@ -1,0 +1,120 @@
+"""A pod that has a node runs, cannot be prepared there, or has ended; old events change nothing about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuctl.explain.answer import explain_pod
+from gpuctl.explain.findings import BAD, Explanation
+from tests.gpuctl.explain.objects import pod, snapshot
+
+EARLY, LATE = "2026-01-01T10:00:00Z", "2026-01-01T10:05:00Z"
+
+
+def event(at: str, message: str = "device gpu-1 is still held") -> dict[str, Any]:
+    return {"reason": "FailedPrepareDynamicResources", "message": message, "lastTimestamp": at}
+
+
+def explained(status: dict[str, Any], *events: dict[str, Any], node: str | None = "node-a") -> Explanation:
+    placed = pod(**({"nodeName": node} if node else {}))
+    placed["status"] = {"phase": "Pending", **status}
+    return explain_pod(placed, snapshot(), {}, events)
+
+
+def ready(status: str, since: str) -> dict[str, Any]:
+    kind = "PodReadyToStartContainers"
+    return {"conditions": [{"type": kind, "status": status, "lastTransitionTime": since}]}
+
+
+def test_a_running_pod_needs_no_explanation() -> None:
+    told = explained({"phase": "Running"})
+
+    assert (told.verdict, told.summary) == ("runs", "it runs on node-a")
+
+
+def test_a_pod_that_its_node_cannot_prepare_quotes_the_kubelet() -> None:
+    told = explained({}, event(EARLY, "first"), event(LATE, "last"))
+
+    assert (told.verdict, told.findings[0].message) == ("fails", "last")
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        ready("True", LATE),
+        {"phase": "Running", **ready("True", LATE)},
+        {"initContainerStatuses": [{"name": "init", "state": {"running": {"startedAt": LATE}}}]},
+        {
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                    "lastState": {"terminated": {"startedAt": LATE, "exitCode": 1}},
+                }
+            ]
+        },
+    ],
+    ids=["its sandbox is there", "it runs", "an init container runs", "a container ended"],
+)
+def test_a_failed_prepare_before_the_pod_was_ready_is_no_reason(status: dict[str, Any]) -> None:
+    assert explained(status, event(EARLY)).verdict == "runs"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        ready("False", LATE),
+        ready("True", EARLY),
+        {
+            "phase": "Running",
+            "containerStatuses": [{"name": "main", "state": {"running": {"startedAt": EARLY}}}],
+        },
+    ],
+    ids=["its sandbox is gone", "it was ready before", "its container started before"],
+)
+def test_a_failed_prepare_after_the_pod_was_ready_is_one(status: dict[str, Any]) -> None:
+    told = explained(status, event(LATE))
+
+    assert told.verdict == "fails"
+    assert told.summary == "it is placed on node-a, which cannot prepare its claims"
+
+
+def test_an_event_in_the_format_of_series_is_as_old_as_its_last_time() -> None:
+    status = ready("True", "2026-01-01T10:03:00Z")
+    late = {**event(""), "series": {"lastObservedTime": "2026-01-01T10:05:00.123456Z"}}
+
+    assert explained(status, late).verdict == "fails"
+    assert explained(status, {**late, "series": {"lastObservedTime": EARLY}}).verdict == "runs"
+
+
+def test_a_failed_pod_has_failed_and_says_what_its_status_says() -> None:
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    told = explained(
+        {
+            "phase": "Failed",
+            "reason": "Evicted",
+            "message": "the node was low on memory",
+            "containerStatuses": [ended, {"name": "side", "state": {"terminated": {"exitCode": 0}}}],
+        },
+        event(LATE),
+    )
+
+    assert (told.verdict, told.summary) == ("failed", "it has failed on node-a")
+    assert told.verdict in BAD
+    assert [one.message for one in told.findings] == [
+        "Evicted: the node was low on memory",
+        "container main ended with exit code 137 (OOMKilled)",
+    ]
+
+
+def test_a_pod_that_has_ended_well_has() -> None:
+    told = explained({"phase": "Succeeded"}, event(LATE))
+
+    assert (told.verdict, told.summary) == ("succeeded", "it has ended well on node-a")
+    assert told.verdict not in BAD
+
+
+def test_a_pod_that_failed_before_it_had_a_node_names_none() -> None:
+    assert explained({"phase": "Failed"}, node=None).summary == "it has failed"
