@@ -17,6 +17,7 @@ from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.share_node import (
     assert_as_before,
+    class_slicing,
     interval,
     limits,
     mode,
@@ -24,7 +25,6 @@ from tests.kubeletplugin.share_node import (
     read_anew,
     recorded,
     shared,
-    slicing,
     uuid,
     whole,
 )
@@ -183,7 +183,7 @@ def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
 
 def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode) -> None:
     with following(node) as telling:
-        node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=slicing("Long")))
+        node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
         telling.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
         tell(node, telling, whole(node))
         node.keeper.run_once()
