@@ -1,8 +1,16 @@
-"""Finds the MPS processes of the node in /proc, and ends those that are left of a pipe directory."""
+"""Finds the MPS processes of the node in /proc, and ends those that are left of a pipe directory.
+
+Any pod can give a process the name, the arguments and the environment of a control daemon. So these only say
+what a process claims to be. A process is taken for one of ours if it is in the supervisor's control group:
+what the supervisor starts stays there, and nobody else gets in without rights over the node. A process of
+somebody else counts only if it has rights over the node: CAP_SYS_ADMIN in the supervisor's user namespace.
+Who has that can stop a GPU's work anyway; a pod that is not privileged has not.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 from dataclasses import dataclass
@@ -21,17 +29,25 @@ DEFAULT_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
 
 _COMM = CONTROL[:15]  # what the kernel keeps of a name, the same for the daemon and its servers
 _DAEMON_OPTIONS = frozenset({"-d", "-f"})
+_CAP_SYS_ADMIN = 1 << 21
+_EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 _GONE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class MpsProcess:
-    """A control daemon or a server of MPS; ``environment`` is None where it cannot be read."""
+    """What says that it is a control daemon or a server of MPS; ``environment`` is None where it is hidden.
+
+    ``is_ours`` is whether it is in the supervisor's control group, ``is_privileged`` whether it has rights
+    over the node.
+    """
 
     pid: int
     parent: int
     arguments: tuple[str, ...]
     environment: Mapping[str, str] | None
+    is_ours: bool
+    is_privileged: bool
 
     @property
     def is_daemon(self) -> bool:
@@ -75,14 +91,33 @@ def read_process(proc: Path, pid: int) -> MpsProcess | None:
         arguments = tuple((folder / "cmdline").read_text(errors="replace").rstrip("\0").split("\0"))
         # The name in parentheses may itself hold any character; the state and the parent follow it.
         parent = int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        is_ours = (folder / "cgroup").read_bytes() == (proc / "self" / "cgroup").read_bytes()
     except (OSError, ValueError, IndexError):
         return None
+    return MpsProcess(
+        pid, parent, arguments, _environment(folder), is_ours, _is_privileged(folder, proc / "self")
+    )
+
+
+def _environment(folder: Path) -> Mapping[str, str] | None:
     try:
         pairs = (folder / "environ").read_text(errors="replace").split("\0")
     except OSError:
-        return MpsProcess(pid, parent, arguments, None)
-    environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    return MpsProcess(pid, parent, arguments, environment)
+        return None
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def _is_privileged(folder: Path, own: Path) -> bool:
+    """Whether a process has CAP_SYS_ADMIN in the user namespace of this one; no where that cannot be seen.
+
+    Root of a pod has few capabilities, and root of another user namespace has none here.
+    """
+    try:
+        effective = _EFFECTIVE.search((folder / "status").read_text(errors="replace"))
+        is_of_ours = (folder / "ns" / "user").readlink() == (own / "ns" / "user").readlink()
+    except OSError:
+        return False
+    return is_of_ours and effective is not None and bool(int(effective[1], 16) & _CAP_SYS_ADMIN)
 
 
 def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:
@@ -91,19 +126,23 @@ def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:
     return (process for process in processes if process.is_daemon and process.parent not in pids)
 
 
-def own_daemon(pipes: Path) -> MpsProcess | None:
-    """The control daemon of this pipe directory, whoever started it; None when none lives."""
-    return next((found for found in daemons(mps_processes()) if found.pipes == str(pipes)), None)
+def own_daemon(pipes: Path, proc: Path = PROC) -> MpsProcess | None:
+    """The control daemon of this pipe directory that this supervisor or one before it started; None without.
+
+    Raises ClaimBlocked where nothing can be seen.
+    """
+    ours = [process for process in mps_processes(proc) if process.is_ours]
+    return next((found for found in daemons(ours) if found.pipes == str(pipes)), None)
 
 
-def end_left_over(pipes: Path) -> None:
-    """Kill every MPS process of this pipe directory: servers outlive a daemon that was killed.
+def end_left_over(pipes: Path, proc: Path = PROC) -> None:
+    """Kill every MPS process of this pipe directory that is ours: servers outlive a daemon that was killed.
 
     One of them would keep a GPU in compute mode EXCLUSIVE_PROCESS from the next. Raises ClaimBlocked when
     one does not go.
     """
-    for process in mps_processes():
-        if process.environment is None or process.environment.get(PIPE_DIRECTORY) != str(pipes):
+    for process in mps_processes(proc):
+        if not process.is_ours or (process.environment or {}).get(PIPE_DIRECTORY) != str(pipes):
             continue
         try:
             pidfd = os.pidfd_open(process.pid)
@@ -111,7 +150,7 @@ def end_left_over(pipes: Path) -> None:
             continue
         try:
             # Its id may belong to another process by now; what the descriptor holds is read once more.
-            if read_process(PROC, process.pid) == process:
+            if read_process(proc, process.pid) == process:
                 kill(pidfd, f"MPS process {process.pid} of {pipes}")
         finally:
             os.close(pidfd)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fakegpu.machine import FakeMachine
-from fakegpu.mps.client import ClientRefused, CudaProcess, DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, ClientRefused, CudaProcess, DaemonGone, Line
 from fakegpu.spec import MACHINES
 from tests.fakegpu.programs import Programs
 
@@ -62,14 +62,40 @@ def wait_until_gone(pid: int) -> None:
 
 
 def test_a_daemon_in_the_background_leaves_the_files_of_the_real_one(serving: Programs) -> None:
-    kinds = {path.name: stat.S_IFMT(path.stat().st_mode) for path in serving.pipes.iterdir()}
-    assert kinds == {
-        "control": stat.S_IFSOCK, "control_lock": stat.S_IFREG, "log": stat.S_IFIFO,
-        "nvidia-cuda-mps-control.pid": stat.S_IFREG,
-    }  # fmt: skip
+    assert {path.name: stat.filemode(path.stat().st_mode) for path in serving.pipes.iterdir()} == {
+        "control": "srw-rw-rw-",
+        "control_lock": "-rw-rw-rw-",
+        "control_privileged": "srwxr-xr-x",
+        "log": "prwxrwxrwx",
+        "nvidia-cuda-mps-control.pid": "-rw-rw-rw-",
+    }
     os.kill(serving.daemon_pid(), 0)
     log = (serving.logs / "control.log").read_text()
     assert f"Starting control daemon using socket {serving.pipes}/control" in log
+
+
+def test_who_sees_the_socket_of_clients_alone_may_ask_and_change_nothing(
+    serving: Programs, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    (seen / "control").hardlink_to(serving.pipes / "control")
+    client = CudaProcess(seen, process_id=11)
+    line = Line(seen)
+
+    def answer(command: str) -> str:
+        return str(line.ask({"command": command})["answer"])
+
+    (server,) = answer("get_server_list").split()
+    assert answer(f"get_client_list {server}") == "11"
+    for command in ("quit", "set_default_active_thread_percentage 100", f"shutdown_server {server} -f"):
+        assert answer(command) == f"Permission denied: {command.split()[0]}"
+    line.close()
+    pipes, serving.pipes = serving.pipes, tmp_path / "seen"
+    assert serving.control(said="quit\n") == (0, ["Permission denied: quit"])
+    serving.pipes = pipes
+    os.kill(serving.daemon_pid(), 0)
+    client.close()
 
 
 def test_quit_ends_the_daemon_and_takes_its_files_away(serving: Programs) -> None:
@@ -307,7 +333,7 @@ def test_a_mig_device_takes_fewer_clients(programs: Programs) -> None:
 
 
 def test_quit_waits_for_clients_and_lets_no_new_ones_in(serving: Programs) -> None:
-    client, line = CudaProcess(serving.pipes, process_id=11), Line(serving.pipes)
+    client, line = CudaProcess(serving.pipes, process_id=11), Line(serving.pipes, PRIVILEGED)
     assert "quit" in line.ask({"command": "help"})["answer"]
     line.say({"command": "quit"})
     with pytest.raises(ClientRefused, match="quitting"):
