@@ -150,15 +150,16 @@ class DriverNode:
     def start_mps(self, *more: str) -> Process:
         """Start the MPS supervisor and wait until it answers; a second start follows the end of the first.
 
-        Where nodes are real it sees all processes of this machine, as on a node of its own. Elsewhere it sees
-        none, and may have no rights to mount.
+        It sees no other processes, unless ``more`` flags say so, since those of the machine below are none of
+        this node's. Where there are no real containers it mounts nothing: it may have no right to.
         """
-        flags = ["--mps-dir", str(self.mps_dir), "--driver-root", str(self.folder / "driver"), *more]
-        environment = {}
-        if not self.cluster.has_rights:
-            flags += ["--proc-root", str(self.folder / "proc")]
-            environment["GPU_DRA_SHM"] = "node"  # former versions do not know the flag
-        process = self._launch(MPS, "", *flags, **environment)
+        flags = (
+            *("--mps-dir", str(self.mps_dir), "--proc-root", str(self.folder / "proc")),
+            *("--driver-root", str(self.folder / "driver")),
+        )
+        # A variable, since former versions do not know the flag.
+        environment = {} if self.cluster.has_rights else {"GPU_DRA_SHM": "node"}
+        process = self._launch(MPS, "", *flags, *more, **environment)
         supervisor = str(self.mps_dir / "supervisor.sock")
 
         def answers() -> bool | None:

@@ -40,11 +40,11 @@ rules:
   - offer: hidden
 """
 SHM_MIB = 8
+ALL_PROCESSES = ("--proc-root", "/proc")
 QUARTER = (["25.0"], [f"{81559 // 4 // 1024}G"])
-POSE = f"""mkdir /tmp/x
-printf '#!/bin/sh\\nwhile true; do sleep 1; done\\n' >/tmp/x/{CONTROL}
-chmod +x /tmp/x/{CONTROL}
-exec /tmp/x/{CONTROL} -f"""
+POSE = f"""printf '#!/bin/sh\\nwhile true; do sleep 1; done\\n' >/own/{CONTROL}
+chmod +x /own/{CONTROL}
+exec /own/{CONTROL} -f"""
 
 
 def attacker(name: str, command: str, **environment: str) -> Object:
@@ -55,8 +55,10 @@ def attacker(name: str, command: str, **environment: str) -> Object:
         "imagePullPolicy": "Never",
         "command": ["sh", "-c", command],
         "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "volumeMounts": [{"name": "own", "mountPath": "/own"}],
     }
-    spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+    volumes = [{"name": "own", "emptyDir": {}}]
+    spec = {"terminationGracePeriodSeconds": 0, "containers": [container], "volumes": volumes}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
@@ -85,10 +87,10 @@ def with_name(pod: Object) -> Object:
 
 
 @contextmanager
-def small_memory(driver: DriverNode) -> Iterator[None]:
-    """The supervisor gives its daemons little memory to exchange with clients, so that a test may fill it."""
+def supervised(driver: DriverNode, *flags: str) -> Iterator[None]:
+    """The node's supervisor runs with these flags inside the block."""
     driver.process(MPS).stop()
-    driver.start_mps("--shm-mib", str(SHM_MIB))
+    driver.start_mps(*flags)
     try:
         yield
     finally:
@@ -107,7 +109,7 @@ def test_a_pod_that_looks_like_a_daemon_stops_none_and_is_taken_for_none(
         "nowhere": attacker("nowhere", POSE, WHO="nowhere"),
         "here": attacker("here", POSE, CUDA_MPS_PIPE_DIRECTORY=str(pipes), WHO="here"),
     }
-    with shared(driver, namespace, ONE_GPU):
+    with supervised(driver, *ALL_PROCESSES), shared(driver, namespace, ONE_GPU):
         for pod in poses.values():
             pod["spec"]["securityContext"] = {"runAsUser": user}
             start(real_cluster, namespace, pod)
@@ -119,12 +121,12 @@ def test_a_pod_that_looks_like_a_daemon_stops_none_and_is_taken_for_none(
             assert limits.percentage == 25.0
         pid = daemon_pid(pipes)
         driver.process(MPS).kill()
-        driver.start_mps()
+        driver.start_mps(*ALL_PROCESSES)
         wait_offered(driver, is_settled)
         assert daemon_pid(pipes) == pid, "its own daemon is known again"
         driver.process(MPS).kill()
         ask_mps(driver, pipes, "quit -t 0")
-        driver.start_mps()
+        driver.start_mps(*ALL_PROCESSES)
         wait_offered(driver, is_settled)
         assert defaults(driver, pipes) == QUARTER
         assert daemon_pid(pipes) != pid
@@ -156,7 +158,7 @@ def refused(run: Callable[[], object]) -> str:
 def test_the_root_of_a_pod_with_a_share_harms_neither_the_daemon_nor_its_neighbour(
     driver: DriverNode, real_cluster: RealCluster, namespace: str
 ) -> None:
-    with small_memory(driver), shared(driver, namespace, ONE_GPU):
+    with supervised(driver, "--shm-mib", str(SHM_MIB)), shared(driver, namespace, ONE_GPU):
         make_template(real_cluster, namespace, request(device_class="shared-mps"))
         for name in ("attacker", "neighbour"):
             start(real_cluster, namespace, with_name(gpu_pod(name)))
@@ -177,8 +179,8 @@ def test_the_root_of_a_pod_with_a_share_harms_neither_the_daemon_nor_its_neighbo
             f"mkdir {PIPES}/folder",
             f"chmod 0 {PIPES}/control",
         ):
-            assert "Read-only file system" in refused(lambda command=command: sh(f"{command} 2>&1 >&2"))
-        assert "permission denied" in refused(lambda: sh(f"mount -o remount,rw {PIPES} 2>&1 >&2"))
+            assert "Read-only file system" in refused(lambda command=command: sh(f"{command}"))
+        assert "permission denied" in refused(lambda: sh(f"mount -o remount,rw {PIPES}"))
         cannot_command(driver, seen_by("attacker") / PIPES[1:])
         assert (daemon_pid(pipes), defaults(driver, pipes)) == before
         cannot_fill(driver, sh)
@@ -209,7 +211,7 @@ def cannot_fill(driver: DriverNode, sh: Callable[[str], str]) -> None:
     """What the container may write to is memory of its daemon and clients, of a limited size."""
     free = os.statvfs(driver.mps_dir).f_bavail
     assert sh("ls -A /dev/shm") == "", "nothing of the node's processes is there"
-    said = refused(lambda: sh("dd if=/dev/zero of=/dev/shm/all bs=1M count=64 2>&1 >&2"))
+    said = refused(lambda: sh("dd if=/dev/zero of=/dev/shm/all bs=1M count=64"))
     assert "No space left on device" in said
     assert int(sh("stat -c %s /dev/shm/all")) == SHM_MIB << 20
     assert abs(os.statvfs(driver.mps_dir).f_bavail - free) < SHM_MIB << 20 >> 12
