@@ -74,30 +74,6 @@ def test_a_daemon_in_the_background_leaves_the_files_of_the_real_one(serving: Pr
     assert f"Starting control daemon using socket {serving.pipes}/control" in log
 
 
-def test_who_sees_the_socket_of_clients_alone_may_ask_and_change_nothing(
-    serving: Programs, tmp_path: Path
-) -> None:
-    seen = tmp_path / "seen"
-    seen.mkdir()
-    (seen / "control").hardlink_to(serving.pipes / "control")
-    client = CudaProcess(seen, process_id=11)
-    line = Line(seen)
-
-    def answer(command: str) -> str:
-        return str(line.ask({"command": command})["answer"])
-
-    (server,) = answer("get_server_list").split()
-    assert answer(f"get_client_list {server}") == "11"
-    for command in ("quit", "set_default_active_thread_percentage 100", f"shutdown_server {server} -f"):
-        assert answer(command) == f"Permission denied: {command.split()[0]}"
-    line.close()
-    pipes, serving.pipes = serving.pipes, tmp_path / "seen"
-    assert serving.control(said="quit\n") == (0, ["Permission denied: quit"])
-    serving.pipes = pipes
-    os.kill(serving.daemon_pid(), 0)
-    client.close()
-
-
 def test_quit_ends_the_daemon_and_takes_its_files_away(serving: Programs) -> None:
     pid = serving.daemon_pid()
     assert serving.ask("quit") == []
