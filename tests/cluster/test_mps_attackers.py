@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ def test_the_root_of_a_pod_with_a_share_harms_neither_the_daemon_nor_its_neighbo
             f"mkdir {PIPES}/folder",
             f"chmod 0 {PIPES}/control",
         ):
-            assert "Read-only file system" in refused(lambda command=command: sh(f"{command}"))
+            assert "Read-only file system" in refused(partial(sh, command))
         assert "permission denied" in refused(lambda: sh(f"mount -o remount,rw {PIPES}"))
         cannot_command(driver, seen_by("attacker") / PIPES[1:])
         assert (daemon_pid(pipes), defaults(driver, pipes)) == before
