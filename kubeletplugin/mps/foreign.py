@@ -31,7 +31,7 @@ def refuse_foreign_daemon(daemon: MpsDaemon, pipes: Path, proc: Path) -> None:
     """
     others = [process for process in mps_processes(proc) if process.is_privileged]
     for other in daemons(others):
-        is_this = other.is_ours and other.pipes == str(pipes)
+        is_this = other.is_our_daemon and other.pipes == str(pipes)
         how = None if is_this else _serves(other, daemon.devices)
         # Whoever names the GPU by its UUID means it. A daemon in a container sees fewer GPUs than there are.
         if how is not None and (how.startswith("serves GPU-") or _reaches(other, daemon.devices, proc)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ class Proc:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
-        self._identify(folder / "self", OWN, ALL, HOST_USERS)
+        self._identify(folder / "self", OWN, ALL, HOST_USERS, 0)
 
     def add(
         self,
@@ -43,9 +44,10 @@ class Proc:
         cgroup: str = POD,
         capabilities: int = ALL,
         users: str = HOST_USERS,
+        user: int = 0,
     ) -> Path:
         folder = self.path / str(pid)
-        self._identify(folder, cgroup, capabilities, users)
+        self._identify(folder, cgroup, capabilities, users, user)
         (folder / "comm").write_text(f"{comm}\n")
         (folder / "stat").write_text(f"{pid} ({comm}) S {parent} {pid} {pid} 0 -1")
         (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in arguments))
@@ -54,10 +56,11 @@ class Proc:
         )
         return folder
 
-    def _identify(self, folder: Path, cgroup: str, capabilities: int, users: str) -> None:
+    def _identify(self, folder: Path, cgroup: str, capabilities: int, users: str, user: int) -> None:
         (folder / "ns").mkdir(parents=True)
         (folder / "cgroup").write_text(cgroup)
-        (folder / "status").write_text(f"Name:\tx\nCapEff:\t{capabilities:016x}\nCapBnd:\t{ALL:016x}\n")
+        rights = f"CapInh:\t{0:016x}\nCapEff:\t{capabilities:016x}\nCapBnd:\t{ALL:016x}\n"
+        (folder / "status").write_text(f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\n{rights}")
         (folder / "ns" / "user").symlink_to(users)
 
     def gpu(self, uuid: str, minor: int) -> None:
@@ -127,16 +130,36 @@ def test_what_cannot_be_seen_of_a_process_is_no_right_over_the_node(proc: Proc) 
     refuse(proc)
 
 
-@pytest.mark.parametrize("users", [HOST_USERS, POD_USERS])
-@pytest.mark.parametrize("capabilities", [ALL, FEW])
-def test_a_process_of_another_control_group_is_never_taken_for_our_daemon(
-    proc: Proc, capabilities: int, users: str
-) -> None:
+@pytest.mark.parametrize(
+    "differs",
+    [
+        {"cgroup": POD},
+        {"cgroup": POD, "capabilities": FEW},
+        {"capabilities": FEW},
+        {"capabilities": 0, "user": 1000},
+        {"user": 1000},
+        {"users": POD_USERS},
+    ],
+)
+def test_only_what_a_supervisor_started_is_taken_for_our_daemon(proc: Proc, differs: dict[str, Any]) -> None:
+    """Each of control group, rights, user and user namespace is beyond what a pod chooses."""
     pipes = proc.path / "mps/gpu/pipe"
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_VISIBLE_DEVICES": GPU}
-    proc.add(17, CONTROL, "-f", environment=environment, capabilities=capabilities, users=users)
+    proc.add(17, CONTROL, "-f", environment=environment, **{"cgroup": OWN, **differs})
     assert own_daemon(pipes, proc.path) is None
     proc.add(18, CONTROL, "-f", environment=environment, cgroup=OWN)
+    found = own_daemon(pipes, proc.path)
+    assert found is not None
+    assert found.pid == 18
+
+
+def test_a_supervisor_that_is_not_root_knows_its_daemons_as_well(proc: Proc) -> None:
+    """It has no capabilities, so that its user and its control group tell."""
+    pipes = proc.path / "mps/gpu/pipe"
+    (proc.path / "self" / "status").write_text(f"Uid:\t1000\t1000\t1000\t1000\nCapEff:\t{0:016x}\n")
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
+    for pid, user in ((17, 0), (18, 1000)):
+        proc.add(pid, CONTROL, "-f", environment=environment, cgroup=OWN, capabilities=0, user=user)
     found = own_daemon(pipes, proc.path)
     assert found is not None
     assert found.pid == 18
