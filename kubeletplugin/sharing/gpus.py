@@ -317,14 +317,14 @@ def members_of(
     """The shares of a group that claims have in this era, those of the claim ``without`` left out.
 
     A claim whose prepare ended before it knew its partition has no client there: it counts once it comes
-    again.
+    again. What only a newer version knows counts as it is.
     """
     return tuple(
         member
         for entry in entries
         if entry.uid != without and entry.state in ("preparing", "prepared") and entry.is_live(era)
         for member in members_of_entry(group, entry, kinds)
-        if member.cuda_uuid
+        if member.cuda_uuid or not kinds.knows(member.held)
     )
 
 
