@@ -217,3 +217,20 @@ def cannot_fill(driver: DriverNode, sh: Callable[[str], str]) -> None:
     assert int(sh("stat -c %s /dev/shm/all")) == SHM_MIB << 20
     assert abs(os.statvfs(driver.mps_dir).f_bavail - free) < SHM_MIB << 20 >> 12
     sh("rm /dev/shm/all")
+
+
+def test_a_pod_has_the_nodes_memory_where_that_was_asked_for(
+    driver: DriverNode, real_cluster: RealCluster, namespace: str
+) -> None:
+    mark = Path("/dev/shm") / f"seen-{namespace}"
+    with supervised(driver, "--shm", "node"), shared(driver, namespace, ONE_GPU):
+        make_template(real_cluster, namespace, request(device_class="shared-mps"))
+        start(real_cluster, namespace, gpu_pod("train"))
+        mark.touch()
+        try:
+            assert mark.name in real_cluster.exec("train", ["ls", "/dev/shm"], namespace).splitlines()
+        finally:
+            mark.unlink()
+        with clients(driver, namespace, "train") as (limits,):
+            assert limits.percentage == 25.0
+        end(real_cluster, namespace, "train")
