@@ -4,8 +4,8 @@
                      pipe/         CUDA_MPS_PIPE_DIRECTORY of the daemon and of its control program
                      clients/      what containers have as theirs, read-only: a link to the socket ``control``
                      shm           what the daemon and containers have as /dev/shm
-                     log/          control.log and server.log, each with the previous one as *.1, and
-                                   output, what the daemon printed
+                     log/          control.log and server.log, each with the previous one as *.1
+                                   unless that was long, and output, what the daemon printed
 
 The pipe directory also has ``control_privileged``, by which root ends the daemon and changes limits, and
 ``log``, by which servers fill its logs. Root of a container could use them, so no container sees them.
@@ -40,6 +40,9 @@ CLIENT_SOCKET = "control"
 """What a CUDA process connects to; it is handed its server's connection there."""
 
 _LOGS = ("control.log", "server.log")
+_MOST_KEPT_BYTES = 4 << 20
+"""How large a log may be to be kept beside the next one: clients make it grow, and there is little room."""
+
 _TAIL_BYTES = 4096
 _TAIL_LINES = 5
 _log = get_logger(__name__)
@@ -112,9 +115,7 @@ class DaemonFolder:
                 else:
                     left.unlink()
             for name in _LOGS:
-                log = self.logs / name
-                if log.exists():
-                    log.replace(log.with_name(f"{name}.1"))
+                _put_by(self.logs / name)
 
     def remove(self) -> None:
         """Remove all of it, the record first; raises StorageError."""
@@ -137,6 +138,18 @@ def make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     if path.stat().st_mode & 0o777 != FOLDER_MODE:
         path.chmod(FOLDER_MODE)
+
+
+def _put_by(log: Path) -> None:
+    """Keep the log of the daemon before as ``.1``, unless it would leave no room; raises OSError."""
+    before = log.with_name(f"{log.name}.1")
+    before.unlink(missing_ok=True)
+    if not log.exists():
+        return
+    if log.stat().st_size > _MOST_KEPT_BYTES:
+        log.unlink()
+    else:
+        log.rename(before)
 
 
 def known_names(mps_dir: Path) -> list[str]:

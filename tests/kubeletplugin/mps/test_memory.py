@@ -85,6 +85,21 @@ def test_logs_have_room_of_their_own_too(mps: MpsScene, own: OwnMemory) -> None:
 
 
 @with_mounts
+def test_a_daemon_whose_logs_are_full_is_started_anew_with_room_for_new_ones(
+    mps: MpsScene, own: OwnMemory
+) -> None:
+    supervisor = mps.supervisor(mps.site(memory=own))
+    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    logs = mps.folder().logs
+    fill(logs / "server.log")
+    mps.kill()
+    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    assert (logs / "control.log").read_text().startswith("[")
+    assert "Starting control daemon" in (logs / "control.log.1").read_text()
+    assert sorted(path.name for path in logs.iterdir()) == ["control.log", "control.log.1", "output"]
+
+
+@with_mounts
 def test_a_daemon_that_is_started_anew_has_the_memory_that_containers_have(
     mps: MpsScene, own: OwnMemory
 ) -> None:
