@@ -31,15 +31,22 @@ class DriverError(Exception):
 
     ``what`` names the thing and what happened to it; ``way_out`` says what to do about it, or is
     empty where nothing can be done. ``retryable`` tells whether the same call can succeed later
-    without anybody changing the request.
+    without anybody changing the request. ``for_log`` is what the node's log adds and nobody else may read:
+    who made the request sees the error in events, and must not learn of other namespaces by it.
     """
 
     retryable: ClassVar[bool] = True
 
-    def __init__(self, what: str, way_out: str = "") -> None:
+    def __init__(self, what: str, way_out: str = "", *, for_log: str = "") -> None:
         super().__init__(what)
         self.what = _fit_to_be_shown(what)
         self.way_out = _fit_to_be_shown(way_out)
+        self.for_log = for_log
+
+    @property
+    def logged(self) -> str:
+        """The whole error, for the node's log alone."""
+        return f"{self} [{self.for_log}]" if self.for_log else str(self)
 
     def __str__(self) -> str:
         kind = "retryable" if self.retryable else "permanent"

@@ -21,7 +21,7 @@ from envtest.cluster import Cluster, Process
 from envtest.former import python_command, python_environment
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
-from fakegpu.mps.client import DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
 from fakegpu.spec import known_machines
 from proto import grpc_health_v1_pb2 as health
 
@@ -147,13 +147,19 @@ class DriverNode:
             "controller", "gpu-dra-controller", "--plugin-data-dir", str(self.data_dir), *flags
         )
 
-    def start_mps(self) -> Process:
+    def start_mps(self, *more: str) -> Process:
         """Start the MPS supervisor and wait until it answers; a second start follows the end of the first.
 
-        It sees no other processes, since those of the machine below are none of this node's.
+        It sees no other processes, unless ``more`` flags say so, since those of the machine below are none of
+        this node's. Where there are no real containers it mounts nothing: it may have no right to.
         """
-        flags = ("--mps-dir", str(self.mps_dir), "--proc-root", str(self.folder / "proc"))
-        process = self._launch(MPS, "", "--driver-root", str(self.folder / "driver"), *flags)
+        flags = (
+            *("--mps-dir", str(self.mps_dir), "--proc-root", str(self.folder / "proc")),
+            *("--driver-root", str(self.folder / "driver")),
+        )
+        # A variable, since former versions do not know the flag.
+        environment = {} if self.cluster.has_rights else {"GPU_DRA_SHM": "node"}
+        process = self._launch(MPS, "", *flags, *more, **environment)
         supervisor = str(self.mps_dir / "supervisor.sock")
 
         def answers() -> bool | None:
@@ -171,7 +177,7 @@ class DriverNode:
             self.process(MPS).kill()
         for pipes in self.mps_dir.glob("*/pipe"):
             with suppress(DaemonGone):
-                line = Line(pipes)
+                line = Line(pipes, PRIVILEGED)
                 line.say({"command": "quit -t 0"})
                 line.wait_for_end(END_SECONDS)
                 line.close()
@@ -186,10 +192,11 @@ class DriverNode:
         )
         return self._launch(package, suffix, *common, *flags)
 
-    def _launch(self, package: str, suffix: str, *flags: str) -> Process:
+    def _launch(self, package: str, suffix: str, *flags: str, **environment: str) -> Process:
         command = python_command("-m", *self.launcher, package, *flags)
         name = f"{package}-{self.node.name}{suffix}"
-        return self.cluster.processes.start(name, command, python_environment(self.packages))
+        environment |= python_environment(self.packages)
+        return self.cluster.processes.start(name, command, environment)
 
 
 def _apply_manifests(cluster: Cluster, packages: Path) -> None:

@@ -78,13 +78,6 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="The folder of the MPS supervisor (gpu-dra-mps), at the same path here, there and on the host.",
 )
 @click.option(
-    "--mps-shm-dir",
-    type=click.Path(path_type=Path),
-    default="/dev/shm",  # noqa: S108 - the kernel's place for it
-    show_envvar=True,
-    help="What the host has where MPS daemons see /dev/shm; their clients get it, too.",
-)
-@click.option(
     "--metrics-addr",
     default="",
     show_envvar=True,

@@ -29,7 +29,6 @@ class Settings:
     cdi_dir: Path
     sysfs_root: Path
     mps_dir: Path
-    mps_shm_dir: Path
     metrics_addr: str
     pod_uid: str
 

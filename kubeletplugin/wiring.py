@@ -80,7 +80,7 @@ def warn(events: EventRecorder, reason: str, claim: ClaimRef, text: str) -> None
 
 
 def _tell_waiting(events: EventRecorder, claim: ClaimRef, error: DriverError) -> None:
-    _log.warning("prepare waits", error=str(error))
+    _log.warning("prepare waits", error=error.logged)
     warn(events, "PrepareWaits", claim, str(error))
 
 
@@ -218,7 +218,7 @@ def _hardware(node: _Node) -> Hardware:
         settings.host_driver_root,
         TimeSlices(DriverPrograms(DriverRoot(settings.driver_root), settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
-        MpsFolders(settings.mps_dir.absolute(), settings.mps_shm_dir.absolute()),
+        MpsFolders(settings.mps_dir.absolute()),
     )
 
 

@@ -96,6 +96,7 @@ def judge(subject: Subject) -> Findings:
                     *_without_effect(decoded, subject.requests),
                     *_overridden(decoded, subject.requests),
                     *_of_other_strategies(decoded, subject.requests),
+                    *_of_own_intervals(decoded, subject.requests),
                     *_of_no_threads(decoded, subject.requests),
                 )
             )
@@ -191,6 +192,27 @@ def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...])
                     f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: class "
                     f"{request.class_name} stands for GPUs that are shared by {strategy}"
                 )
+
+
+def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """Time-slices that a claim wants of shared GPUs, where the class decides.
+
+    What the class says is not known here: a claim that repeats it is prepared.
+    """
+    for request in requests:
+        if not request.name or request.admin_access:
+            continue
+        if CLASS_STRATEGIES.get(request.class_name) != "TimeSlicing":
+            continue
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        one = winners.get(GpuConfig)
+        wanted = one.document.interval if one and isinstance(one.document, GpuConfig) else ""
+        if one and wanted not in ("", "Default"):
+            yield (
+                f"{one.config.path}.opaque.parameters.sharing.timeSlicingConfig.interval: prepare refuses "
+                f"{wanted} unless class {request.class_name} gives it: its GPUs are shared, and the class "
+                "decides for all claims"
+            )
 
 
 def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:

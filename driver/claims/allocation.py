@@ -48,6 +48,11 @@ class ClaimConfig:
     requests: tuple[str, ...]
     parameters: Any
 
+    @property
+    def is_of_class(self) -> bool:
+        """Whether the scheduler took it from the DeviceClass of the request: an admin wrote it."""
+        return self.source == "FromClass"
+
     def applies_to(self, device: AllocatedDevice) -> bool:
         """A name matches the request itself and, where it names no subrequest, all of its subrequests."""
         return not self.requests or device.request in self.requests or device.top_request in self.requests
@@ -67,7 +72,7 @@ class Claim:
         """What configures ``device``, weakest first: class before claim, later wins. Duplicates stay
         (schedulers up to 1.36 repeat an entry once per request); applying one twice is harmless."""
         matching = [config for config in self.configs if config.applies_to(device)]
-        return tuple(sorted(matching, key=lambda config: config.source != "FromClass"))
+        return tuple(sorted(matching, key=lambda config: not config.is_of_class))
 
 
 def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:

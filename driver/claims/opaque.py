@@ -33,10 +33,14 @@ class MpsSettings:
 
 @dataclass(frozen=True, slots=True)
 class GpuConfig:
-    """How a whole GPU is to be used. ``strategy`` None means by one claim alone."""
+    """How a whole GPU is to be used. ``strategy`` None means by one claim alone.
+
+    ``interval`` is the time-slice, empty where the document says none: the driver's default on a GPU that
+    one claim has, what the class says on a shared one.
+    """
 
     strategy: Literal["TimeSlicing", "MPS"] | None = None
-    interval: str = "Default"
+    interval: str = ""
     mps: MpsSettings = MpsSettings()
 
 
@@ -191,7 +195,7 @@ def _gpu_sharing(fields: _Fields) -> GpuConfig:
     if strategy != "TimeSlicing" and "timeSlicingConfig" in fields.values:
         fields.wrong("timeSlicingConfig", "goes with strategy TimeSlicing only")
     slicing = fields.nested("timeSlicingConfig")
-    interval = slicing.choice("interval", _INTERVALS) or "Default"
+    interval = slicing.choice("interval", _INTERVALS) or ""
     slicing.end()
     mps = _mps(fields.nested("mpsConfig"))
     fields.end()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, TextIO, get_args
 import structlog
 from structlog.contextvars import bound_contextvars, get_contextvars, merge_contextvars
 
+from driver.errors import DriverError
 from driver.process.outcome import outcome_of
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def _log_failure(error: Exception, duration_ms: float) -> None:
     if outcome == "internal":
         _log.error("operation failed", outcome=outcome, duration_ms=duration_ms, exc_info=error)
     else:
-        _log.warning("operation failed", outcome=outcome, duration_ms=duration_ms, error=str(error))
+        said = error.logged if isinstance(error, DriverError) else str(error)
+        _log.warning("operation failed", outcome=outcome, duration_ms=duration_ms, error=said)
 
 
 def _milliseconds_since(started: float) -> float:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOCKET = "control"
-"""The daemon's socket in the pipe directory."""
+"""The daemon's socket in the pipe directory, for clients and questions: any user may connect."""
+
+PRIVILEGED = "control_privileged"
+"""The one that takes all commands; root alone may connect, also root of a container that sees it."""
 
 
 class DaemonGone(DriverError):
@@ -39,11 +42,11 @@ class ClientLimits:
 class Line:
     """One connection to the daemon of a pipe directory."""
 
-    def __init__(self, pipes: Path) -> None:
-        """Connect; raises DaemonGone."""
+    def __init__(self, pipes: Path, name: str = SOCKET) -> None:
+        """Connect to one of the daemon's sockets; raises DaemonGone."""
         self._socket = socket.socket(socket.AF_UNIX)
         try:
-            self._socket.connect(str(pipes / SOCKET))
+            self._socket.connect(str(pipes / name))
         except OSError as error:
             self._socket.close()
             raise DaemonGone(f"no control daemon of MPS serves {pipes}", "start it") from error

@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+QUESTIONS = frozenset(
+    {"get_server_list", "get_server_status", "get_client_list", "get_device_client_list", "help"}
+)
+"""Commands that any user may give; all others change something or tell limits."""
+
 _MIB_PER_GIB = 1024
 _LIMIT = re.compile(r"([1-9]\d*)([GM])B?")
 MOST_PERCENT = 100.0

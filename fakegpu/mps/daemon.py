@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fakegpu.machine import FakeMachine
-from fakegpu.mps.client import SOCKET
-from fakegpu.mps.control import CommandRefused, Control, Limits, limit_mib, thread_percentage
+from fakegpu.mps.client import PRIVILEGED, SOCKET
+from fakegpu.mps.control import QUESTIONS, CommandRefused, Control, Limits, limit_mib, thread_percentage
 from fakegpu.mps.devices import most_clients
 from fakegpu.mps.server import SERVER_NAME, ServerProcesses, name_process
 
@@ -53,6 +53,8 @@ class Daemon:
         uuids = tuple(device.uuid for device in devices)
         self.control = Control(uuids, most_clients(machine, devices), self)
         self._selector = selectors.DefaultSelector()
+        self._listeners: dict[socket.socket, str] = {}
+        self._privileged: set[socket.socket] = set()
         self._buffers: dict[socket.socket, bytes] = {}
         self._clients: dict[int, socket.socket] = {}
         self._waiting: list[tuple[socket.socket, dict[str, Any]]] = []
@@ -72,21 +74,15 @@ class Daemon:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CannotStart("An instance of this daemon is already running") from error
-        path = self._pipes / SOCKET
-        path.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX)
-        try:
-            self._listener.bind(str(path))
-        except OSError as error:
-            raise CannotStart(f"Failed to bind {path}: {error}") from error
-        path.chmod(0o666)
-        self._listener.listen()
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._listen(PRIVILEGED, 0o755)
+        self._listen(SOCKET, 0o666)
         (self._pipes / LOG_PIPE).unlink(missing_ok=True)
         os.mkfifo(self._pipes / LOG_PIPE)
         (self._pipes / PID_FILE).write_text(f"{os.getpid()}\n")
+        for name, mode in ((LOCK, 0o666), (LOG_PIPE, 0o777), (PID_FILE, 0o666)):
+            (self._pipes / name).chmod(mode)  # those that were seen on real nodes
         name_process(CONTROL_NAME)
-        self._note(f"Starting control daemon using socket {path}")
+        self._note(f"Starting control daemon using socket {self._pipes / SOCKET}")
         self._note(
             f"To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={self._pipes}"
         )
@@ -105,12 +101,26 @@ class Daemon:
                 self._go_on_quitting()
         finally:
             self.control.shut(force=True)
-            for name in (PID_FILE, SOCKET, LOG_PIPE):
+            for name in (PID_FILE, SOCKET, PRIVILEGED, LOG_PIPE):
                 (self._pipes / name).unlink(missing_ok=True)
             # Whoever asked for the end may start another daemon as soon as it is answered.
             self._lock.close()
             for connection in self._quitters:
                 _reply(connection, {"answer": ""})
+
+    def _listen(self, name: str, mode: int) -> None:
+        """Serve a socket of the pipe directory; raises CannotStart."""
+        path = self._pipes / name
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        self._listeners[listener] = name
+        try:
+            listener.bind(str(path))
+        except OSError as error:
+            raise CannotStart(f"Failed to bind {path}: {error}") from error
+        path.chmod(mode)
+        listener.listen()
+        self._selector.register(listener, selectors.EVENT_READ)
 
     def start_server(self, uid: int) -> int:
         """Start a server; raises CommandRefused."""
@@ -133,9 +143,12 @@ class Daemon:
         self._close(self._clients.pop(pid))
 
     def _readable(self, source: object) -> None:
-        if source is self._listener:
-            connection, _ = self._listener.accept()
+        listener = next((known for known in self._listeners if known is source), None)
+        if listener is not None:
+            connection, _ = listener.accept()
             self._buffers[connection] = b""
+            if self._listeners[listener] == PRIVILEGED:
+                self._privileged.add(connection)
             self._selector.register(connection, selectors.EVENT_READ)
             return
         connection = next(known for known in self._buffers if known is source)
@@ -157,6 +170,9 @@ class Daemon:
 
     def _command(self, connection: socket.socket, words: list[str]) -> None:
         self._note(f"Cmd:{' '.join(words)}")
+        if connection not in self._privileged and words[0] not in QUESTIONS:
+            _reply(connection, {"answer": f"Permission denied: {words[0]}"})
+            return
         fault = self._spoiled(words[0])
         if fault and fault.kind == "refuse":
             _reply(connection, {"answer": fault.words})
@@ -230,6 +246,7 @@ class Daemon:
         if self._buffers.pop(connection, None) is None:
             return
         self._selector.unregister(connection)
+        self._privileged.discard(connection)
         connection.close()
         for pid in [pid for pid, known in self._clients.items() if known is connection]:
             del self._clients[pid]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fakegpu.mps.client import DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +26,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _commands(pipes: Path) -> int:
-    """Hand over each line of stdin and print its answer; 1 when there is no daemon, or it ends meanwhile."""
+    """Hand over each line of stdin and print its answer; 1 when there is no daemon, or it ends meanwhile.
+
+    Whoever may not connect to the privileged socket, or does not see it, can only ask.
+    """
     try:
-        line = Line(pipes)
+        line = _line(pipes)
     except DaemonGone:
         _say("Cannot find MPS control daemon process")
         return 1
@@ -43,6 +46,13 @@ def _commands(pipes: Path) -> int:
     finally:
         line.close()
     return 0
+
+
+def _line(pipes: Path) -> Line:
+    try:
+        return Line(pipes, PRIVILEGED)
+    except DaemonGone:
+        return Line(pipes)
 
 
 def _say(text: str) -> None:

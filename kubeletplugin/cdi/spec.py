@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,16 +17,20 @@ from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR
 
 _READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
-_WRITABLE = ["rw", "nosuid", "nodev", "rbind", "rprivate"]
+_FOLDER = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
 _SOCKET = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
 
 
 @dataclass(frozen=True, slots=True)
 class CdiMount:
-    """A folder that a device brings into the container, to be written to: both paths are absolute."""
+    """A folder that a device brings into the container: both paths are absolute.
+
+    ``is_writable`` is whether files can be made in it; sockets in it can be connected to either way.
+    """
 
     host_path: str
     container_path: str
+    is_writable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +38,15 @@ class Edits:
     """What a container gets with a device: nodes, variables (lines ``NAME=value``) and folders.
 
     Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
-    ``needs_driver`` is whether it needs the NVIDIA driver's control nodes and files as well.
+    ``needs_driver`` is whether it needs the NVIDIA driver's control nodes and files as well;
+    ``without_programs`` are the names of programs among these that it must not get.
     """
 
     nodes: tuple[DeviceNode, ...] = ()
     variables: tuple[str, ...] = ()
     mounts: tuple[CdiMount, ...] = ()
     needs_driver: bool = True
+    without_programs: frozenset[str] = frozenset()
 
     def __add__(self, other: Edits) -> Edits:
         """Both together."""
@@ -49,6 +55,7 @@ class Edits:
             self.variables + other.variables,
             self.mounts + other.mounts,
             self.needs_driver or other.needs_driver,
+            self.without_programs | other.without_programs,
         )
 
 
@@ -92,9 +99,12 @@ class FileEdits:
 NO_FILES = FileEdits("")
 
 
-def file_edits(files: DriverFiles, host: HostPaths) -> FileEdits:
-    """The mounts and hooks for the driver's files."""
-    edits = {"mounts": _mounts(files, host), "hooks": _hooks(files, host)}
+def file_edits(
+    files: DriverFiles, host: HostPaths, without_programs: frozenset[str] = frozenset()
+) -> FileEdits:
+    """The mounts and hooks for the driver's files, but for the programs of these names."""
+    binaries = tuple(path for path in files.binaries if PurePosixPath(path).name not in without_programs)
+    edits = {"mounts": _mounts(replace(files, binaries=binaries), host), "hooks": _hooks(files, host)}
     return FileEdits("".join(f',"{name}":{_json(value)}' for name, value in edits.items() if value))
 
 
@@ -128,7 +138,10 @@ def _device_edits(edits: Edits, host: HostPaths) -> dict[str, Any]:
     if edits.variables:
         found["env"] = list(edits.variables)
     if edits.mounts:
-        found["mounts"] = [_mount(one.host_path, one.container_path, _WRITABLE) for one in edits.mounts]
+        found["mounts"] = [
+            _mount(one.host_path, one.container_path, ["rw" if one.is_writable else "ro", *_FOLDER])
+            for one in edits.mounts
+        ]
     return found
 
 

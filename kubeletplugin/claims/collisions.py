@@ -16,7 +16,7 @@ from kubeletplugin.kinds.kind import HeldKinds
 
 
 def refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry], kinds: HeldKinds) -> None:
-    """Raise DeviceHeld when another claim has the device, or part of it, for itself.
+    """Raise DeviceHeld when another claim has the device, or part of it, for itself; the log alone names it.
 
     ``holders`` are the claims with something on the GPUs of the device. Claims with admin access stand beside
     any other, and shares of one device beside each other.
@@ -29,8 +29,9 @@ def refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry],
                 same = held.device == device.device
                 how = "is" if same else f"takes a part of {device.device} and is"
                 raise DeviceHeld(
-                    f"device {held.device} {how} still held by claim {_whose(entry)}",
-                    "it is let go when that claim's pod has ended; delete the pod if it should not run",
+                    f"device {held.device} {how} still held by another claim",
+                    "it is let go when that claim's pod has ended",
+                    for_log=f"held by claim {entry.owner}",
                 )
 
 
@@ -40,7 +41,3 @@ def _collide(device: HeldDevice, held: HeldDevice, kinds: HeldKinds) -> bool:
         is_shared = unshared_name(device.device) != device.device
         return not is_shared
     return overlap(kinds.of(device).occupies(device), kinds.of(held).occupies(held))
-
-
-def _whose(entry: Entry) -> str:
-    return f"UID {entry.uid}" if entry.rebuilt else f"{entry.namespace}/{entry.name} (UID {entry.uid})"

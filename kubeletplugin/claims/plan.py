@@ -40,13 +40,14 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds)
             "delete the pod, so that it is scheduled anew with a device that exists",
         )
     configs = [
-        decoded
+        (config.is_of_class, decoded)
         for config in claim.configs_of(device)
         if (decoded := _decoded(claim, device, config, name)) is not None
     ]
-    config = configs[-1] if configs else None
+    config = configs[-1][1] if configs else None
+    of_class = next((decoded for is_of_class, decoded in reversed(configs) if is_of_class), None)
     cdi_device = cdi_device_name(claim.uid, device.device, device.share_id)
-    return PlannedDevice(device, name, cdi_device, wish_of(device, name, config), config)
+    return PlannedDevice(device, name, cdi_device, wish_of(device, name, config, of_class), config)
 
 
 def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: DeviceName) -> Document | None:

@@ -58,7 +58,7 @@ class Specs:
         self._driver_root = driver_root
         self._host = host
         self._mps = mps
-        self._made: tuple[DriverFiles, FileEdits] | None = None
+        self._made: dict[frozenset[str], tuple[DriverFiles, FileEdits]] = {}
         self._specs: OrderedDict[str, tuple[_Parts, Spec]] = OrderedDict()
 
     def spec(self, devices: Sequence[HeldDevice], look: Look) -> Spec:
@@ -76,7 +76,8 @@ class Specs:
                 edits += mps_edits(held, devices, self._mps)
             found.append(CdiDevice(held.cdi_device, edits))
         if any(device.edits.needs_driver for device in found):
-            return self._built((tuple(found), self._nodes.control(look.stamps), self._file_edits()))
+            without = frozenset().union(*(device.edits.without_programs for device in found))
+            return self._built((tuple(found), self._nodes.control(look.stamps), self._file_edits(without)))
         return self._built((tuple(found), (), NO_FILES))
 
     def _built(self, parts: _Parts) -> Spec:
@@ -92,11 +93,13 @@ class Specs:
             self._specs.popitem(last=False)
         return spec
 
-    def _file_edits(self) -> FileEdits:
+    def _file_edits(self, without_programs: frozenset[str]) -> FileEdits:
+        """What it was the last time, for as long as the files are the same; there are two such sets."""
         files = self._driver_root.files()
-        if self._made is None or self._made[0] is not files:
-            self._made = (files, file_edits(files, self._host))
-        return self._made[1]
+        made = self._made.get(without_programs)
+        if made is None or made[0] is not files:
+            made = self._made[without_programs] = (files, file_edits(files, self._host, without_programs))
+        return made[1]
 
 
 def refuse_changed_board(held: HeldDevice, expected_uuid: str) -> None:

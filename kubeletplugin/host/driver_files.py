@@ -15,12 +15,12 @@ from driver.errors import NodeIncomplete
 from driver.nvml.library import LIBRARY_FOLDERS
 
 BINARY_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/nvidia/bin", "bin", "opt/bin")
+MPS_PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 BINARIES = (
     "nvidia-smi",
     "nvidia-debugdump",
     "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
+    *MPS_PROGRAMS,
     "nvidia-imex",
     "nvidia-imex-ctl",
 )

@@ -40,8 +40,9 @@ class ShareRecord:
     ``group`` names what is shared as one: the unshared name of the device, or of the first of several GPUs
     that one claim shares among its own pods by MPS. ``shares`` and ``memory_bytes`` are what the claim was
     given, 0 where that does not measure the device, or where the claim has the device for itself.
-    ``interval`` is the time-slice that was asked for, empty where nothing was. Limits of MPS are for each
-    process: ``active_thread_percentage``, and ``pinned_memory_mib``, 0 for none.
+    ``interval`` is the time-slice that was asked for, by the class where others may have shares beside it,
+    empty where nothing was. Limits of MPS are for each process: ``active_thread_percentage``, and
+    ``pinned_memory_mib``, 0 for none.
     """
 
     group: str
@@ -141,6 +142,11 @@ class Entry:
     def holds(self) -> bool:
         """Whether the claim holds its devices."""
         return self.state != "released"
+
+    @property
+    def owner(self) -> str:
+        """The claim in words, for the node's log: who else sees them must not learn of other namespaces."""
+        return f"UID {self.uid}" if self.rebuilt else f"{self.namespace}/{self.name} (UID {self.uid})"
 
     @property
     def shares(self) -> bool:

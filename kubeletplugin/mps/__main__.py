@@ -7,6 +7,7 @@ import driver.process.lean  # noqa: F401 - before everything else, which it keep
 # isort: split
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -16,6 +17,7 @@ from driver.process.service import Service
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.mps.keeper import Site
+from kubeletplugin.mps.memory import NodeMemory, OwnMemory
 from kubeletplugin.mps.service import handlers
 from kubeletplugin.mps.supervisor import Supervisor
 from kubeletplugin.wire.mps_daemon import SOCKET
@@ -50,14 +52,38 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="Where the processes of the whole node are seen, to find MPS daemons of others.",
 )
 @click.option(
+    "--shm",
+    type=click.Choice(["own", "node"]),
+    default="own",
+    show_envvar=True,
+    help="What daemons and their clients have as /dev/shm: memory of their own, or all of them the node's, "
+    "where mounts are not permitted.",
+)
+@click.option(
+    "--shm-mib",
+    type=click.IntRange(1, 1 << 20),
+    default=1024,
+    show_envvar=True,
+    help="How much memory of their own a daemon and its clients exchange at most.",
+)
+@click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
 )
-def main(mps_dir: Path, driver_root: Path, proc_root: Path, log_level: Level) -> None:
+def main(
+    mps_dir: Path,
+    driver_root: Path,
+    proc_root: Path,
+    shm: Literal["own", "node"],
+    shm_mib: int,
+    log_level: Level,
+) -> None:
     """Run the MPS control daemons of this node for the kubelet plugin."""
     configure(log_level)
     try:
         programs = DriverPrograms(DriverRoot(driver_root.absolute()), mps_dir.absolute() / _LIBRARIES)
-        serve(Site(programs, mps_dir.absolute(), proc_root.absolute()))
+        proc = proc_root.absolute()
+        memory = OwnMemory(shm_mib, proc) if shm == "own" else NodeMemory()
+        serve(Site(programs, mps_dir.absolute(), proc, memory))
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line
 

@@ -1,8 +1,8 @@
 """One MPS control daemon as a process: started or adopted, seen to die, ended.
 
 It leads a session of its own, so that it outlives the supervisor: the daemon's end is that of all its
-clients, and an update of the supervisor must not end pods. The next supervisor finds it by its pipe
-directory. In a container it ends with the container's other processes, and is started anew.
+clients, and an update of the supervisor must not end pods. The next supervisor finds it by its control group
+and its pipe directory. In a container it ends with the container's other processes, and is started anew.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kubeletplugin.mps.processes import PROC, VISIBLE_DEVICES, ended_within, kil
 if TYPE_CHECKING:
     from kubeletplugin.host.driver_programs import DriverPrograms
     from kubeletplugin.mps.folders import DaemonFolder
+    from kubeletplugin.mps.memory import Memory
     from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 
@@ -64,13 +65,19 @@ class DaemonProcess:
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def start_daemon(programs: DriverPrograms, folder: DaemonFolder, daemon: MpsDaemon) -> DaemonProcess:
+def start_daemon(
+    programs: DriverPrograms, folder: DaemonFolder, daemon: MpsDaemon, memory: Memory
+) -> DaemonProcess:
     """Start the daemon, which does not answer yet; raises NodeIncomplete or StorageError.
 
     What it prints goes to a file: a pipe would end it when nobody reads any longer.
     """
     program = programs.find(CONTROL)
-    environment = {**program.environment, **folder.environment(), VISIBLE_DEVICES: ",".join(daemon.devices)}
+    command, environment = memory.command(
+        folder,
+        [program.path, "-f", *(["-M"] if daemon.multi_user else [])],
+        {**program.environment, **folder.environment(), VISIBLE_DEVICES: ",".join(daemon.devices)},
+    )
     try:
         output = os.open(folder.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -79,7 +86,7 @@ def start_daemon(programs: DriverPrograms, folder: DaemonFolder, daemon: MpsDaem
         ) from error
     try:
         child = subprocess.Popen(
-            [program.path, "-f", *(["-M"] if daemon.multi_user else [])],
+            command,
             stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             env=environment, cwd="/", start_new_session=True,
         )  # fmt: skip

@@ -1,11 +1,15 @@
-"""The folder of one MPS daemon: its record, the pipe directory for clients, its logs.
+"""The folder of one MPS daemon: its record, its pipe directory, what clients get of that, its logs.
 
     <mps-dir>/<name>/daemon.json   what shall run, written before it is started
-                     pipe/         CUDA_MPS_PIPE_DIRECTORY, mounted into containers
+                     pipe/         CUDA_MPS_PIPE_DIRECTORY of the daemon and of its control program
+                     clients/      what containers have as theirs, read-only: a link to the socket ``control``
+                     shm           what the daemon and containers have as /dev/shm
                      log/          control.log and server.log, each with the previous one as *.1
-                     output        what the daemon printed
+                                   unless that was long, and output, what the daemon printed
 
-Containers keep the pipe directory mounted while a daemon is restarted: it is emptied, never replaced.
+The pipe directory also has ``control_privileged``, by which root ends the daemon and changes limits, and
+``log``, by which servers fill its logs. Root of a container could use them, so no container sees them.
+Containers keep their folder mounted while a daemon is restarted: it is emptied, never replaced.
 """
 
 from __future__ import annotations
@@ -32,8 +36,13 @@ FOLDER_MODE = 0o755
 LONGEST_SOCKET = "control_privileged"
 """The longest name of a socket that the daemon makes in its pipe directory."""
 
-_CONTROL_SOCKET = "control"
+CLIENT_SOCKET = "control"
+"""What a CUDA process connects to; it is handed its server's connection there."""
+
 _LOGS = ("control.log", "server.log")
+_MOST_KEPT_BYTES = 4 << 20
+"""How large a log may be to be kept beside the next one: clients make it grow, and there is little room."""
+
 _TAIL_BYTES = 4096
 _TAIL_LINES = 5
 _log = get_logger(__name__)
@@ -47,9 +56,11 @@ class DaemonFolder:
         self.path = mps_dir.absolute() / checked_name(name)
         self.pipes = self.path / "pipe"
         self.logs = self.path / "log"
-        self.output = self.path / "output"
+        self.output = self.logs / "output"
+        self.clients = self.path / "clients"
+        self.shm = self.path / "shm"
         self.record = self.path / "daemon.json"
-        self.control_socket = self.pipes / _CONTROL_SOCKET
+        self.control_socket = self.pipes / CLIENT_SOCKET
         checked_socket_path(self.pipes / LONGEST_SOCKET)
 
     def environment(self) -> dict[str, str]:
@@ -58,7 +69,7 @@ class DaemonFolder:
 
     def write(self, daemon: MpsDaemon) -> None:
         """Keep what shall run, durably; raises StorageError."""
-        with _storage_errors(self.path, "making"):
+        with storage_errors(self.path, "making"):
             make_folder(self.path)
         write_durably(self.record, write_spec(daemon))
 
@@ -67,7 +78,7 @@ class DaemonFolder:
 
         Raises StorageError when it cannot be read now.
         """
-        with _storage_errors(self.record, "reading"):
+        with storage_errors(self.record, "reading"):
             try:
                 data = self.record.read_bytes()
             except FileNotFoundError:
@@ -80,30 +91,37 @@ class DaemonFolder:
         except (ValueError, ClaimRefused) as error:
             aside = self.record.with_suffix(".unreadable")
             _log.error("record of an MPS daemon is unreadable", put_aside_as=str(aside), error=str(error))
-            with _storage_errors(self.record, "putting aside"):
+            with storage_errors(self.record, "putting aside"):
                 self.record.replace(aside)
             return None
 
+    def let_clients_in(self) -> None:
+        """Show clients the socket of the daemon that serves now; raises StorageError."""
+        shown = self.clients / CLIENT_SOCKET
+        with storage_errors(shown, "making"):
+            make_folder(self.clients)
+            if not (shown.exists() and shown.samefile(self.control_socket)):
+                shown.unlink(missing_ok=True)
+                shown.hardlink_to(self.control_socket)
+
     def make_ready(self) -> None:
-        """Empty the pipe directory and begin new logs, before a start; raises StorageError."""
-        with _storage_errors(self.path, "preparing"):
-            for folder in (self.path, self.pipes, self.logs):
+        """Empty the folders of sockets and begin new logs, before a start; raises StorageError."""
+        with storage_errors(self.path, "preparing"):
+            for folder in (self.path, self.pipes, self.clients, self.logs):
                 make_folder(folder)
-            for left in self.pipes.iterdir():
+            for left in (*self.pipes.iterdir(), *self.clients.iterdir()):
                 if left.is_dir() and not left.is_symlink():
                     shutil.rmtree(left)
                 else:
                     left.unlink()
             for name in _LOGS:
-                log = self.logs / name
-                if log.exists():
-                    log.replace(log.with_name(f"{name}.1"))
+                _put_by(self.logs / name)
 
     def remove(self) -> None:
         """Remove all of it, the record first; raises StorageError."""
         if self.path.is_dir():
             remove_durably(self.record)
-            with _storage_errors(self.path, "removing"):
+            with storage_errors(self.path, "removing"):
                 shutil.rmtree(self.path)
 
     def last_words(self) -> str:
@@ -122,10 +140,22 @@ def make_folder(path: Path) -> None:
         path.chmod(FOLDER_MODE)
 
 
+def _put_by(log: Path) -> None:
+    """Keep the log of the daemon before as ``.1``, unless it would leave no room; raises OSError."""
+    before = log.with_name(f"{log.name}.1")
+    before.unlink(missing_ok=True)
+    if not log.exists():
+        return
+    if log.stat().st_size > _MOST_KEPT_BYTES:
+        log.unlink()
+    else:
+        log.rename(before)
+
+
 def known_names(mps_dir: Path) -> list[str]:
     """The daemons that have a record or a pipe directory, sorted; raises StorageError."""
     names = []
-    with _storage_errors(mps_dir, "reading"):
+    with storage_errors(mps_dir, "reading"):
         for entry in sorted(mps_dir.iterdir()):
             if (entry / "daemon.json").exists() or (entry / "pipe").is_dir():
                 try:
@@ -148,7 +178,8 @@ def _tail(path: Path) -> str:
 
 
 @contextmanager
-def _storage_errors(path: Path, doing: str) -> Iterator[None]:
+def storage_errors(path: Path, doing: str) -> Iterator[None]:
+    """Raise StorageError for what the system refuses while ``doing`` something to a path."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,8 @@
 """Finds the MPS control daemons of others on the node, which would serve the same GPUs as ours.
 
-Two daemons cannot both have a GPU in compute mode EXCLUSIVE_PROCESS: the clients of one of them would fail.
+Two daemons cannot both have a GPU in compute mode EXCLUSIVE_PROCESS: the clients of one of them would fail. A
+process that only looks like a daemon must not keep ours from starting, so those without rights over the node
+are passed over (kubeletplugin.mps.processes).
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ def refuse_foreign_daemon(daemon: MpsDaemon, pipes: Path, proc: Path) -> None:
 
     Raises ClaimBlocked, naming the other one and how to end it.
     """
-    for other in daemons(mps_processes(proc)):
-        how = _serves(other, daemon.devices) if other.pipes != str(pipes) else None
+    others = [process for process in mps_processes(proc) if process.is_privileged]
+    for other in daemons(others):
+        is_this = other.is_our_daemon and other.pipes == str(pipes)
+        how = None if is_this else _serves(other, daemon.devices)
         # Whoever names the GPU by its UUID means it. A daemon in a container sees fewer GPUs than there are.
         if how is not None and (how.startswith("serves GPU-") or _reaches(other, daemon.devices, proc)):
             raise ClaimBlocked(

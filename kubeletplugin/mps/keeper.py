@@ -14,6 +14,7 @@ from kubeletplugin.mps.control import Control, NoDaemon
 from kubeletplugin.mps.daemon_process import adopt_daemon, start_daemon
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.mps.foreign import refuse_foreign_daemon
+from kubeletplugin.mps.memory import use_node_shm
 from kubeletplugin.mps.processes import end_left_over
 from kubeletplugin.wire.mps_daemon import MpsState
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kubeletplugin.host.driver_programs import DriverPrograms
     from kubeletplugin.mps.alarms import Alarms
     from kubeletplugin.mps.daemon_process import DaemonProcess
+    from kubeletplugin.mps.memory import Memory
     from kubeletplugin.wire.mps_daemon import MpsDaemon
 
 FIRST_BACK_OFF_SECONDS = 0.1
@@ -46,6 +48,7 @@ class Site:
     programs: DriverPrograms
     mps_dir: Path
     proc: Path
+    memory: Memory
     command_seconds: float = 10.0
     start_seconds: float = 15.0
     quit_seconds: int = 5
@@ -180,6 +183,7 @@ class Keeper:
             self._start(daemon)
         else:
             self._control.set_limits(daemon, time.monotonic() + self._site.command_seconds)
+        self._folder.let_clients_in()
         self._serving = daemon
         self._tell(running=True)
 
@@ -191,6 +195,7 @@ class Keeper:
             process = adopt_daemon(self._folder)
             if process:
                 _log.info("MPS daemon adopted", daemon=self.name, pid=process.pid)
+                use_node_shm(self._folder)
                 self._watch(process)
         return self._process
 
@@ -203,9 +208,10 @@ class Keeper:
     def _start(self, daemon: MpsDaemon) -> None:
         refuse_foreign_daemon(daemon, self._folder.pipes, self._site.proc)
         end_left_over(self._folder.pipes)
+        self._site.memory.make(self._folder)
         self._folder.make_ready()
         deadline = time.monotonic() + self._site.start_seconds
-        process = start_daemon(self._site.programs, self._folder, daemon)
+        process = start_daemon(self._site.programs, self._folder, daemon, self._site.memory)
         try:
             self._wait_until_it_serves(process, daemon, deadline)
         except BaseException:
@@ -292,6 +298,7 @@ class Keeper:
         if process:
             self._end(process)
         end_left_over(self._folder.pipes)
+        self._site.memory.remove(self._folder)
         self._folder.remove()
         self._retired = True
         self.state = None

@@ -1,8 +1,17 @@
-"""Finds the MPS processes of the node in /proc, and ends those that are left of a pipe directory."""
+"""Finds the MPS processes of the node in /proc, and ends those that are left of a pipe directory.
+
+Any pod can give a process the name, the arguments and the environment of a control daemon. So these only say
+what a process claims to be. What the kernel says of it decides. Ours are in the supervisor's control group:
+what the supervisor starts stays there, and nobody else gets in without rights over the node. A daemon of ours
+also has the user and at least the rights of the supervisor, which a pod that is not privileged has not; a
+server may run as its clients' user. A daemon of somebody else counts only if it has rights over the node,
+CAP_SYS_ADMIN in the supervisor's user namespace: who has that can stop a GPU's work anyway.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 from dataclasses import dataclass
@@ -21,17 +30,32 @@ DEFAULT_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
 
 _COMM = CONTROL[:15]  # what the kernel keeps of a name, the same for the daemon and its servers
 _DAEMON_OPTIONS = frozenset({"-d", "-f"})
+_CAP_SYS_ADMIN = 1 << 21
+_USERS = re.compile(r"^Uid:\s*(\d+)\s+(\d+)", re.MULTILINE)
+_EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 _GONE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class MpsProcess:
-    """A control daemon or a server of MPS; ``environment`` is None where it cannot be read."""
+    """What says that it is a control daemon or a server of MPS; ``environment`` is None where it is hidden.
+
+    ``is_near`` is whether it is in the supervisor's control group, ``is_alike`` whether it has the
+    supervisor's user and at least its rights, ``is_privileged`` whether it has rights over the node.
+    """
 
     pid: int
     parent: int
     arguments: tuple[str, ...]
     environment: Mapping[str, str] | None
+    is_near: bool
+    is_alike: bool
+    is_privileged: bool
+
+    @property
+    def is_our_daemon(self) -> bool:
+        """Whether it is a control daemon that a supervisor like this one started."""
+        return self.is_daemon and self.is_near and self.is_alike
 
     @property
     def is_daemon(self) -> bool:
@@ -75,14 +99,48 @@ def read_process(proc: Path, pid: int) -> MpsProcess | None:
         arguments = tuple((folder / "cmdline").read_text(errors="replace").rstrip("\0").split("\0"))
         # The name in parentheses may itself hold any character; the state and the parent follow it.
         parent = int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        is_near = (folder / "cgroup").read_bytes() == (proc / "self" / "cgroup").read_bytes()
     except (OSError, ValueError, IndexError):
         return None
+    its, own = _rights(folder), _rights(proc / "self")
+    is_alike = is_privileged = False
+    if its is not None and own is not None and its.namespace == own.namespace:
+        is_alike = its.users == own.users and its.effective & own.effective == own.effective
+        is_privileged = bool(its.effective & _CAP_SYS_ADMIN)
+    return MpsProcess(pid, parent, arguments, _environment(folder), is_near, is_alike, is_privileged)
+
+
+def _environment(folder: Path) -> Mapping[str, str] | None:
     try:
         pairs = (folder / "environ").read_text(errors="replace").split("\0")
     except OSError:
-        return MpsProcess(pid, parent, arguments, None)
-    environment = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    return MpsProcess(pid, parent, arguments, environment)
+        return None
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rights:
+    """Users of a process, real and effective, its user namespace, and its effective capabilities there."""
+
+    users: tuple[str, str]
+    namespace: Path
+    effective: int
+
+
+def _rights(folder: Path) -> _Rights | None:
+    """What the kernel lets a process do; None where that cannot be seen.
+
+    Root of a pod has few capabilities, and root of another user namespace has none in ours.
+    """
+    try:
+        status = (folder / "status").read_text(errors="replace")
+        namespace = (folder / "ns" / "user").readlink()
+    except OSError:
+        return None
+    users, effective = _USERS.search(status), _EFFECTIVE.search(status)
+    if users is None or effective is None:
+        return None
+    return _Rights((users[1], users[2]), namespace, int(effective[1], 16))
 
 
 def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:
@@ -91,19 +149,23 @@ def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:
     return (process for process in processes if process.is_daemon and process.parent not in pids)
 
 
-def own_daemon(pipes: Path) -> MpsProcess | None:
-    """The control daemon of this pipe directory, whoever started it; None when none lives."""
-    return next((found for found in daemons(mps_processes()) if found.pipes == str(pipes)), None)
+def own_daemon(pipes: Path, proc: Path = PROC) -> MpsProcess | None:
+    """The control daemon of this pipe directory that this supervisor or one before it started; None without.
+
+    Raises ClaimBlocked where nothing can be seen.
+    """
+    ours = [process for process in mps_processes(proc) if process.is_our_daemon]
+    return next((found for found in daemons(ours) if found.pipes == str(pipes)), None)
 
 
-def end_left_over(pipes: Path) -> None:
-    """Kill every MPS process of this pipe directory: servers outlive a daemon that was killed.
+def end_left_over(pipes: Path, proc: Path = PROC) -> None:
+    """Kill each MPS process of ours in this pipe directory: servers outlive a daemon that was killed.
 
     One of them would keep a GPU in compute mode EXCLUSIVE_PROCESS from the next. Raises ClaimBlocked when
     one does not go.
     """
-    for process in mps_processes():
-        if process.environment is None or process.environment.get(PIPE_DIRECTORY) != str(pipes):
+    for process in mps_processes(proc):
+        if not process.is_near or (process.environment or {}).get(PIPE_DIRECTORY) != str(pipes):
             continue
         try:
             pidfd = os.pidfd_open(process.pid)
@@ -111,7 +173,7 @@ def end_left_over(pipes: Path) -> None:
             continue
         try:
             # Its id may belong to another process by now; what the descriptor holds is read once more.
-            if read_process(PROC, process.pid) == process:
+            if read_process(proc, process.pid) == process:
                 kill(pidfd, f"MPS process {process.pid} of {pipes}")
         finally:
             os.close(pidfd)

@@ -50,6 +50,7 @@ class Supervisor:
         self._guard = threading.Lock()
         self._keepers: dict[str, Keeper] = {}
         self._states: Published[tuple[MpsState, ...] | None] = Published(None)
+        site.memory.check(site.mps_dir)
         self._lock = _take(site.mps_dir)
         service.on_stop("folder of MPS", lambda: os.close(self._lock))
         alarms = Alarms()

@@ -8,7 +8,11 @@ from driver.devices.sharing import split_shared_suffix
 from driver.errors import DeviceHeld
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
 
-_LET_GO = "it is let go when that claim's pod has ended; delete the pod if it should not run"
+_LET_GO = "it is let go when the pods of the other claims have ended"
+_INTERVALS = ("Short", "Medium", "Long")
+
+Taken = Sequence[tuple[Entry | None, HeldDevice]]
+"""Shares beside the one that is looked at, with the claims that have them; None is the claim itself."""
 
 
 def refuse_conflicts(
@@ -18,7 +22,7 @@ def refuse_conflicts(
 
     ``memory_bytes`` is the memory of each device, 0 where it measures nothing. ``holders`` are the claims
     on the GPUs concerned. Two schedulers, or a pod that was deleted by force, can hand out more than there
-    is; and a GPU has one time-slice at a time.
+    is. The log alone names the other claims.
     """
     others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
     for index, held in enumerate(devices):
@@ -29,8 +33,6 @@ def refuse_conflicts(
         beside = [one for one in devices[:index] if one.device == held.device]
         taken = [*_of_others(held, others), *((None, one) for one in beside)]
         _refuse_overcommit(held, form.shares, memory_bytes[index], taken)
-        if held.share is not None and held.share.interval:
-            _refuse_other_interval(held, held.share, taken)
 
 
 def _of_others(held: HeldDevice, others: Sequence[Entry]) -> list[tuple[Entry | None, HeldDevice]]:
@@ -42,52 +44,40 @@ def _of_others(held: HeldDevice, others: Sequence[Entry]) -> list[tuple[Entry | 
     ]
 
 
-def _refuse_overcommit(
-    held: HeldDevice, shares: int | None, memory_bytes: int, taken: Sequence[tuple[Entry | None, HeldDevice]]
-) -> None:
-    alone = next((entry for entry, one in taken if not _is_part(one)), None)
-    if taken and (alone is not None or not _is_part(held)):
-        raise DeviceHeld(
-            f"all of {held.device} is for one claim alone, and {_whose(alone or taken[0][0])} has it, too",
-            _LET_GO,
-        )
+def _refuse_overcommit(held: HeldDevice, shares: int | None, memory_bytes: int, taken: Taken) -> None:
+    alone = any(not _is_part(one) for _, one in taken)
+    if taken and (alone or not _is_part(held)):
+        whose = "this claim" if all(entry is None for entry, _ in taken) else "another claim"
+        raise _held(f"all of {held.device} is for one claim alone, and {whose} has it, too", taken)
     records = [one.share for one in (held, *(one for _, one in taken)) if one.share is not None]
     all_shares = sum(record.shares for record in records)
     all_memory = sum(record.memory_bytes for record in records)
-    whose = ", ".join(sorted({_whose(entry) for entry, _ in taken if entry is not None}))
     if shares is not None and all_shares > shares:
-        raise DeviceHeld(
-            f"{held.device} has {shares} shares, and with those of {whose} {all_shares} would be used",
-            _LET_GO,
+        raise _held(
+            f"{held.device} has {shares} shares, and with those that are held {all_shares} would be used",
+            taken,
         )
     if memory_bytes and all_memory > memory_bytes:
-        raise DeviceHeld(
-            f"{held.device} has {memory_bytes} bytes of memory, and with those of {whose} {all_memory} would "
-            "be used",
-            _LET_GO,
+        raise _held(
+            f"{held.device} has {memory_bytes} bytes of memory, and with those that are held {all_memory} "
+            "would be used",
+            taken,
         )
+
+
+def _held(what: str, taken: Taken) -> DeviceHeld:
+    owners = sorted({entry.owner for entry, _ in taken if entry is not None})
+    return DeviceHeld(what, _LET_GO, for_log=f"held by {', '.join(owners)}" if owners else "")
 
 
 def _is_part(held: HeldDevice) -> bool:
     return held.share is not None and held.share.is_part
 
 
-def _refuse_other_interval(
-    held: HeldDevice, share: ShareRecord, taken: Sequence[tuple[Entry | None, HeldDevice]]
-) -> None:
-    asked = interval_of(one.share for _, one in taken if one.share is not None)
-    if taken and asked != share.interval:
-        raise DeviceHeld(
-            f"request {held.request} asks for time-slice {share.interval} on {held.device}, which has "
-            f"{asked} for {_whose(taken[0][0])}: a GPU has one at a time",
-            "leave the interval out, or wait until those shares are let go",
-        )
-
-
 def interval_of(records: Iterable[ShareRecord]) -> str:
-    """The time-slice of a GPU with these shares: what one of them asks for, else Default."""
-    return next((record.interval for record in records if record.interval), "Default")
+    """The time-slice of a GPU with these shares: the shortest that a class of theirs asks for, else Default.
 
-
-def _whose(entry: Entry | None) -> str:
-    return "this claim" if entry is None else f"claim {entry.namespace}/{entry.name} (UID {entry.uid})"
+    A GPU has one at a time, and no class may keep the claims of another from starting.
+    """
+    asked = {record.interval for record in records}
+    return next((interval for interval in _INTERVALS if interval in asked), "Default")

@@ -314,12 +314,17 @@ def daemon_of(group: str, members: Sequence[Member]) -> MpsDaemon:
 def members_of(
     group: str, entries: Iterable[Entry], era: Era, kinds: HeldKinds, without: str = ""
 ) -> tuple[Member, ...]:
-    """The shares of a group that claims have in this era, those of the claim ``without`` left out."""
+    """The shares of a group that claims have in this era, those of the claim ``without`` left out.
+
+    A claim whose prepare ended before it knew its partition has no client there: it counts once it comes
+    again. What only a newer version knows counts as it is.
+    """
     return tuple(
         member
         for entry in entries
         if entry.uid != without and entry.state in ("preparing", "prepared") and entry.is_live(era)
         for member in members_of_entry(group, entry, kinds)
+        if member.cuda_uuid or not kinds.knows(member.held)
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubeletplugin.cdi.spec import CdiMount, Edits
+from kubeletplugin.host.driver_files import MPS_PROGRAMS
 from kubeletplugin.journal.entry import HeldDevice
 from kubeletplugin.sharing.limits import limits_together
 
@@ -16,31 +17,32 @@ SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - the kernel's place for it
 
 @dataclass(frozen=True, slots=True)
 class MpsFolders:
-    """Where the host has what daemons and their clients share.
-
-    ``daemons`` is the supervisor's folder, ``shm`` what its daemons see as /dev/shm.
-    """
+    """Where the host has what daemons and their clients share: ``daemons`` is the supervisor's folder."""
 
     daemons: Path
-    shm: Path
 
-    def pipes(self, group: str) -> Path:
-        """The pipe directory of a group's daemon."""
-        return self.daemons / group / "pipe"
+    def clients(self, group: str) -> Path:
+        """What clients get as their pipe directory: of the daemon's the one socket that they need."""
+        return self.daemons / group / "clients"
+
+    def shm(self, group: str) -> Path:
+        """What the group's daemon sees as /dev/shm."""
+        return self.daemons / group / "shm"
 
 
 def mps_edits(held: HeldDevice, devices: Sequence[HeldDevice], folders: MpsFolders) -> Edits:
     """The variables and mounts of one device of a claim, whose devices are ``devices``; none without MPS.
 
     All devices of one request reach the same container: its shares of one device count together. A
-    container is held to a share by its variables where other shares of the device are larger.
+    container is held to a share by its variables where other shares of the device are larger. Whoever has
+    a daemon by the programs of MPS could end it for all, so clients get none of them.
     """
     share = held.share
     if share is None or share.strategy != "MPS":
         return Edits()
     mounts = (
-        CdiMount(str(folders.pipes(share.group)), PIPES_IN_CONTAINER),
-        CdiMount(str(folders.shm), SHM_IN_CONTAINER),
+        CdiMount(str(folders.clients(share.group)), PIPES_IN_CONTAINER, is_writable=False),
+        CdiMount(str(folders.shm(share.group)), SHM_IN_CONTAINER),
     )
     variables = [f"CUDA_MPS_PIPE_DIRECTORY={PIPES_IN_CONTAINER}"]
     if share.is_part:
@@ -53,4 +55,4 @@ def mps_edits(held: HeldDevice, devices: Sequence[HeldDevice], folders: MpsFolde
         variables.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percentage}")
         if pinned_mib:
             variables.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={pinned_mib}M")
-    return Edits(variables=tuple(variables), mounts=mounts)
+    return Edits(variables=tuple(variables), mounts=mounts, without_programs=frozenset(MPS_PROGRAMS))

@@ -42,11 +42,14 @@ class Shareable:
     whole: bool = True
 
 
-def wish_of(allocated: AllocatedDevice, name: DeviceName, config: Document | None) -> Wish | None:
+def wish_of(
+    allocated: AllocatedDevice, name: DeviceName, config: Document | None, of_class: Document | None = None
+) -> Wish | None:
     """How the device is to be shared, None where nothing has to be done for that.
 
-    ``config`` is the one that wins. Raises ClaimRefused for amounts that cannot be, a strategy that is not
-    the device's, and limits that let nothing run. Admin access looks on and shares nothing.
+    ``config`` is the one that wins, ``of_class`` the last that the device's class has. Raises ClaimRefused
+    for amounts that cannot be, a strategy that is not the device's, and limits that let nothing run. Admin
+    access looks on and shares nothing.
     """
     if allocated.admin_access:
         return None
@@ -57,7 +60,7 @@ def wish_of(allocated: AllocatedDevice, name: DeviceName, config: Document | Non
             f"request {allocated.request} limits MPS clients to 0 percent of the threads, which runs nothing",
             "set defaultActiveThreadPercentage to 1 to 100, or leave it out",
         )
-    interval = config.interval if isinstance(config, GpuConfig) and strategy == "TimeSlicing" else ""
+    interval = _interval(config)
     form = name.shared
     if form is None:
         # What the instances of a partition do by themselves needs no setting: NVIDIA's driver says so, too.
@@ -80,7 +83,15 @@ def wish_of(allocated: AllocatedDevice, name: DeviceName, config: Document | Non
             "whole MiB",
             _ANEW,
         )
-    return Wish(form.strategy, form, share, interval, mps, asked=strategy is not None)
+    return Wish(
+        form.strategy, form, share, interval, mps, asked=strategy is not None,
+        class_interval=_interval(of_class),
+    )  # fmt: skip
+
+
+def _interval(config: Document | None) -> str:
+    """The time-slice that a configuration asks for, empty for none."""
+    return config.interval if isinstance(config, GpuConfig) and config.strategy == "TimeSlicing" else ""
 
 
 def share_records(devices: Sequence[Shareable]) -> tuple[ShareRecord | None, ...]:
@@ -157,7 +168,7 @@ def _record(
         wish.strategy,
         share.shares or 0,
         share.memory_bytes or 0,
-        wish.interval,
+        _class_interval(one, wish),
         _tightened(one, wish.mps.active_thread_percentage, percentage, "percent of the threads"),
         _tightened(one, asked_mib, pinned_mib, "MiB of memory"),
         multi_user=wish.strategy == "MPS",  # the pods of other claims run as other users
@@ -232,6 +243,24 @@ def _limits(one: Shareable, form: SharedForm, share: Share) -> tuple[int, int]:
     if memory is None:
         memory = total * share.shares // form.shares
     return max(1, 100 * share.shares // form.shares), memory // MIB
+
+
+def _class_interval(one: Shareable, wish: Wish) -> str:
+    """The time-slice that the class gives a share, empty for none.
+
+    A GPU has one for all its shares. If claims decided, one tenant would set it for the others: so a claim
+    that wants another one raises ClaimRefused.
+    """
+    if wish.strategy != "TimeSlicing":
+        return ""
+    given = wish.class_interval or "Default"
+    if wish.interval not in ("", given):
+        raise ClaimRefused(
+            f"request {one.request} asks for time-slice {wish.interval} on {one.device}, which is shared, "
+            f"and its class gives {given}",
+            "leave the interval out, or use a class that has it",
+        )
+    return wish.class_interval
 
 
 def _tightened(one: Shareable, asked: int | None, share: int, unit: str) -> int:

@@ -17,8 +17,9 @@ class Wish:
     """How one device is to be shared.
 
     ``form`` is how it is offered and ``share`` what the claim took of it, both None where the claim has
-    the device for itself. ``interval`` is the time-slice that was asked for, empty where nothing was.
-    ``asked`` is whether a configuration asks for the strategy of a device that is offered so.
+    the device for itself. ``interval`` is the time-slice that the configuration asks for, ``class_interval``
+    the one that the device's class does; both are empty where nothing was asked for. ``asked`` is whether a
+    configuration asks for the strategy of a device that is offered so.
     """
 
     strategy: Strategy
@@ -27,6 +28,7 @@ class Wish:
     interval: str = ""
     mps: MpsSettings = _NO_LIMITS
     asked: bool = False
+    class_interval: str = ""
 
 
 @dataclass(frozen=True, slots=True)

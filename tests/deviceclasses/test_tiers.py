@@ -136,7 +136,7 @@ def test_the_tiers_of_shares_carry_what_belongs_to_them() -> None:
     assert {name: (one.strategy, one.interval) for name, one in carried.items()} == {
         "shared-timesliced": ("TimeSlicing", "Default"),
         "gpu.shared": ("TimeSlicing", "Default"),
-        "shared-mps": ("MPS", "Default"),
+        "shared-mps": ("MPS", ""),
     }
 
 

@@ -170,12 +170,13 @@ def wait_first_gpu(driver: DriverNode, wanted: tuple[ComputeMode, int]) -> None:
 
 
 def pipes_of(driver: DriverNode, namespace: str, pod: str, container: str = "main") -> Path:
-    """The folder of the node that a container has as its MPS pipe directory."""
+    """The pipe directory of the daemon whose clients' folder a container has."""
     facts = driver.cluster.container(pod, namespace, container)
     assert facts.env["CUDA_MPS_PIPE_DIRECTORY"] == PIPES
     source = Path(facts.mounts[PIPES].source)
     found = driver.mps_dir / source.parent.name / "pipe"
-    assert str(source).endswith(str(found))
+    assert str(source).endswith(str(found.with_name("clients")))
+    assert "ro" in facts.mounts[PIPES].options
     return found
 
 
@@ -197,7 +198,12 @@ def clients(driver: DriverNode, namespace: str, *pods: str) -> Iterator[list[Cli
         ids = [next(_process_ids) for _ in pods]
         found = [
             stack.enter_context(
-                CudaProcess(one, mps_environment(driver, namespace, pod), process_id=pid, user_id=os.getuid())
+                CudaProcess(
+                    one.with_name("clients"),
+                    mps_environment(driver, namespace, pod),
+                    process_id=pid,
+                    user_id=os.getuid(),
+                )
             ).limits
             for pod, pid in zip(pods, ids, strict=True)
         ]

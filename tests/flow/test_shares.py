@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,7 +30,7 @@ from tests.flow.share_scene import (
     uuids_seen,
     wait_first_gpu,
 )
-from tests.flow.test_pods_and_claims import wait_refused
+from tests.flow.test_pods_and_claims import wait_refused, wait_told
 
 TWO_GPUS = """version: v1
 rules:
@@ -36,7 +38,7 @@ rules:
     shared: {strategy: TimeSlicing, shares: 4}
   - offer: hidden
 """
-SHARED = "shared-timesliced"
+SHARED, API = "shared-timesliced", "resource.k8s.io/v1"
 
 Object = dict[str, Any]
 
@@ -117,7 +119,7 @@ def test_a_share_has_one_id_from_the_scheduler_to_the_container(driver: DriverNo
 
 
 def with_interval(interval: str) -> Object:
-    """The configuration of a claim that asks for a time-slice."""
+    """A configuration, of a class or of a claim, that asks for a time-slice."""
     parameters = {
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "GpuConfig",
@@ -126,30 +128,59 @@ def with_interval(interval: str) -> Object:
     return {"opaque": {"driver": DRIVER_NAME, "parameters": parameters}}
 
 
-def interval_claim(name: str, interval: str) -> Object:
-    """A claim for a share with that time-slice."""
-    devices = {"requests": [request(device_class=SHARED)], "config": [with_interval(interval)]}
+@contextmanager
+def class_with_interval(driver: DriverNode, name: str, interval: str) -> Iterator[None]:
+    """A class of time-sliced shares whose GPUs get that time-slice, for as long as the block lasts."""
+    api = driver.cluster.api
+    spec = {**api.get(paths.device_class(SHARED))["spec"], "config": [with_interval(interval)]}
+    api.create({"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec})
+    try:
+        yield
+    finally:
+        api.delete(paths.device_class(name))
+
+
+def share_claim(name: str, device_class: str, *configs: Object) -> Object:
+    """A claim for a share of that class."""
+    devices = {"requests": [request(device_class=device_class)], "config": list(configs)}
     return {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": API,
         "kind": "ResourceClaim",
         "metadata": {"name": name},
         "spec": {"devices": devices},
     }
 
 
-def test_the_time_slice_is_set_with_the_first_share_and_put_back_after_the_last(
+def test_the_time_slice_of_the_class_is_set_with_the_first_share_and_put_back_after_the_last(
     driver: DriverNode, namespace: str
 ) -> None:
     cluster = driver.cluster
-    with shared(driver, namespace, TWO_GPUS):
-        for name in ("first", "second"):
-            cluster.api.create(interval_claim(name, "Long"), namespace)
+    with shared(driver, namespace, TWO_GPUS), class_with_interval(driver, "shared-long", "Long"):
+        for name, device_class in (("first", "shared-long"), ("plain", SHARED), ("second", "shared-long")):
+            cluster.api.create(share_claim(name, device_class), namespace)
             start(cluster, namespace, gpu_pod(name, name))
             wait_first_gpu(driver, ("default", 3))
         end(cluster, namespace, "first")
         wait_released(driver, cluster.api.get(paths.resource_claim("first", namespace))["metadata"]["uid"])
         wait_first_gpu(driver, ("default", 3))
         end(cluster, namespace, "second")
+        wait_first_gpu(driver, ("default", 0))
+        end(cluster, namespace, "plain")
+
+
+def test_a_tenant_who_wants_another_time_slice_than_the_class_gives_strands_nobody(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    with shared(driver, namespace, TWO_GPUS):
+        cluster.api.create(share_claim("greedy", SHARED, with_interval("Long")), namespace)
+        cluster.api.create(gpu_pod("greedy", "greedy"), namespace)
+        kind, message = wait_told(cluster, namespace, "PrepareFailed")
+        assert kind == "ResourceClaim"
+        assert "its class gives Default" in message
+        assert message.endswith("(permanent)")
+        make_template(cluster, namespace, request(device_class=SHARED))
+        start(cluster, namespace, gpu_pod("plain"))
         wait_first_gpu(driver, ("default", 0))
 
 

@@ -40,7 +40,7 @@ from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 NODE = "node-a"
 POOL = pool_name(NODE)
-MPS_FOLDER, SHM_FOLDER = Path("/run/gpu.nvidia.com/mps"), Path("/dev/shm")
+MPS_FOLDER = Path("/run/gpu.nvidia.com/mps")
 STEPS_OF_PREPARE = ("committed", "spec written")
 STEPS_OF_UNPREPARE = ("spec removed", "released")
 STEPS_OF_MAKING = (
@@ -64,7 +64,7 @@ class Crash(BaseException):
 def fake_hardware(discovery: Discovery, folder: Path, time_slices: TimeSlices, mps: MpsClient) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = folder / "driver"
-    folders = MpsFolders(MPS_FOLDER, SHM_FOLDER)
+    folders = MpsFolders(MPS_FOLDER)
     return Hardware(discovery, folder / "sys", driver, driver, time_slices, mps, folders)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 
 from driver.errors import ClaimBlocked, DriverError
@@ -13,7 +15,14 @@ from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
-from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState, read_spec, write_spec
+from kubeletplugin.wire.mps_daemon import (
+    MpsDaemon,
+    MpsState,
+    checked_daemon,
+    checked_name,
+    read_spec,
+    write_spec,
+)
 
 INTERVALS: tuple[Interval, ...] = ("Default", "Short", "Medium", "Long")
 
@@ -21,6 +30,8 @@ INTERVALS: tuple[Interval, ...] = ("Default", "Short", "Medium", "Long")
 class FakeMps(MpsClient):
     """A supervisor whose daemons are values; it outlives the plugin, and a reboot ends its daemons.
 
+    ``tests/kubeletplugin/sharing/test_mps_contract.py`` holds it to what the real one does. ``starts`` counts
+    by name how often a daemon was started: what cannot be changed while it runs takes a new one.
     ``failures`` are raised by the next calls instead of anything being done, and while it is ``silent`` no
     call is answered; ``on_ensure`` is called once a daemon serves, before that is answered.
     """
@@ -31,6 +42,7 @@ class FakeMps(MpsClient):
         self._file = file
         self.running: dict[str, MpsDaemon] = {}
         self.started = 0
+        self.starts: Counter[str] = Counter()
         self.ensured = 0
         self.failures: list[DriverError] = []
         self.silent = False
@@ -40,12 +52,10 @@ class FakeMps(MpsClient):
         """Have it run."""
         self.ensured += 1
         self._fail()
-        before = self.running.get(daemon.name)
-        kept = before is not None and (before.devices, before.multi_user) == (
-            daemon.devices,
-            daemon.multi_user,
-        )
-        self.started += not kept
+        checked_daemon(daemon)
+        if not _can_become(self.running.get(daemon.name), daemon):
+            self.started += 1
+            self.starts[daemon.name] += 1
         self.running[daemon.name] = daemon
         self._save()
         self.on_ensure(daemon)
@@ -53,6 +63,7 @@ class FakeMps(MpsClient):
     def stop(self, name: str) -> None:
         """Have it end."""
         self._fail()
+        checked_name(name)
         self.running.pop(name, None)
         self._save()
 
@@ -75,6 +86,14 @@ class FakeMps(MpsClient):
             raise ClaimBlocked("no MPS supervisor answers at /nowhere", "start it (gpu-dra-mps)")
         if self.failures:
             raise self.failures.pop(0)
+
+
+def _can_become(before: MpsDaemon | None, after: MpsDaemon) -> bool:
+    """Whether a daemon that runs can be made another without a restart: MPS cannot lift a memory limit."""
+    if before is None or (before.devices, before.multi_user) != (after.devices, after.multi_user):
+        return False
+    limits = zip_longest(before.pinned_memory_mib, after.pinned_memory_mib, fillvalue=0)
+    return not any(had and not has for had, has in limits)
 
 
 class FakeTimeSlices(TimeSlices):

@@ -31,16 +31,24 @@ def shared(node: FakeNode, form: str, gpu: int = 0) -> str:
     return f"{whole(node, gpu)}-{form}"
 
 
-def config(sharing: dict[str, Any] | None, *requests: str, kind: str = "GpuConfig") -> list[dict[str, Any]]:
-    """The claim's opaque configuration, for these requests or for all."""
+def config(
+    sharing: dict[str, Any] | None, *requests: str, kind: str = "GpuConfig", source: str = "FromClaim"
+) -> list[dict[str, Any]]:
+    """An opaque configuration of the claim or of its class, for these requests or for all."""
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, "sharing": sharing}
     opaque = {"driver": DRIVER_NAME, "parameters": parameters}
-    return [{"source": "FromClaim", "requests": list(requests), "opaque": opaque}]
+    return [{"source": source, "requests": list(requests), "opaque": opaque}]
 
 
-def slicing(interval: str, *requests: str) -> list[dict[str, Any]]:
+def slicing(interval: str, *requests: str, source: str = "FromClaim") -> list[dict[str, Any]]:
     """A configuration that asks for a time-slice."""
-    return config({"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}, *requests)
+    sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
+    return config(sharing, *requests, source=source)
+
+
+def class_slicing(interval: str, *requests: str) -> list[dict[str, Any]]:
+    """A class's configuration that gives a time-slice."""
+    return slicing(interval, *requests, source="FromClass")
 
 
 def mps(*requests: str, kind: str = "GpuConfig", **settings: Any) -> list[dict[str, Any]]:

@@ -30,7 +30,8 @@ class Kind:
     """A kind of claim, by the one device that it was given.
 
     ``gpu`` is the GPU's index, and ``suffix`` what the device's name has after the name of the GPU.
-    ``consumed`` is what the claim took of a shared device, and ``sharing`` what its configuration asks for.
+    ``consumed`` is what the claim took of a shared device, and ``sharing`` what the configuration of its
+    class asks for.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Kind:
             "sharing": dict(self.sharing),
         }
         opaque = {"driver": DRIVER_NAME, "parameters": parameters}
-        return [{"source": "FromClaim", "requests": [], "opaque": opaque}]
+        return [{"source": "FromClass", "requests": [], "opaque": opaque}]
 
 
 _ONE_SHARE = {"shares": "1"}

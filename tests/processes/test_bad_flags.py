@@ -36,7 +36,6 @@ FLAGS = {
         "--cdi-dir": "default:/var/run/cdi",
         "--sysfs-root": "default:/sys",
         "--mps-dir": "default:/run/gpu.nvidia.com/mps",
-        "--mps-shm-dir": "default:/dev/shm",
         "--metrics-addr": 'default:""',
         "--pod-uid": 'default:""',
         "--log-level": "default:info",

@@ -74,7 +74,8 @@ class TwoVersions:
             *("--mps-dir", str(self.mps_dir), "--driver-root", str(self.node.driver_root)),
             *("--proc-root", str(self.proc)),
         )
-        with DriverProcess("kubeletplugin.mps", *flags, **python_environment(version.packages)) as process:
+        environment = {**python_environment(version.packages), "GPU_DRA_SHM": "node"}
+        with DriverProcess("kubeletplugin.mps", *flags, **environment) as process:
             process.wait_for("serving")
             yield process
 

@@ -39,7 +39,7 @@ def test_a_toy_that_another_claim_holds_is_refused_until_that_one_lets_go(
     first, second = (node.claim_devices(name, "toy-0") for name in ("first", "second"))
     node.prepare(first)
 
-    with pytest.raises(DeviceHeld, match="toy-0 is still held by claim team/first"):
+    with pytest.raises(DeviceHeld, match="toy-0 is still held by another claim"):
         node.prepare(second)
     node.unprepare(first)
 

@@ -113,9 +113,26 @@ def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
     assert warnings(device_class(config(SLICED), name="shared-mps")) == (
         f"spec.{path} TimeSlicing: {clients}",
     )
-    assert warnings(claim(config(SLICED), requests=sliced)) == ()
     assert warnings(claim(config(SHARED_BY_MPS), requests=computing)) == ()
     assert warnings(claim(config(parameters()), requests=[*sliced, request("two", "shared-mps")])) == ()
+
+
+def test_a_time_slice_that_a_claim_wants_where_its_class_decides() -> None:
+    sliced = [request("gpu", "shared-timesliced")]
+    for entry in (config(SLICED), config(SLICED, "gpu")):
+        assert warnings(claim(entry, requests=sliced)) == (
+            (
+                "spec.devices.config[0].opaque.parameters.sharing.timeSlicingConfig.interval: prepare "
+                "refuses Short unless class shared-timesliced gives it: its GPUs are shared, and the class "
+                "decides for all claims"
+            ),
+        )
+    unsaid = parameters(sharing={"strategy": "TimeSlicing"})
+    assert warnings(claim(config(unsaid), requests=sliced)) == ()
+    assert warnings(device_class(config(SLICED), name="shared-timesliced")) == ()
+    assert warnings(claim(config(SLICED), requests=[request("gpu", "gpu.nvidia.com")])) == ()
+    looking = [request("gpu", "shared-timesliced", adminAccess=True)]
+    assert warnings(claim(config(SLICED), requests=looking)) == ()
 
 
 def test_a_limit_with_which_nothing_runs() -> None:

@@ -45,10 +45,10 @@ def test_an_empty_config_means_one_claim_alone() -> None:
     assert decode_gpu_config(HEAD) == GpuConfig()
 
 
-def test_an_omitted_interval_means_default_also_beside_an_empty_object() -> None:
+def test_an_omitted_interval_is_none_also_beside_an_empty_object() -> None:
     sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {}}
 
-    assert decode_gpu_config({**HEAD, "sharing": sharing}) == GpuConfig("TimeSlicing", "Default")
+    assert decode_gpu_config({**HEAD, "sharing": sharing}) == GpuConfig("TimeSlicing", "")
 
 
 def test_every_field_of_mps_is_read() -> None:
@@ -60,7 +60,7 @@ def test_every_field_of_mps_is_read() -> None:
     }
 
     assert decode_gpu_config({**HEAD, "sharing": {"strategy": "MPS", "mpsConfig": mps}}) == GpuConfig(
-        "MPS", "Default", MpsSettings(50, 8 << 30, (("0", 1 << 30),), True)
+        "MPS", "", MpsSettings(50, 8 << 30, (("0", 1 << 30),), True)
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fakegpu.machine import FakeMachine
-from fakegpu.mps.client import ClientRefused, CudaProcess, DaemonGone, Line
+from fakegpu.mps.client import PRIVILEGED, ClientRefused, CudaProcess, DaemonGone, Line
 from fakegpu.spec import MACHINES
 from tests.fakegpu.programs import Programs
 
@@ -62,11 +62,13 @@ def wait_until_gone(pid: int) -> None:
 
 
 def test_a_daemon_in_the_background_leaves_the_files_of_the_real_one(serving: Programs) -> None:
-    kinds = {path.name: stat.S_IFMT(path.stat().st_mode) for path in serving.pipes.iterdir()}
-    assert kinds == {
-        "control": stat.S_IFSOCK, "control_lock": stat.S_IFREG, "log": stat.S_IFIFO,
-        "nvidia-cuda-mps-control.pid": stat.S_IFREG,
-    }  # fmt: skip
+    assert {path.name: stat.filemode(path.stat().st_mode) for path in serving.pipes.iterdir()} == {
+        "control": "srw-rw-rw-",
+        "control_lock": "-rw-rw-rw-",
+        "control_privileged": "srwxr-xr-x",
+        "log": "prwxrwxrwx",
+        "nvidia-cuda-mps-control.pid": "-rw-rw-rw-",
+    }
     os.kill(serving.daemon_pid(), 0)
     log = (serving.logs / "control.log").read_text()
     assert f"Starting control daemon using socket {serving.pipes}/control" in log
@@ -307,7 +309,7 @@ def test_a_mig_device_takes_fewer_clients(programs: Programs) -> None:
 
 
 def test_quit_waits_for_clients_and_lets_no_new_ones_in(serving: Programs) -> None:
-    client, line = CudaProcess(serving.pipes, process_id=11), Line(serving.pipes)
+    client, line = CudaProcess(serving.pipes, process_id=11), Line(serving.pipes, PRIVILEGED)
     assert "quit" in line.ask({"command": "help"})["answer"]
     line.say({"command": "quit"})
     with pytest.raises(ClientRefused, match="quitting"):

@@ -9,7 +9,7 @@ import pytest
 from kubeletplugin.journal.entry import Entry
 from tests.kubeletplugin.cut_node import ONE, foreign, handle, instances, uuid_of
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import assert_as_before, interval, mode, shared, slicing
+from tests.kubeletplugin.share_node import assert_as_before, class_slicing, interval, mode, shared
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_share_is_set_up_anew_when_the_kubelet_asks_again(
     node: FakeNode, reload: Callable[[], None]
 ) -> None:
     served = node.claim_shares("served", shared(node, "mps-4"))
-    sliced = node.claim_shares("sliced", shared(node, "ts-4", 1), config=slicing("Long"))
+    sliced = node.claim_shares("sliced", shared(node, "ts-4", 1), config=class_slicing("Long"))
     for ref in (served, sliced):
         node.prepare(ref)
     reload()

@@ -32,7 +32,7 @@ from tests.kubeletplugin.fake_node import (
     Crash,
     FakeNode,
 )
-from tests.kubeletplugin.share_node import interval, mode, mps, recorded, shared, slicing, uuid
+from tests.kubeletplugin.share_node import class_slicing, interval, mode, mps, recorded, shared, uuid
 from tests.power_cut import PowerCutDisk
 
 FOREIGN_SPEC = "vendor.com-gpu.json"
@@ -56,7 +56,9 @@ class CutNode:
             node.claim("whole", WHOLE, uid="u-0"),
             node.claim_devices("part", node.partition(CUT, "3g.40gb", 4), uid="u-1"),
             node.claim_shares("mps", shared(node, "mps-4", BY_MPS), uid="u-2"),
-            node.claim_shares("sliced", shared(node, "ts-4", SLICED), uid="u-3", config=slicing("Long")),
+            node.claim_shares(
+                "sliced", shared(node, "ts-4", SLICED), uid="u-3", config=class_slicing("Long")
+            ),
             node.claim("own", 4, 5, uid="u-4", config=mps()),
         )
 

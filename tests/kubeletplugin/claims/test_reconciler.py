@@ -116,8 +116,9 @@ def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(n
 
     assert recovered.rebuilt == (ref.uid,)
     assert [aside.uid for aside in node.journal.take_set_aside()] == [ref.uid]
-    with pytest.raises(Exception, match=f"still held by claim UID {ref.uid}"):
+    with pytest.raises(DeviceHeld, match="still held by another claim") as caught:
         node.prepare(node.claim("thief", 1))
+    assert f"held by claim UID {ref.uid}" in caught.value.logged
     assert node.prepare(ref) == first
     assert node.journal.get(ref.uid) is not None
     node.restart()

@@ -30,7 +30,7 @@ from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.held import era, made, partition_of
 from tests.kubeletplugin.partition_scene import Scene
 
-MPS = MpsFolders(Path("/run/mps"), Path("/run/mps-shm"))
+MPS = MpsFolders(Path("/run/mps"))
 
 
 class Built:

@@ -50,7 +50,7 @@ def test_it_is_not_answered_for_without_knowing_it(node: FakeNode) -> None:
 
 def test_its_gpu_is_nobody_elses_and_other_gpus_are_handed_out(node: FakeNode) -> None:
     prepared_by_a_newer_version(node, node.claim("new", 0))
-    with pytest.raises(DeviceHeld, match="is still held by claim team/new"):
+    with pytest.raises(DeviceHeld, match="is still held by another claim"):
         node.prepare(node.claim("whole", 0))
     with pytest.raises(DeviceHeld):
         node.prepare(node.claim_devices("part", node.partition(0, "1g.10gb", 6)))

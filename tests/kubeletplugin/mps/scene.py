@@ -16,12 +16,13 @@ from driver.errors import DriverError
 from driver.process.service import Service
 from fakegpu.driver_root import CALL_LOG, build_driver_root
 from fakegpu.machine import FakeMachine
-from fakegpu.mps.client import CudaProcess, Line
+from fakegpu.mps.client import PRIVILEGED, CudaProcess, Line
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.mps.control import CONTROL
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.mps.keeper import Site
+from kubeletplugin.mps.memory import NodeMemory
 from kubeletplugin.mps.processes import end_left_over, kill, own_daemon
 from kubeletplugin.mps.supervisor import Supervisor
 from kubeletplugin.wire.mps_daemon import MpsDaemon
@@ -29,6 +30,7 @@ from kubeletplugin.wire.mps_daemon import MpsDaemon
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kubeletplugin.mps.memory import Memory
     from kubeletplugin.sharing.mps_client import MpsClient
     from kubeletplugin.wire.mps_daemon import MpsState
 
@@ -62,10 +64,10 @@ class MpsScene:
         self._services: list[Service] = []
         self._supervisors: list[Supervisor] = []
 
-    def site(self, start_seconds: float = 15.0, quit_seconds: int = 0) -> Site:
+    def site(self, start_seconds: float = 15.0, quit_seconds: int = 0, memory: Memory | None = None) -> Site:
         programs = DriverPrograms(DriverRoot(self.root), self.mps_dir.with_name("libraries"))
         return Site(
-            programs, self.mps_dir, self.proc,
+            programs, self.mps_dir, self.proc, memory or NodeMemory(),
             command_seconds=min(10.0, start_seconds), start_seconds=start_seconds,
             quit_seconds=quit_seconds, end_seconds=1.0,
         )  # fmt: skip
@@ -109,7 +111,7 @@ class MpsScene:
         return (self.ask(commands[0], name), self.ask(commands[1], name))
 
     def ask(self, command: str, name: str = NAME) -> str:
-        line = Line(self.folder(name).pipes)
+        line = Line(self.folder(name).pipes, PRIVILEGED)
         try:
             answer: str = line.ask({"command": command})["answer"]
         finally:
@@ -117,7 +119,8 @@ class MpsScene:
         return answer
 
     def client(self, name: str = NAME, process_id: int = 4_000_001) -> CudaProcess:
-        return CudaProcess(self.folder(name).pipes, process_id=process_id, user_id=os.getuid())
+        """A CUDA process in a container: it sees what clients are shown."""
+        return CudaProcess(self.folder(name).clients, process_id=process_id, user_id=os.getuid())
 
     def commands(self) -> int:
         """How many times the control program was run, as a daemon or with commands."""
@@ -154,6 +157,12 @@ def told(
 
 def running(states: tuple[MpsState, ...]) -> bool:
     return bool(states) and all(state.running for state in states)
+
+
+def has_rights_over_the_node() -> bool:
+    """Whether this process has CAP_SYS_ADMIN, as a privileged supervisor has."""
+    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if "CapEff" in one]
+    return bool(int(line.split()[1], 16) & 1 << 21)
 
 
 @contextmanager

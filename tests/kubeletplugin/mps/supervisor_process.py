@@ -21,11 +21,11 @@ DEADLINE_SECONDS = 30.0
 class SupervisorProcess:
     """``python -m kubeletplugin.mps`` for a scene; entering waits until it serves, leaving ends it."""
 
-    def __init__(self, mps: MpsScene) -> None:
+    def __init__(self, mps: MpsScene, shm: str = "node", launcher: tuple[str, ...] = ()) -> None:
         self._process = subprocess.Popen(
             [
-                sys.executable, "-m", "kubeletplugin.mps", "--mps-dir", mps.mps_dir,
-                "--driver-root", mps.root, "--proc-root", mps.proc,
+                *launcher, sys.executable, "-m", "kubeletplugin.mps", "--mps-dir", mps.mps_dir,
+                "--driver-root", mps.root, "--proc-root", mps.proc, "--shm", shm,
             ],
             cwd=ROOT, env=os.environ, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

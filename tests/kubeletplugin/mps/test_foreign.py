@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from driver.errors import ClaimBlocked
 from kubeletplugin.mps.foreign import refuse_foreign_daemon
-from kubeletplugin.mps.processes import daemons, mps_processes
+from kubeletplugin.mps.processes import daemons, end_left_over, mps_processes, own_daemon
 from kubeletplugin.wire.mps_daemon import MpsDaemon
-from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, MpsScene
+from tests.kubeletplugin.mps.scene import (
+    DEADLINE_SECONDS,
+    MpsScene,
+    has_rights_over_the_node,
+    mps_process,
+)
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ALL, FEW = 0x1FFFFFFFFFF, 0xA80425FB  # the capabilities of a privileged container, and of any other
+HOST_USERS, POD_USERS = "user:[4026531837]", "user:[4026532999]"
+OWN, POD = "0::/system.slice/mps.service\n", "0::/kubepods.slice/pod17/container\n"
 GPU, OTHER_GPU = "GPU-8a3c0f1e-0000-4000-8000-000000000001", "GPU-77777777-0000-4000-8000-000000000002"
 DAEMON = MpsDaemon("gpu-0000-8a-00-0", (GPU,))
 CONTROL = "nvidia-cuda-mps-control"
@@ -26,7 +32,7 @@ class Proc:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
-        (folder / "self").mkdir(parents=True)
+        self._identify(folder / "self", OWN, ALL, HOST_USERS, 0)
 
     def add(
         self,
@@ -35,9 +41,13 @@ class Proc:
         comm: str = "nvidia-cuda-mps",
         parent: int = 1,
         environment: dict[str, str] | None = None,
+        cgroup: str = POD,
+        capabilities: int = ALL,
+        users: str = HOST_USERS,
+        user: int = 0,
     ) -> Path:
         folder = self.path / str(pid)
-        folder.mkdir()
+        self._identify(folder, cgroup, capabilities, users, user)
         (folder / "comm").write_text(f"{comm}\n")
         (folder / "stat").write_text(f"{pid} ({comm}) S {parent} {pid} {pid} 0 -1")
         (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in arguments))
@@ -45,6 +55,13 @@ class Proc:
             "".join(f"{name}={value}\0" for name, value in (environment or {}).items())
         )
         return folder
+
+    def _identify(self, folder: Path, cgroup: str, capabilities: int, users: str, user: int) -> None:
+        (folder / "ns").mkdir(parents=True)
+        (folder / "cgroup").write_text(cgroup)
+        rights = f"CapInh:\t{0:016x}\nCapEff:\t{capabilities:016x}\nCapBnd:\t{ALL:016x}\n"
+        (folder / "status").write_text(f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\n{rights}")
+        (folder / "ns" / "user").symlink_to(users)
 
     def gpu(self, uuid: str, minor: int) -> None:
         file = self.path / f"driver/nvidia/gpus/0000:0{minor}:00.0/information"
@@ -93,10 +110,84 @@ def test_a_daemon_for_other_gpus_is_left_alone(proc: Proc, visible: str) -> None
     refuse(proc)
 
 
+@pytest.mark.parametrize("visible", ["GPU-", GPU, "0", None])
+@pytest.mark.parametrize(
+    ("capabilities", "users"),
+    [(FEW, HOST_USERS), (0, HOST_USERS), (ALL, POD_USERS)],
+    ids=["root of a pod", "another user of a pod", "root of a user namespace"],
+)
+def test_a_pod_without_rights_over_the_node_cannot_keep_a_daemon_from_starting(
+    proc: Proc, capabilities: int, users: str, visible: str | None
+) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    proc.add(17, CONTROL, "-f", environment=environment, capabilities=capabilities, users=users)
+    refuse(proc)
+
+
+def test_what_cannot_be_seen_of_a_process_is_no_right_over_the_node(proc: Proc) -> None:
+    (proc.add(17, CONTROL, "-d") / "ns" / "user").unlink()
+    (proc.add(18, CONTROL, "-d") / "status").unlink()
+    refuse(proc)
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [
+        {"cgroup": POD},
+        {"cgroup": POD, "capabilities": FEW},
+        {"capabilities": FEW},
+        {"capabilities": 0, "user": 1000},
+        {"user": 1000},
+        {"users": POD_USERS},
+    ],
+)
+def test_only_what_a_supervisor_started_is_taken_for_our_daemon(proc: Proc, differs: dict[str, Any]) -> None:
+    """Each of control group, rights, user and user namespace is beyond what a pod chooses."""
+    pipes = proc.path / "mps/gpu/pipe"
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_VISIBLE_DEVICES": GPU}
+    proc.add(17, CONTROL, "-f", environment=environment, **{"cgroup": OWN, **differs})
+    assert own_daemon(pipes, proc.path) is None
+    proc.add(18, CONTROL, "-f", environment=environment, cgroup=OWN)
+    found = own_daemon(pipes, proc.path)
+    assert found is not None
+    assert found.pid == 18
+
+
+def test_a_supervisor_that_is_not_root_knows_its_daemons_as_well(proc: Proc) -> None:
+    """It has no capabilities, so that its user and its control group tell."""
+    pipes = proc.path / "mps/gpu/pipe"
+    (proc.path / "self" / "status").write_text(f"Uid:\t1000\t1000\t1000\t1000\nCapEff:\t{0:016x}\n")
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
+    for pid, user in ((17, 0), (18, 1000)):
+        proc.add(pid, CONTROL, "-f", environment=environment, cgroup=OWN, capabilities=0, user=user)
+    found = own_daemon(pipes, proc.path)
+    assert found is not None
+    assert found.pid == 18
+
+
+def test_what_pretends_to_be_left_of_our_daemon_is_not_ours_to_kill(proc: Proc) -> None:
+    pipes = "/run/mps/gpu/pipe"
+    with mps_process("nvidia-cuda-mps-server", pipes=pipes) as left:
+        folder = proc.add(left.pid, "nvidia-cuda-mps-server", environment={"CUDA_MPS_PIPE_DIRECTORY": pipes})
+        end_left_over(Path(pipes), proc.path)
+        assert left.poll() is None
+        (folder / "cgroup").write_text(OWN)
+        end_left_over(Path(pipes), proc.path)
+        assert left.wait(DEADLINE_SECONDS) == -signal.SIGKILL
+
+
 def test_our_own_daemon_is_not_foreign(proc: Proc) -> None:
     own = str(proc.path / "mps/gpu/pipe")
-    proc.add(17, CONTROL, "-f", environment={"CUDA_MPS_PIPE_DIRECTORY": own, "CUDA_VISIBLE_DEVICES": GPU})
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": own, "CUDA_VISIBLE_DEVICES": GPU}
+    proc.add(17, CONTROL, "-f", environment=environment, cgroup=OWN)
     refuse(proc)
+
+
+def test_a_daemon_of_somebody_with_rights_in_our_pipe_directory_is_foreign(proc: Proc) -> None:
+    own = str(proc.path / "mps/gpu/pipe")
+    proc.add(17, CONTROL, "-f", environment={"CUDA_MPS_PIPE_DIRECTORY": own, "CUDA_VISIBLE_DEVICES": GPU})
+    with pytest.raises(ClaimBlocked, match=f"process 17, pipe directory {own}"):
+        refuse(proc)
 
 
 def test_another_of_our_daemons_on_the_same_gpu_is_refused_as_well(proc: Proc) -> None:
@@ -160,13 +251,14 @@ def test_a_proc_that_is_not_there_is_an_error(proc: Proc, tmp_path: Path) -> Non
         refuse_foreign_daemon(DAEMON, proc.path / "pipe", tmp_path / "none")
 
 
+@pytest.mark.skipif(not has_rights_over_the_node(), reason="only root with all capabilities counts")
 def test_a_real_daemon_of_somebody_else_keeps_ours_from_starting(mps: MpsScene) -> None:
     supervisor = mps.supervisor()
     supervisor.ensure(mps.daemon(name="theirs"), DEADLINE_SECONDS)
     pid = mps.pid("theirs")
     (mps.proc / str(pid)).symlink_to(f"/proc/{pid}")
+    (mps.proc / "self").symlink_to("/proc/self")
     with pytest.raises(ClaimBlocked, match=f"process {pid}, pipe directory {mps.folder('theirs').pipes}"):
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     supervisor.stop("theirs", DEADLINE_SECONDS)
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert os.listdir(mps.proc) == [str(pid)]

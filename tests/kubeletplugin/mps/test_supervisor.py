@@ -11,7 +11,7 @@ import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError
 from kubeletplugin.wire.mps_daemon import MpsState
-from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, NAME, MpsScene
+from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, NAME, LiveCall, MpsScene, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +131,23 @@ def test_stop_ends_clients_that_are_still_there(mps: MpsScene) -> None:
     assert mps.machine.state.gpus[mps.machine.pci(0)].process_ids == ()
 
 
+def test_clients_are_shown_the_one_socket_that_they_need(mps: MpsScene) -> None:
+    """By the others, root of a container could end the daemon, change limits, or fill its logs."""
+    supervisor = mps.supervisor()
+    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    folder = mps.folder()
+    for _ in range(2):
+        assert [path.name for path in folder.clients.iterdir()] == ["control"]
+        assert (folder.clients / "control").samefile(folder.control_socket)
+        mps.kill()
+        supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    mps.machine.spoil_mps("refuse", "set_default_active_thread_percentage", "not now")
+    mps.kill()
+    told(supervisor.follow(LiveCall(), 0.05), lambda states: "not now" in states[0].message)
+    assert list(folder.clients.iterdir()) == [], "no limits, no clients"
+    mps.machine.heal_mps()
+
+
 def test_clients_of_any_user_reach_the_pipes_and_nobody_else_may_change_them(mps: MpsScene) -> None:
     mps.supervisor().ensure(mps.daemon(), DEADLINE_SECONDS)
     folder = mps.folder()
@@ -138,7 +155,7 @@ def test_clients_of_any_user_reach_the_pipes_and_nobody_else_may_change_them(mps
     def modes(*paths: Path) -> list[int]:
         return [stat.S_IMODE(path.stat().st_mode) for path in paths]
 
-    assert modes(mps.mps_dir, folder.path, folder.pipes, folder.logs) == [0o755] * 4
+    assert modes(mps.mps_dir, folder.path, folder.pipes, folder.clients, folder.logs) == [0o755] * 5
     assert modes(folder.record, folder.output) == [0o600] * 2
 
 

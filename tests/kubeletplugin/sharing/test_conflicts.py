@@ -1,19 +1,29 @@
-"""Shares that do not go together are refused, with the name of the claim that has to go first."""
+"""Shares that do not go together are refused, and no claim decides on the time-slice of others."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.errors import DeviceHeld
+from driver.errors import ClaimRefused, DeviceHeld
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.sharing.conflicts import interval_of, refuse_conflicts
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.share_node import GIB, assert_as_before, shared, slicing, whole
+from tests.kubeletplugin.share_node import (
+    GIB,
+    assert_as_before,
+    class_slicing,
+    config,
+    interval,
+    shared,
+    slicing,
+    whole,
+)
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 
@@ -28,11 +38,13 @@ def entry(uid: str, *devices: HeldDevice, rebuilt: bool = False) -> Entry:
 
 
 def refused(wanted: list[HeldDevice], *others: Entry, memory: int = 0) -> str:
-    """Why they do not go together, empty where they do."""
+    """Why they do not go together, as the log has it; empty where they do."""
     try:
         refuse_conflicts("mine", wanted, [memory] * len(wanted), others)
     except DeviceHeld as error:
-        return str(error)
+        assert "team/" not in str(error), "who made the claim must not learn of other namespaces"
+        assert "UID" not in str(error)
+        return error.logged
     return ""
 
 
@@ -53,10 +65,11 @@ def test_there_is_never_more_memory_than_the_device_has(others: list[int], wante
     assert bool(why) == (sum(others) + wanted > 80)
 
 
-def test_who_has_the_rest_is_named() -> None:
+def test_who_has_the_rest_is_named_in_the_log_alone() -> None:
     why = refused([held(shares=2)], entry("b", held(shares=2)), entry("a", held()))
-    assert "has 4 shares, and with those of claim team/claim-a (UID a), claim team/claim-b (UID b) 5" in why
+    assert "has 4 shares, and with those that are held 5 would be used" in why
     assert "(retryable)" in why
+    assert why.endswith("[held by team/claim-a (UID a), team/claim-b (UID b)]")
 
 
 def test_the_claims_own_and_those_that_only_look_on_do_not_count() -> None:
@@ -76,34 +89,37 @@ def test_shares_of_another_device_do_not_count() -> None:
 def test_who_has_all_of_a_fractional_device_is_alone() -> None:
     alone = replace(held("mps-frac-10"), share=None)
     part = held("mps-frac-10", shares=3)
-    assert "claim team/claim-a (UID a) has it, too" in refused([part], entry("a", alone))
-    assert "is for one claim alone, and claim team/claim-b" in refused([alone], entry("b", part))
+    assert "is for one claim alone, and another claim has it, too" in refused([part], entry("a", alone))
+    assert refused([alone], entry("b", part)).endswith("[held by team/claim-b (UID b)]")
+    assert "is for one claim alone, and this claim has it, too" in refused([alone, part])
     assert refused([alone]) == ""
     among_its_pods = held("mps-frac-10", shares=0)
-    assert "claim team/claim-a (UID a) has it, too" in refused([part], entry("a", among_its_pods))
+    assert "another claim has it, too" in refused([part], entry("a", among_its_pods))
 
 
-def test_a_gpu_has_one_time_slice_at_a_time() -> None:
-    longer, plain = held(interval="Long"), held()
-    for wanted, other, fine in (
-        (longer, longer, True),
-        (plain, longer, True),
-        (longer, plain, False),
-        (longer, held(interval="Short"), False),
-        (held(interval="Default"), plain, True),
-        (held(interval="Default"), longer, False),
-        (plain, plain, True),
-    ):
-        why = refused([wanted], entry("a", other))
-        assert (why == "") is fine, why
-        assert fine or "claim team/claim-a (UID a)" in why
-    assert "for this claim" in refused([longer, held(interval="Short")])
+def test_no_time_slice_keeps_another_claim_from_starting() -> None:
+    kept = [held(), *(held(interval=one) for one in ("Default", "Short", "Medium", "Long"))]
+    for wanted in kept:
+        for other in kept:
+            assert refused([wanted], entry("a", other)) == ""
+            assert refused([wanted, other]) == ""
 
 
-def test_the_time_slice_is_what_anybody_asked_for() -> None:
-    records = [one.share for one in (held(), held(interval="Long"), held()) if one.share]
-    assert interval_of(records) == "Long"
-    assert interval_of(records[:1]) == interval_of(()) == "Default"
+@pytest.mark.parametrize(
+    ("intervals", "wanted"),
+    [
+        ((), "Default"),
+        (("",), "Default"),
+        (("", "Long", "Default"), "Long"),
+        (("Long", "Medium"), "Medium"),
+        (("Medium", "Short", "Long"), "Short"),
+    ],
+)
+def test_the_time_slice_is_the_shortest_that_a_class_asks_for(
+    intervals: tuple[str, ...], wanted: str
+) -> None:
+    records = [one.share for one in (held(interval=word) for word in intervals) if one.share]
+    assert interval_of(records) == interval_of(reversed(records)) == wanted
 
 
 @pytest.mark.parametrize("first", ["whole", "mps-4", "ts-4", "mps-mem", "part", "own"])
@@ -117,8 +133,10 @@ def test_the_forms_of_one_gpu_exclude_each_other_until_the_first_has_left(
     if first == second and first not in ("whole", "part"):
         node.prepare(other)
         return
-    with pytest.raises(DeviceHeld, match=r"held by claim team/first \(UID"):
+    with pytest.raises(DeviceHeld, match="still held by another claim") as caught:
         node.prepare(other)
+    assert f"held by claim team/first (UID {ref.uid})" in caught.value.logged
+    assert "first" not in str(caught.value)
     assert node.journal.get(other.uid) is None
     node.unprepare(ref)
     node.prepare(other)
@@ -160,11 +178,57 @@ def test_memory_too_much_waits_for_some_that_leaves(node: FakeNode) -> None:
     node.prepare(refs[2])
 
 
-def test_another_time_slice_waits_for_the_one_that_is_set(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "ts-4"), config=slicing("Short"))
-    other = node.claim_shares("b", shared(node, "ts-4"), config=slicing("Long"))
-    node.prepare(ref)
-    with pytest.raises(DeviceHeld, match="which has Short for claim team/a"):
-        node.prepare(other)
-    node.unprepare(ref)
+def test_two_classes_on_one_gpu_start_beside_each_other(node: FakeNode) -> None:
+    device = shared(node, "ts-4")
+    longer = node.claim_shares("a", device, config=class_slicing("Long"))
+    shorter = node.claim_shares("b", device, config=class_slicing("Short"))
+    plain = node.claim_shares("c", device)
+    for ref, wanted in ((longer, "Long"), (plain, "Long"), (shorter, "Short")):
+        node.prepare(ref)
+        assert interval(node) == wanted
+    node.unprepare(shorter)
+    assert interval(node) == "Long"
+    node.unprepare(longer)
+    assert interval(node) == "Default"
+
+
+@pytest.mark.parametrize("given", [[], class_slicing("Default"), class_slicing("Short")])
+def test_a_claim_that_wants_another_time_slice_than_its_class_gives_is_refused_for_good(
+    node: FakeNode, given: list[dict[str, Any]]
+) -> None:
+    """A tenant who sets the time-slice of a GPU would set it for the pods of others."""
+    other = node.claim_shares("other", shared(node, "ts-4"), config=given)
     node.prepare(other)
+    before = interval(node)
+    greedy = node.claim_shares("greedy", shared(node, "ts-4"), config=[*given, *slicing("Long")])
+    with pytest.raises(ClaimRefused, match="its class gives"):
+        node.prepare(greedy)
+    assert node.journal.get(greedy.uid) is None
+    assert interval(node) == before
+    node.prepare(node.claim_shares("later", shared(node, "ts-4"), config=given))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        slicing("Long"),
+        config({"strategy": "TimeSlicing"}),
+        config({"strategy": "TimeSlicing", "timeSlicingConfig": {}}),
+        config(None),
+    ],
+    ids=["the same", "no interval", "an empty one", "nothing"],
+)
+def test_a_claim_that_wants_no_other_time_slice_gets_that_of_its_class(
+    node: FakeNode, wish: list[dict[str, Any]]
+) -> None:
+    node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=[*class_slicing("Long"), *wish]))
+    assert interval(node) == "Long"
+
+
+def test_all_of_a_fractional_gpu_takes_the_time_slice_that_its_claim_wants(node: FakeNode) -> None:
+    device = shared(node, "ts-frac-4")
+    node.prepare(node.claim_shares("all", device, consumed={"shares": "4"}, config=slicing("Long")))
+    assert interval(node) == "Long"
+    part = node.claim_shares("part", shared(node, "ts-frac-4", 1), config=slicing("Long"))
+    with pytest.raises(ClaimRefused, match="its class gives Default"):
+        node.prepare(part)

@@ -14,13 +14,13 @@ from tests.kubeletplugin.cut_node import handle, starts
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.share_node import (
     assert_as_before,
+    class_slicing,
     entry_of,
     interval,
     limits,
     mode,
     mps,
     shared,
-    slicing,
     whole,
 )
 
@@ -47,7 +47,7 @@ def claimed(node: FakeNode, kind: str, name: str = "a") -> ClaimRef:
         return node.claim(name, 0, 1, config=mps())
     if kind == "part":
         return node.claim_shares(name, f"{node.partition(0, '1g.10gb', 6)}-mps-2")
-    config = slicing("Long") if kind == "ts" else []
+    config = class_slicing("Long") if kind == "ts" else []
     return node.claim_shares(name, shared(node, f"{kind}-4"), config=config)
 
 

@@ -18,6 +18,7 @@ from tests.kubeletplugin.share_node import (
     H100_MIB,
     assert_as_before,
     assert_holds_nothing,
+    class_slicing,
     entry_of,
     interval,
     limits,
@@ -26,7 +27,6 @@ from tests.kubeletplugin.share_node import (
     read_anew,
     recorded,
     shared,
-    slicing,
     whole,
 )
 
@@ -123,7 +123,7 @@ def test_a_gpu_that_cannot_slice_time_is_noted_and_prepared(tmp_path: Path) -> N
     node.prepare(plain)
     assert node.notes == [], "nobody asked for anything"
     node.unprepare(plain)
-    ref = node.claim_shares("b", shared(node, "ts-4"), config=slicing("Short"))
+    ref = node.claim_shares("b", shared(node, "ts-4"), config=class_slicing("Short"))
     assert len(node.prepare(ref)) == 1
     assert node.notes == [f"{ref}: time-slice Short has no effect on GPU {node.gpus[0]}: Not Supported"]
     node.unprepare(ref)
@@ -132,7 +132,7 @@ def test_a_gpu_that_cannot_slice_time_is_noted_and_prepared(tmp_path: Path) -> N
 
 
 def test_an_nvidia_smi_that_fails_is_waited_for(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "ts-4"), config=slicing("Short"))
+    ref = node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Short"))
     node.time_slices.failures = [ClaimBlocked("nvidia-smi failed", "see the log")]
     with pytest.raises(NotReady, match="nvidia-smi failed"):
         node.prepare(ref)
@@ -144,7 +144,7 @@ def test_an_nvidia_smi_that_fails_is_waited_for(node: FakeNode) -> None:
 
 def test_a_time_slice_that_cannot_be_lowered_is_not_forgotten(node: FakeNode) -> None:
     """Who asked for it leaves while another stays; the last one to leave puts it back all the same."""
-    asks = node.claim_shares("a", shared(node, "ts-4"), config=slicing("Long"))
+    asks = node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long"))
     stays = claimed(node, "b", "ts-4")
     for ref in (asks, stays):
         node.prepare(ref)
@@ -278,7 +278,7 @@ def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str, fewes
     refusals = 0
     for files in range(30):
         device = f"{node.partition(0, '1g.10gb', 6)}-mps-2" if form == "part" else shared(node, form)
-        ref = node.claim_shares(f"c-{files}", device, config=slicing("Long") if form == "ts-4" else [])
+        ref = node.claim_shares(f"c-{files}", device, config=class_slicing("Long") if form == "ts-4" else [])
         with full_after(files, node.folder) as disk:
             if disk_takes(node, ref):
                 break

@@ -17,6 +17,7 @@ from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.share_node import (
     assert_as_before,
+    class_slicing,
     interval,
     limits,
     mode,
@@ -24,7 +25,6 @@ from tests.kubeletplugin.share_node import (
     read_anew,
     recorded,
     shared,
-    slicing,
     uuid,
     whole,
 )
@@ -92,7 +92,7 @@ def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(
 
 
 def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode) -> None:
-    ref = node.claim_shares("a", shared(node, "ts-4"), config=slicing("Long"))
+    ref = node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long"))
     node.prepare(ref)
     assert interval(node) == "Long"
     node.machine.reset(node.gpus[0])
@@ -111,7 +111,7 @@ def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode)
 def test_a_gpu_for_which_a_program_of_the_driver_hangs_is_blocked_until_it_ends_again(node: FakeNode) -> None:
     with watching(node) as told:
         device = shared(node, "ts-4")
-        node.prepare(node.claim_shares("a", device, config=slicing("Long")))
+        node.prepare(node.claim_shares("a", device, config=class_slicing("Long")))
         told.wait(NodeState((device,)))
         node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 10 s")]
         node.keeper.run_once()
@@ -183,7 +183,7 @@ def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
 
 def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode) -> None:
     with following(node) as telling:
-        node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=slicing("Long")))
+        node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
         telling.running[whole(node)] = MpsDaemon(whole(node), (uuid(node),))
         tell(node, telling, whole(node))
         node.keeper.run_once()

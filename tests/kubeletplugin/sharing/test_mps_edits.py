@@ -16,14 +16,15 @@ from kubeletplugin.journal.entry import HeldDevice, ShareRecord
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
 from tests.kubeletplugin.cdi_schema import validate
 
-FOLDERS = MpsFolders(Path("/run/mps"), Path("/run/mps/shm"))
+FOLDERS = MpsFolders(Path("/run/mps"))
 SHARE = ShareRecord("gpu-0000-01-00-0", "MPS", 1, active_thread_percentage=25, pinned_memory_mib=1024)
 HELD = HeldDevice("r", "p", "gpu-0000-01-00-0-mps-4", "0000:01:00.0", "GPU-1", "cdi-1", "s-1", share=SHARE)
 PIPES = "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"
 MOUNTS = (
-    CdiMount("/run/mps/gpu-0000-01-00-0/pipe", "/tmp/nvidia-mps"),
-    CdiMount("/run/mps/shm", "/dev/shm"),
+    CdiMount("/run/mps/gpu-0000-01-00-0/clients", "/tmp/nvidia-mps", is_writable=False),
+    CdiMount("/run/mps/gpu-0000-01-00-0/shm", "/dev/shm"),
 )
+PROGRAMS = frozenset({"nvidia-cuda-mps-control", "nvidia-cuda-mps-server"})
 
 
 def limits(held: HeldDevice, *others: HeldDevice) -> list[str]:
@@ -36,6 +37,7 @@ def test_a_share_is_held_to_its_limits_at_its_daemon() -> None:
         (),
         (PIPES, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M"),
         MOUNTS,
+        without_programs=PROGRAMS,
     )
 
 
@@ -65,7 +67,7 @@ def test_no_memory_limit_is_no_variable() -> None:
 
 def test_a_claims_own_device_has_the_daemons_limits() -> None:
     own = replace(HELD, share=replace(SHARE, shares=0, memory_bytes=0))
-    assert mps_edits(own, [own], FOLDERS) == Edits((), (PIPES,), MOUNTS)
+    assert mps_edits(own, [own], FOLDERS) == Edits((), (PIPES,), MOUNTS, without_programs=PROGRAMS)
 
 
 @pytest.mark.parametrize("share", [None, replace(SHARE, strategy="TimeSlicing")])
@@ -88,9 +90,9 @@ def test_the_spec_with_them_is_valid_and_only_the_device_brings_them() -> None:
         {
             "hostPath": mount.host_path,
             "containerPath": mount.container_path,
-            "options": ["rw", "nosuid", "nodev", "rbind", "rprivate"],
+            "options": [access, "nosuid", "nodev", "noexec", "rbind", "rprivate"],
         }
-        for mount in MOUNTS
+        for mount, access in zip(MOUNTS, ("ro", "rw"), strict=True)
     ]
     assert set(second) == {"deviceNodes"}
     assert "CUDA" not in json.dumps(built["containerEdits"])

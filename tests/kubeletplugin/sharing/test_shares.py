@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from driver.kinds.partition.names import static_device_name
+from kubeletplugin.host.driver_files import MPS_PROGRAMS
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
@@ -14,6 +17,7 @@ from tests.kubeletplugin.share_node import (
     H100_MIB,
     MIB,
     assert_as_before,
+    class_slicing,
     daemon,
     entry_of,
     interval,
@@ -75,8 +79,8 @@ def test_a_gpu_that_was_exclusive_before_is_so_again(node: FakeNode) -> None:
 
 def test_the_time_slice_is_set_once_and_put_back_with_the_last_share(node: FakeNode) -> None:
     refs = [
-        node.claim_shares("a", shared(node, "ts-4"), config=slicing("Long")),
-        node.claim_shares("b", shared(node, "ts-4"), config=slicing("Long")),
+        node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")),
+        node.claim_shares("b", shared(node, "ts-4"), config=class_slicing("Long")),
         node.claim_shares("c", shared(node, "ts-4")),
     ]
     for ref in refs:
@@ -115,10 +119,23 @@ def test_a_client_finds_its_daemon_and_its_limits(node: FakeNode) -> None:
     }
     mounts = spec_of(node, ref)["devices"][0]["containerEdits"]["mounts"]
     assert [(one["hostPath"], one["containerPath"]) for one in mounts] == [
-        (f"/run/gpu.nvidia.com/mps/{whole(node)}/pipe", "/tmp/nvidia-mps"),
-        ("/dev/shm", "/dev/shm"),
+        (f"/run/gpu.nvidia.com/mps/{whole(node)}/clients", "/tmp/nvidia-mps"),
+        (f"/run/gpu.nvidia.com/mps/{whole(node)}/shm", "/dev/shm"),
     ]
-    assert all("rw" in one["options"] for one in mounts)
+    assert [one["options"][0] for one in mounts] == ["ro", "rw"]
+
+
+def test_a_client_gets_no_program_that_ends_daemons_and_others_keep_theirs(node: FakeNode) -> None:
+    """Whoever has a whole GPU may well run MPS on it."""
+    client, whole_gpu = node.claim_shares("a", shared(node, "mps-4")), node.claim("b", 1)
+    for ref in (client, whole_gpu, client):
+        node.prepare(ref)
+    programs = [
+        {Path(one["containerPath"]).name for one in spec_of(node, ref)["containerEdits"]["mounts"]}
+        & {"nvidia-smi", *MPS_PROGRAMS}
+        for ref in (client, whole_gpu)
+    ]
+    assert programs == [{"nvidia-smi"}, {"nvidia-smi", *MPS_PROGRAMS}]
 
 
 def test_a_time_slice_has_no_daemon_and_no_limits(node: FakeNode) -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from driver.errors import ClaimBlocked, DriverError
 from driver.kinds.registry import KINDS
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.sharing.conflicts import interval_of
 from kubeletplugin.sharing.limits import limits_together
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.examples import examples
@@ -31,6 +32,7 @@ from tests.kubeletplugin.share_node import (
     H100_MIB,
     MIB,
     assert_as_before,
+    class_slicing,
     interval,
     mode,
     mps,
@@ -105,7 +107,7 @@ class SharesOfANode(RuleBasedStateMachine):
             return node.claim_shares(name, shared(node, how, 0), shared(node, how, 1))
         if what == "mps-mem":
             return node.claim_shares(name, device, consumed={"memory": "30Gi"})
-        extra: dict[str, Any] = {"config": slicing(how)} if what == "ts-4" and how else {}
+        extra: dict[str, Any] = {"config": class_slicing(how)} if what == "ts-4" and how else {}
         if how == "tight":
             extra = {"config": mps(defaultActiveThreadPercentage=10)}
         return node.claim_shares(name, f"{device}+{device}" if how == "twice" else device, **extra)
@@ -246,8 +248,7 @@ class SharesOfANode(RuleBasedStateMachine):
         ]
         exclusive = any(share.group in self.node.mps.running for share in shares)
         assert mode(self.node, number) == ("exclusive-process" if exclusive else "default")
-        slices = {share.interval for share in shares if share.interval} or {"Default"}
-        assert interval(self.node, number) in slices
+        assert interval(self.node, number) == interval_of(shares)
 
     def percentages(self, shares: list[tuple[str, str, ShareRecord]]) -> Iterator[int]:
         """What each client has, the shares of one request together."""

@@ -1,0 +1,82 @@
+"""Records what a real control daemon of MPS answers to the questions of a transcript.
+
+    python -m fakegpu.mps.record QUESTIONS --driver 580.65.06 --gpu GPU-8a3c… > recorded.jsonl
+
+It takes a GPU that nobody uses, and ends the daemon that it starts. The pretend daemon is held to what was
+recorded by ``tests/fakegpu/mps/test_transcripts.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fakegpu.mps.transcript import Run, Transcript, filled, named, read_transcript, write_transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RUN_SECONDS = 30.0
+
+
+def record(program: Path, questions: Transcript, gpus: Sequence[str], driver: str) -> Transcript:
+    """Ask a daemon all that a transcript asks, in folders of its own, and end it; raises OSError."""
+    with tempfile.TemporaryDirectory(prefix="mps") as folder:
+        pipes, logs = Path(folder) / "pipe", Path(folder) / "log"
+        for one in (pipes, logs):
+            one.mkdir()
+        own = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+        try:
+            runs = tuple(_asked(program, run, gpus, own) for run in questions.runs)
+        finally:
+            _run(program, Run(commands=("quit -t 0",)), gpus, own)
+    return Transcript("recorded", f"{program} with the questions of: {questions.source}", driver, runs)
+
+
+def _asked(program: Path, run: Run, gpus: Sequence[str], own: Mapping[str, str]) -> Run:
+    done = _run(program, run, gpus, own)
+    lines = named(filter(None, map(str.strip, done.stdout.splitlines())), gpus)
+    files = None
+    if run.options:
+        pipes = Path(own["CUDA_MPS_PIPE_DIRECTORY"])
+        files = {path.name: stat.filemode(path.lstat().st_mode) for path in sorted(pipes.iterdir())}
+    return replace(run, code=done.returncode, lines=lines, files=files)
+
+
+def _run(
+    program: Path, run: Run, gpus: Sequence[str], own: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    asked = {name: filled(value, gpus) for name, value in run.environment.items()}
+    with tempfile.TemporaryFile("w+") as output:  # a daemon in the background may keep a pipe open
+        done = subprocess.run(
+            [program, *run.options],
+            input="".join(f"{filled(command, gpus)}\n" for command in run.commands),
+            stdout=output, stderr=output, text=True, check=False, timeout=RUN_SECONDS,
+            env={**os.environ, **own, **asked},
+        )  # fmt: skip
+        output.seek(0)
+        return subprocess.CompletedProcess(done.args, done.returncode, output.read())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Record and print; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fakegpu.mps.record", description=__doc__)
+    parser.add_argument("questions", type=Path, help="a transcript whose questions are asked")
+    parser.add_argument("--program", type=Path, default=Path("/usr/bin/nvidia-cuda-mps-control"))
+    parser.add_argument("--driver", required=True, help="the version of the NVIDIA driver")
+    parser.add_argument("--gpu", action="append", required=True, help="the UUID of $GPU0, then of $GPU1, ...")
+    told = parser.parse_args(arguments)
+    questions = read_transcript(told.questions)
+    sys.stdout.write(write_transcript(record(told.program, questions, told.gpu, told.driver)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,172 @@
+"""The pretend daemon answers as real ones did, and the driver reads that, as far as it is written down."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ClaimBlocked
+from fakegpu.mps.record import main as record_main
+from fakegpu.mps.record import record
+from fakegpu.mps.replay import UNKNOWN_QUESTION, install_replay
+from fakegpu.mps.transcript import Malformed, Run, Transcript, read_transcript, write_transcript
+from kubeletplugin.host.driver_files import DriverRoot
+from kubeletplugin.host.driver_programs import DriverPrograms
+from kubeletplugin.mps.control import Control, limit_commands, sort_answers
+from kubeletplugin.mps.folders import DaemonFolder
+from kubeletplugin.wire.mps_daemon import MpsDaemon
+from tests.fakegpu.programs import Programs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TRANSCRIPTS = sorted((Path(__file__).resolve().parents[2] / "vectors" / "mps").glob("*.jsonl"))
+CONTROL = "usr/bin/nvidia-cuda-mps-control"
+START = Run(("-d",), {"CUDA_VISIBLE_DEVICES": "$GPU0"})
+
+each = pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Programs]:
+    """Eight A100, without a daemon."""
+    programs = Programs(tmp_path, "dgx-a100")
+    yield programs
+    programs.end()
+
+
+def gpus(programs: Programs) -> list[str]:
+    return [programs.uuid(index) for index in range(8)]
+
+
+def asked(programs: Programs, *runs: Run) -> Transcript:
+    """What the pretend daemon answers."""
+    questions = Transcript("documented", "a test", "", runs)
+    return record(programs.root / CONTROL, questions, gpus(programs), "580.65.06")
+
+
+def test_there_is_something_to_be_held_to() -> None:
+    assert [path.stem for path in TRANSCRIPTS] != []
+
+
+@each
+def test_a_transcript_says_where_it_comes_from(path: Path) -> None:
+    transcript = read_transcript(path)
+    assert transcript.source
+    assert bool(transcript.driver) == (transcript.origin == "recorded")
+    assert (path.stem == "documented") == (transcript.origin == "documented")
+
+
+@each
+def test_the_pretend_daemon_answers_as_it_is_written_down(programs: Programs, path: Path) -> None:
+    written = read_transcript(path)
+    found = asked(programs, *written.runs)
+    wrong = [(run, got) for run, got in zip(written.runs, found.runs, strict=True) if not run.fits(got)]
+    assert wrong == []
+
+
+@each
+def test_the_driver_tells_each_answer_by_its_shape(path: Path) -> None:
+    for run in read_transcript(path).runs:
+        if len(run.commands) != 1 or not run.lines:
+            continue
+        answers = sort_answers(tuple(line.replace("$PID", "17") for line in run.lines))
+        (command,) = run.commands
+        if "percentage" in command:
+            assert (len(answers.percentages), answers.words) == (len(run.lines), ())
+        elif "mem_limit" in command:
+            assert (len(answers.amounts), answers.words) == (len(run.lines), ())
+
+
+def test_what_is_recorded_is_read_again_and_names_no_gpu_and_no_process(
+    programs: Programs, tmp_path: Path
+) -> None:
+    commands = (("start_server -uid 0",), ("get_server_list",), ("get_device_client_list",))
+    found = asked(programs, START, *(Run(commands=one) for one in commands))
+    path = tmp_path / "recorded.jsonl"
+    path.write_text(write_transcript(found))
+    again = read_transcript(path)
+    assert all(
+        one.fits(other) and one.is_same_question(other)
+        for one, other in zip(again.runs, found.runs, strict=True)
+    )
+    assert (again.origin, again.driver) == ("recorded", "580.65.06")
+    assert again.runs[2].lines == ("$PID",)
+    assert "GPU-" not in path.read_text()
+    assert again.runs[0].files is not None
+    assert again.runs[0].files["control_privileged"] == "srwxr-xr-x"
+
+
+def test_the_daemon_of_a_recording_ends_with_it(programs: Programs) -> None:
+    asked(programs, START)
+    assert programs.control(said="get_server_list\n")[0] == 1
+    with pytest.raises(OSError, match="No such file"):
+        record(programs.root / "usr/bin/none", Transcript("documented", "", "", ()), [], "")
+
+
+def test_a_recording_is_made_by_a_command(
+    programs: Programs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "again.jsonl"
+    program = str(programs.root / CONTROL)
+    code = record_main(
+        [str(TRANSCRIPTS[0]), "--program", program, "--driver", "1.0", "--gpu", programs.uuid(0)]
+    )
+    path.write_text(capsys.readouterr().out)
+    assert code == 0
+    assert read_transcript(path).driver == "1.0"
+    assert len(read_transcript(path).runs) == len(read_transcript(TRANSCRIPTS[0]).runs)
+
+
+def limits_replayed(programs: Programs, tmp_path: Path, change: str = "") -> None:
+    """Have the driver set limits with the answers that the pretend daemon gave, one line of them changed."""
+    daemon = MpsDaemon("gpu", (programs.uuid(0),), False, 25, (6144,))
+    batch = Run(commands=(*limit_commands(daemon), "get_server_list"))
+    found = asked(programs, START, batch)
+    if change:
+        lines = (*(found.runs[1].lines or ())[:-1], change)
+        found = replace(found, runs=(found.runs[0], replace(found.runs[1], lines=lines)))
+    path = tmp_path / "recorded.jsonl"
+    path.write_text(write_transcript(found))
+    install_replay(programs.root / CONTROL, path, gpus(programs))
+    folder = DaemonFolder(tmp_path / "mps", "gpu")
+    found_programs = DriverPrograms(DriverRoot(programs.root), tmp_path / "libraries")
+    Control(found_programs, folder, 20.0).set_limits(daemon, time.monotonic() + 20.0)
+
+
+def test_the_driver_sets_limits_with_the_answers_that_were_recorded(
+    programs: Programs, tmp_path: Path
+) -> None:
+    limits_replayed(programs, tmp_path)
+
+
+def test_the_driver_sees_an_answer_that_is_not_what_it_set(programs: Programs, tmp_path: Path) -> None:
+    with pytest.raises(ClaimBlocked, match="has a pinned memory limit of 7G where 6144M was set"):
+        limits_replayed(programs, tmp_path, "7G")
+
+
+def test_a_replay_answers_in_order_and_nothing_else(programs: Programs, tmp_path: Path) -> None:
+    path = tmp_path / "recorded.jsonl"
+    runs = tuple(Run(commands=("get_server_list",), lines=lines) for lines in ((), ("$PID",)))
+    path.write_text(write_transcript(Transcript("recorded", "a test", "1", runs)))
+    install_replay(programs.root / CONTROL, path, [])
+    answers = [programs.control(said="get_server_list\n") for _ in range(3)]
+    assert answers == [(0, []), (0, ["1000001"]), (UNKNOWN_QUESTION, [])]
+    assert programs.control(said="quit\n") == (UNKNOWN_QUESTION, [])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"transcript": 2}', '{"transcript": 1, "origin": "invented"}']
+)
+def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "wrong.jsonl"
+    path.write_text(text)
+    with pytest.raises(Malformed, match="line 1"):
+        read_transcript(path)
+    path.write_text('{"transcript": 1, "origin": "documented"}\n{"comands": []}\n')
+    with pytest.raises(Malformed, match="line 2"):
+        read_transcript(path)
