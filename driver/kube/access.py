@@ -1,8 +1,9 @@
-"""How to reach the API server from plain sources: a pod's service account, or a kubeconfig with a token.
+"""How to reach the API server from plain sources: a pod's service account, or an ordinary kubeconfig.
 
-That is all a service in a cluster needs. The ``kubernetes`` package, which knows exec plugins, auth
-providers, proxies and the rest (``driver.kube.full_access``), takes 16 MiB and a third of a second
-to import; so it is left to the kubeconfigs that need it.
+Ordinary is a token or a client certificate, which is all that a service in a cluster needs, and most people.
+The ``kubernetes`` package, which knows exec plugins, auth providers, proxies and the rest
+(``driver.kube.full_access``), takes 16 MiB and a third of a second to import; so it is left to the
+kubeconfigs that need it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import base64
 import os
 import socket
 import ssl
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,8 @@ CONNECTIONS = 32
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
-_PLAIN_USER = {"token", "tokenFile"}
+_CERTIFICATES = ({"client-certificate", "client-certificate-data"}, {"client-key", "client-key-data"})
+_PLAIN_USER = {"token", "tokenFile"}.union(*_CERTIFICATES)
 _PLAIN_CLUSTER = {
     "server",
     "certificate-authority",
@@ -100,11 +103,11 @@ def access_of_pod(folder: Path = SERVICE_ACCOUNT) -> Access | None:
     return Access(server, _connections(context), lambda: _bearer((folder / "token").read_text()), authority)
 
 
-def access_of_kubeconfig(content: Any, folder: Path) -> Access | None:
+def access_of_kubeconfig(content: Any) -> Access | None:
     """The access of a kubeconfig's current context when it is plain; None when it needs more.
 
-    ``folder`` is the kubeconfig's, which paths in it start from. Raises OSError or ValueError when a
-    file or a value cannot be used.
+    Paths in the content start at the root. Raises OSError or ValueError when a file or a value cannot be
+    used.
     """
     cluster, user = _current(content, "cluster"), _current(content, "user")
     server = str((cluster or {}).get("server", "")).rstrip("/")
@@ -113,26 +116,28 @@ def access_of_kubeconfig(content: Any, folder: Path) -> Access | None:
         return None
     if cluster.keys() - _PLAIN_CLUSTER or user.keys() - _PLAIN_USER:
         return None
-    authority = _authority(cluster, folder)
-    transport = _connections(_context(cluster, authority) if server.startswith("https://") else None)
-    return Access(server, transport, _authorization(user, folder), authority)
+    certificate, key = (user.keys() & names for names in _CERTIFICATES)
+    if bool(certificate) != bool(key):
+        return None
+    authority = _authority(cluster)
+    transport = _connections(_context(cluster, user, authority) if server.startswith("https://") else None)
+    return Access(server, transport, _authorization(user), authority)
 
 
-def _authorization(user: Mapping[str, Any], folder: Path) -> Callable[[], str | None]:
+def _authorization(user: Mapping[str, Any]) -> Callable[[], str | None]:
     token, token_file = user.get("token"), user.get("tokenFile")
     if token:
         return lambda: _bearer(str(token))
     if token_file:
-        path = folder / str(token_file)
-        return lambda: _bearer(path.read_text())
+        return lambda: _bearer(Path(token_file).read_text())
     return lambda: None
 
 
-def _authority(cluster: Mapping[str, Any], folder: Path) -> Authority | None:
+def _authority(cluster: Mapping[str, Any]) -> Authority | None:
     file = cluster.get("certificate-authority")
     if cluster.get("certificate-authority-data") or not file:
         return None
-    return Authority.read(folder / str(file))
+    return Authority.read(Path(file))
 
 
 def _current(content: Any, kind: str) -> Mapping[str, Any] | None:
@@ -147,7 +152,9 @@ def _current(content: Any, kind: str) -> Mapping[str, Any] | None:
     return found if isinstance(found, Mapping) else None
 
 
-def _context(cluster: Mapping[str, Any], authority: Authority | None) -> ssl.SSLContext:
+def _context(
+    cluster: Mapping[str, Any], user: Mapping[str, Any], authority: Authority | None
+) -> ssl.SSLContext:
     data = cluster.get("certificate-authority-data")
     if data:
         context = ssl.create_default_context(cadata=base64.b64decode(data).decode())
@@ -158,7 +165,24 @@ def _context(cluster: Mapping[str, Any], authority: Authority | None) -> ssl.SSL
     if cluster.get("insecure-skip-tls-verify") is True:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    if user.keys() & _CERTIFICATES[0]:
+        _present(context, user)
     return context
+
+
+def _present(context: ssl.SSLContext, user: Mapping[str, Any]) -> None:
+    """Present the client certificate. OpenSSL reads it from files; data lies in one for that moment only."""
+    with tempfile.TemporaryDirectory(prefix="kubeconfig-") as folder:  # only its owner may look into it
+
+        def path_of(name: str) -> str:
+            data = user.get(f"{name}-data")
+            if not data:
+                return str(user[name])
+            path = Path(folder) / name
+            path.write_bytes(base64.b64decode(data))
+            return str(path)
+
+        context.load_cert_chain(path_of("client-certificate"), path_of("client-key"))
 
 
 def _connections(context: ssl.SSLContext | None) -> urllib3.PoolManager:
