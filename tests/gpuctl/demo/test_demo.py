@@ -93,8 +93,8 @@ def test_the_story_in_facts(folder: Path) -> None:
     gpus = {gpu["device"]: gpu for gpu in facts["gpus"]}
     assert len(gpus) == 8
     assert gpus["gpu-0000-1b-00-0"]["pci"] == "0000:1b:00.0"
-    assert gpus["gpu-0000-1b-00-0"]["nvlink_peers"] == [1, 2, 3, 4, 5, 6, 7]
-    assert all(len(gpu["held_by"]) == 1 for gpu in gpus.values())
+    assert gpus["gpu-0000-1b-00-0"]["nvlinkPeers"] == [1, 2, 3, 4, 5, 6, 7]
+    assert all(len(gpu["heldBy"]) == 1 for gpu in gpus.values())
     pods = {pod["name"]: pod for pod in facts["pods"]}
     assert {name: len(pod["devices"]) for name, pod in pods.items()} == {
         "notebook": 1,
@@ -102,10 +102,10 @@ def test_the_story_in_facts(folder: Path) -> None:
         "duo": 1,
         **{f"batch-{index}": 1 for index in range(5)},
     }
-    hand_over = facts["hand_over"]
-    assert (hand_over["waiting_pod"], hand_over["ended_pod"]) == ("batch-4", "notebook")
+    hand_over = facts["handOver"]
+    assert (hand_over["waitingPod"], hand_over["endedPod"]) == ("batch-4", "notebook")
     assert "cannot allocate all claims" in hand_over["reason"]
-    assert hand_over["got_devices"] == pods["notebook"]["devices"] == pods["batch-4"]["devices"]
+    assert hand_over["gotDevices"] == pods["notebook"]["devices"] == pods["batch-4"]["devices"]
 
 
 @pytest.mark.usefixtures("temporary_here")
