@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from click.testing import CliRunner
 from envtest.client import paths
 from envtest.client.api import ApiClient
 from gpuctl.__main__ import commands
+from gpuctl.demo import watchdog
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -157,6 +161,68 @@ def test_a_signal_in_the_middle_leaves_nothing(folder: Path, number: signal.Sign
 
     assert code == 1
     assert "Traceback" not in errors
+
+
+def processes_below(folder: Path) -> dict[int, str]:
+    """The processes whose environment has the folder as TMPDIR, or below it MPS: ids and command lines."""
+    mine = (f"TMPDIR={folder}".encode(), f"CUDA_MPS_PIPE_DIRECTORY={folder}/".encode())
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (path / "environ").read_bytes().split(b"\0")
+            line = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile, or is another user's
+        if mine[0] in variables or any(one.startswith(mine[1]) for one in variables):
+            found[int(path.name)] = line
+    return found
+
+
+@pytest.mark.parametrize("moment", ["offers 8 GPUs", "compute at once on GPU"])
+def test_a_demo_that_is_killed_leaves_neither_a_process_nor_a_folder(folder: Path, moment: str) -> None:
+    process = demo(folder)
+    assert process.stdout is not None
+    assert any(moment in line for line in process.stdout)
+    running = processes_below(folder)
+    assert {"kubeletplugin", "controller", "watchdog"} <= {
+        word for line in running.values() for word in re.findall(r"\w+", line)
+    }
+    ends = select.poll()
+    for pid in running:
+        ends.register(os.pidfd_open(pid), select.POLLIN)
+    left = len(running)
+
+    process.kill()
+
+    deadline = time.monotonic() + 50
+    while left:
+        ended = ends.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        assert ended, processes_below(folder)
+        for descriptor, _ in ended:
+            ends.unregister(descriptor)
+            os.close(descriptor)
+            left -= 1
+    process.communicate()
+    assert processes_below(folder) == {}
+    assert list(folder.iterdir()) == []
+
+
+def test_the_processes_of_others_who_look_at_the_cluster_are_spared(folder: Path) -> None:
+    ours = folder / "kabc"
+    ours.mkdir()
+    looking = {**os.environ, "KUBECONFIG": str(ours / "admin.json")}
+    marked = {**os.environ, watchdog.MARK: str(ours)}
+    sleeping = [sys.executable, "-c", "import signal; signal.pause()", str(ours)]
+    with subprocess.Popen(sleeping, env=looking) as other, subprocess.Popen(sleeping, env=marked) as started:
+        try:
+            watchdog.clear(str(ours))
+
+            assert started.wait(30) == -signal.SIGKILL
+            assert other.poll() is None
+            assert not ours.exists()
+        finally:
+            other.kill()
+            started.kill()
 
 
 def test_a_process_that_ends_is_named_with_the_end_of_its_log(folder: Path, tmp_path: Path) -> None:
