@@ -12,15 +12,7 @@ help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml requirements.lock
-	@if command -v uv >/dev/null 2>&1; then \
-		uv venv --quiet --clear --python $(PYTHON) $(VENV) && \
-		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
-		uv pip install --quiet --python $(BIN)/python --no-deps --editable .; \
-	else \
-		$(PYTHON) -m venv --clear $(VENV) && \
-		$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock && \
-		$(BIN)/python -m pip install --quiet --no-deps --editable .; \
-	fi
+	@$(PYTHON) make_environment.py $(VENV)
 	@touch $@
 
 demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU

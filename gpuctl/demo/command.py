@@ -40,18 +40,21 @@ def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: 
 
     Needs no GPU. Exit codes: 0 when all came out as it has to, 1 when not, 2 for a wrong command line.
     """
-    from rich.console import Console
-
-    from driver.process.log import configure
     from fakegpu.spec import load_machine
-    from gpuctl.demo.cluster import DemoCluster
-    from gpuctl.demo.narrator import Narrator
-    from gpuctl.demo.story import tell
 
     try:
         load_machine(machine)
     except DriverError as error:
         raise click.UsageError(told(error)) from error
+    if output == "table":  # at once: the imports below take a second
+        click.echo(f"starting a cluster with one node, the machine {machine}; no GPU is needed")
+    from rich.console import Console
+
+    from driver.process.log import configure
+    from gpuctl.demo.cluster import DemoCluster
+    from gpuctl.demo.narrator import Narrator
+    from gpuctl.demo.story import tell
+
     configure("warning", sys.stderr)
     cluster = DemoCluster(kind, machine)
     console = Console(quiet=output != "table")

@@ -262,7 +262,8 @@ def test_a_temporary_folder_too_deep_for_sockets_is_one_clear_line(folder: Path)
     code, output, errors = finished(demo(deep))
 
     deep.rmdir()
-    assert (code, output) == (1, "")
+    assert code == 1
+    assert output.startswith("starting a cluster")
     assert "107" in errors
     assert len(errors.splitlines()) == 1
 
