@@ -15,9 +15,8 @@ Kind = Literal["pod", "claim"]
 
 _WORDS: Mapping[str, Kind] = {
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
-    **dict.fromkeys(
-        ("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"), "claim"
-    ),
+    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "claim"),
+    **dict.fromkeys(("resourceclaim.resource.k8s.io", "resourceclaims.resource.k8s.io"), "claim"),
 }
 _OFFERED = ("pod", "claim")
 _VALUES: Mapping[Kind, Callable[[click.Context, str], list[str]]] = {"pod": pods, "claim": claims}

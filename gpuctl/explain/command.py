@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpuctl.explain.findings import Explanation
 
 WAITS_EXIT_CODE = 3
+KUBECTL_NAMES = {"pod": "pod", "claim": "resourceclaim.resource.k8s.io"}
 
 
 @click.command()
@@ -74,7 +75,7 @@ def explain(
         lambda: (
             _table(found, wide=wide, all_namespaces=where is None) if listing else _pictures(found, wide=wide)
         ),
-        lambda: (f"{one.kind}/{one.name}" for one in found),
+        lambda: (f"{KUBECTL_NAMES[one.kind]}/{one.name}" for one in found),
     )
     if any(one.verdict in BAD for one in found):
         click.get_current_context().exit(WAITS_EXIT_CODE)

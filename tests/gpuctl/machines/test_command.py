@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,22 @@ def test_what_is_wrong_in_a_file_is_told(tmp_path: Path) -> None:
 
     assert "gpus[1].mig_enabled: needs product.mig" in told
     assert "gpus[0].minr: is no known field" in told
+
+
+def test_the_page_has_every_field_and_its_example_is_a_machine(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "gpuctl.md").read_text()
+    sources = [(ROOT / "fakegpu" / name).read_text() for name in ("spec.py", "fields.py")]
+    read = {field for text in sources for field in re.findall(r"(?:fields|self)\.\w+\(\s*\"(\w+)\"", text)}
+    example = re.search(r"```yaml\n(description:.*?)```", page, re.DOTALL)
+    assert example is not None
+    file = tmp_path / "example.yaml"
+    file.write_text(example[1])
+
+    assert {"mig_enabled", "switch_links", "cluster_uuid"} <= read
+    assert [
+        field for field in sorted(read) if not re.search(rf"`[\w.\[\]]*\b{field}\b[\w.\[\]]*`", page)
+    ] == []
+    assert run(str(file)).exit_code == 0
 
 
 @pytest.mark.parametrize("mode", ["on", "off"])
