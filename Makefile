@@ -47,6 +47,7 @@ bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.api_server
 	$(BIN)/python -m bench.hardware
+	$(BIN)/python -m bench.completion
 	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.shares --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
