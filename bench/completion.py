@@ -17,7 +17,7 @@ PODS = 200
 _GPUCTL = "import sys; sys.argv[0] = 'gpuctl'; from gpuctl.__main__ import main; main()"
 _FLOORS = {
     "command": "import click.shell_completion",
-    "value": "import click.shell_completion, yaml, urllib3",
+    "value": "import click.shell_completion, yaml, http.client",
 }
 TABS = (
     ("the name of a command", "gpuctl st", "command", 1.5),

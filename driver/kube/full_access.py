@@ -17,8 +17,9 @@ from kubernetes.config.incluster_config import load_incluster_config
 from kubernetes.config.kube_config import load_kube_config_from_dict
 
 from driver.errors import ConfigError
-from driver.kube.access import CONNECTIONS, Access, Authority
+from driver.kube.access import CONNECTIONS, Access
 from driver.kube.bounded import bounded
+from driver.kube.endpoint import Authority
 
 
 def full_access_of_pod() -> Access:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.kube.access import SERVICE_ACCOUNT
-from driver.kube.client import KubeClient
+from driver.kube.endpoint import SERVICE_ACCOUNT
 from driver.kube.kubeconfig import Kubeconfig
+
+if TYPE_CHECKING:
+    from driver.kube.client import KubeClient
 
 _DEFAULT_NAMESPACE = "default"
 
 
 def connect_client(kubeconfig: Path | None, context: str | None = None) -> KubeClient:
     """A connection by the kubeconfig that is found; raises ConfigError for no way to a cluster."""
+    from driver.kube.client import KubeClient
+
     return KubeClient.connect(find_kubeconfig(kubeconfig, context), user_agent="gpuctl")
 
 

@@ -11,9 +11,6 @@ from typing import Any
 
 import click
 
-_MOST = "500"
-_TIMEOUT_SECONDS = 2.0
-
 
 def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The contexts of the kubeconfig."""
@@ -54,18 +51,17 @@ def _named(ctx: click.Context, path: str, incomplete: str) -> list[str]:
     from urllib.parse import quote
 
     from driver.errors import DriverError
-    from gpuctl.cli.context import connect_client, find_namespace
+    from gpuctl.cli.context import find_namespace
+    from gpuctl.cli.names import list_names
 
     kubeconfig, context = ctx.params.get("kubeconfig"), ctx.params.get("context")
     try:
         if "{namespace}" in path:
             namespace = find_namespace(ctx.params.get("namespace"), kubeconfig, context)
             path = path.format(namespace=quote(namespace, safe=""))
-        client = connect_client(kubeconfig, context)
-        answer = client.get(path, {"limit": _MOST}, timeout_seconds=_TIMEOUT_SECONDS)
-    except DriverError:
+        return matching(list_names(kubeconfig, context, path), incomplete)
+    except (DriverError, OSError, ValueError):
         return []
-    return matching((one["metadata"]["name"] for one in answer.get("items") or ()), incomplete)
 
 
 def matching(names: Iterable[Any], incomplete: str) -> list[str]:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from driver.errors import ConfigError
-from driver.kube.access import Authority, access_of_kubeconfig, access_of_pod
+from driver.kube.access import access_of_kubeconfig, access_of_pod
+from driver.kube.endpoint import Authority
 
 AUTHORITY = """\
 -----BEGIN CERTIFICATE-----

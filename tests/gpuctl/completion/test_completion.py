@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,13 +16,14 @@ from click.testing import CliRunner
 
 from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.spec import known_machines
+from gpuctl import kubectl_completion
 from gpuctl.__main__ import commands
-from gpuctl.kubectl_completion import answer
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = (
     "kubernetes",
+    "urllib3",
     "grpc",
     "rich",
     "jsonschema",
@@ -122,6 +126,52 @@ def test_a_cluster_that_cannot_be_asked_offers_nothing_and_says_nothing(tmp_path
     assert offered(tmp_path / "missing", "gpuctl status --context ") == ([], [])
 
 
+def test_a_server_below_a_path_is_asked_there_and_for_names_alone(tmp_path: Path) -> None:
+    asked: list[tuple[str, str | None, str | None]] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Authorization"], self.headers["Accept"]))
+            body = json.dumps({"items": [{"metadata": {"name": "node-x"}}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the name of what is overridden
+            """Tests read no access log."""
+
+    with HTTPServer(("127.0.0.1", 0), Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/k8s/clusters/c-1"
+        found = offered(kubeconfig(tmp_path / "config", url, here=None), "gpuctl topology ")
+        server.shutdown()
+        thread.join()
+
+    assert found == (["node-x"], [])
+    assert [one[:2] for one in asked] == [("/k8s/clusters/c-1/api/v1/nodes?limit=500", "Bearer t")]
+    assert "as=PartialObjectMetadataList" in str(asked[0][2])
+
+
+def test_a_kubeconfig_with_a_plugin_is_asked_by_it(cluster: Path, tmp_path: Path) -> None:
+    content = json.loads(cluster.read_text())
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "made"},
+    }
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    plugin = {"apiVersion": answer["apiVersion"], "command": "cat", "args": [str(tmp_path / "answer")]}
+    content["users"][0]["user"] = {"exec": plugin}
+    (tmp_path / "config").write_text(json.dumps(content))
+
+    values, imported = offered(tmp_path / "config", "gpuctl topology ")
+
+    assert values == ["node-a", "node-b"]
+    assert "kubernetes" in imported
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell_is_printed(shell: str) -> None:
     result = CliRunner().invoke(commands, ["completion", shell])
@@ -154,8 +204,11 @@ def test_bash_completes_with_its_script(cluster: Path) -> None:
 def test_kubectl_is_answered_in_its_own_form(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(cluster))
 
-    assert answer(["explain", "pod"], "t") == ["train", ":4"]
-    assert answer([], "expl") == ["explain\tSay why pods or claims wait, and what would help.", ":4"]
-    assert answer(["explain", "pod"], "x") == [":4"]
-    assert answer(["plan", "--config"], "") == [":0"]
-    assert answer(["plan", "--machine"], "") == [*known_machines(), ":4"]
+    assert kubectl_completion.answer(["explain", "pod"], "t") == ["train", ":4"]
+    assert kubectl_completion.answer([], "expl") == [
+        "explain\tSay why pods or claims wait, and what would help.",
+        ":4",
+    ]
+    assert kubectl_completion.answer(["explain", "pod"], "x") == [":4"]
+    assert kubectl_completion.answer(["plan", "--config"], "") == [":0"]
+    assert kubectl_completion.answer(["plan", "--machine"], "") == [*known_machines(), ":4"]

@@ -14,6 +14,8 @@ from gpuctl.__main__ import commands
 from tests.gpuctl.documents import read_document
 
 ROOT = Path(__file__).resolve().parents[3]
+FIELD = r"\w+\.(?:text|number|flag|choice|texts|triples|address|child|items)\(\s*\"(\w+)\""
+"""Where the loader takes a field out of the file."""
 CUT = """
 description: "Two A30, one of them in MIG mode"
 driver_version: "580.95.05"
@@ -75,13 +77,13 @@ def test_what_is_wrong_in_a_file_is_told(tmp_path: Path) -> None:
 def test_the_page_has_every_field_and_its_example_is_a_machine(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "gpuctl.md").read_text()
     sources = [(ROOT / "fakegpu" / name).read_text() for name in ("spec.py", "fields.py")]
-    read = {field for text in sources for field in re.findall(r"(?:fields|self)\.\w+\(\s*\"(\w+)\"", text)}
+    read = {field for text in sources for field in re.findall(FIELD, text)}
     example = re.search(r"```yaml\n(description:.*?)```", page, re.DOTALL)
     assert example is not None
     file = tmp_path / "example.yaml"
     file.write_text(example[1])
 
-    assert {"mig_enabled", "switch_links", "cluster_uuid"} <= read
+    assert {"mig_enabled", "switch_links", "cluster_uuid", "ends_with_mig"} <= read
     assert [
         field for field in sorted(read) if not re.search(rf"`[\w.\[\]]*\b{field}\b[\w.\[\]]*`", page)
     ] == []
