@@ -22,8 +22,8 @@ _FLOORS = {
 TABS = (
     ("the name of a command", "gpuctl st", "command", 1.5),
     ("a machine", "gpuctl plan --machine h", "command", 2.5),
-    ("a pod", "gpuctl explain pod ", "value", 1.7),
-    ("a node", "gpuctl topology ", "value", 1.7),
+    ("a pod", "gpuctl explain pod ", "value", 2.0),
+    ("a node", "gpuctl topology ", "value", 2.0),
 )
 """What is completed, the line so far, the floor beside it, and the limit on the ratio."""
 
