@@ -91,9 +91,13 @@ def test_a_simulation_is_as_its_schema_says(tmp_path: Path) -> None:
     file = tmp_path / "workload.yaml"
     file.write_text(WORKLOAD)
 
-    told = run("simulate", "--nodes", "2", "--machine", "a30-quad", "--workload", str(file))
+    asked = ("simulate", "--machine", "a30-quad", "--workload", str(file))
 
-    assert read_document(told, "Simulation")["groups"][0]["placed"] == 0
+    short = read_document(run(*asked, "--nodes", "2"), "Simulation")
+    priced = read_document(run(*asked, "--nodes", "3", "--hours", "2", "--gpu-hour-cost", "3"), "Simulation")
+
+    assert short["groups"][0]["placed"] == 0
+    assert priced["cost"]["gpuHour"] == 3
 
 
 def test_the_status_of_a_cluster_is_as_its_schema_says(tmp_path: Path) -> None:
