@@ -12,15 +12,7 @@ help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml requirements.lock
-	@if command -v uv >/dev/null 2>&1; then \
-		uv venv --quiet --clear --python $(PYTHON) $(VENV) && \
-		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
-		uv pip install --quiet --python $(BIN)/python --no-deps --editable .; \
-	else \
-		$(PYTHON) -m venv --clear $(VENV) && \
-		$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock && \
-		$(BIN)/python -m pip install --quiet --no-deps --editable .; \
-	fi
+	@$(PYTHON) make_environment.py $(VENV)
 	@touch $@
 
 demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
@@ -55,6 +47,7 @@ bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.api_server
 	$(BIN)/python -m bench.hardware
+	$(BIN)/python -m bench.completion
 	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.shares --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)

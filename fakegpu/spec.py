@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +53,8 @@ class Product:
 class Slot:
     """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
 
-    ``numa_node`` is None where the firmware tells none. ``links`` are the active NVLinks.
+    ``numa_node`` is None where the firmware tells none. ``links`` are the active NVLinks. ``mig_enabled``:
+    MIG mode is on when the machine is looked at first.
     """
 
     pci: PciAddress
@@ -62,6 +63,7 @@ class Slot:
     pcie_root: str
     switches: tuple[str, ...]
     links: tuple[NvLinkEnd, ...] = ()
+    mig_enabled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class MachineSpec:
     fabric: FabricInfo | None
     p2p: bool
     links_end_with_mig: bool = False
+    description: str = ""
 
     def slot(self, pci: PciAddress) -> Slot:
         """The slot at an address; raises KeyError where the machine has none."""
@@ -155,15 +158,22 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
     nvlink = fields.child("nvlink") if "nvlink" in fields else None
     ends_with_mig = nvlink is not None and nvlink.flag("ends_with_mig", default=False)
     links = {} if nvlink is None else _links(nvlink, slots)
+    product = _product(fields.child("product"))
+    for position, slot in enumerate(slots):
+        if slot.mig_enabled and product.mig is None:
+            fields.refuse(
+                f"gpus[{position}].mig_enabled", "needs product.mig, which says what MIG can make of it"
+            )
     spec = MachineSpec(
         name=name,
         driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?"),
         cuda_driver_version=fields.text("cuda_driver_version", r"\d+\.\d+"),
-        product=_product(fields.child("product")),
+        product=product,
         slots=tuple(_with_links(slot, links) for slot in slots),
         fabric=fields.child("fabric").fabric() if "fabric" in fields else None,
         p2p=fields.flag("p2p", default=True),
         links_end_with_mig=ends_with_mig,
+        description=fields.text("description") if "description" in fields else "",
     )
     fields.refuse_unknown()
     return spec
@@ -197,6 +207,7 @@ def _slot(fields: Fields) -> Slot:
         numa_node=fields.number("numa_node", minimum=0) if "numa_node" in fields else None,
         pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}"),
         switches=fields.texts("switches"),
+        mig_enabled=fields.flag("mig_enabled", default=False),
     )
     fields.refuse_unknown()
     return slot
@@ -218,5 +229,4 @@ def _links(fields: Fields, slots: list[Slot]) -> dict[PciAddress, list[NvLinkEnd
 
 
 def _with_links(slot: Slot, links: dict[PciAddress, list[NvLinkEnd]]) -> Slot:
-    ends = tuple(links.get(slot.pci, ()))
-    return Slot(slot.pci, slot.minor, slot.numa_node, slot.pcie_root, slot.switches, ends)
+    return replace(slot, links=tuple(links.get(slot.pci, ())))

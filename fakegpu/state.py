@@ -91,8 +91,11 @@ class MachineState:
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
-        """The machine as it comes from the factory."""
-        gpus = {slot.pci: GpuState(slot.minor) for slot in spec.slots}
+        """The machine as its file describes it."""
+        gpus = {
+            slot.pci: GpuState(slot.minor, mig=MigState(slot.mig_enabled, slot.mig_enabled))
+            for slot in spec.slots
+        }
         return cls(gpus, spec.driver_version, spec.cuda_driver_version)
 
     def listed(self) -> list[PciAddress]:

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
 from driver.errors import DriverError
 from envtest.client.errors import ClusterError
-from gpuctl.demo.command import demo
-from gpuctl.explain.command import explain
-from gpuctl.importing.command import import_
-from gpuctl.mig.command import mig
-from gpuctl.node.plan_command import plan
-from gpuctl.node.topology_command import topology
-from gpuctl.repartition.command import repartition
-from gpuctl.simulate.command import simulate
-from gpuctl.status.command import status
+from gpuctl.cli.lazy_group import LazyGroup
+from gpuctl.command_list import COMMANDS
+from gpuctl.completion.command import VARIABLE
 from kubernetes_rules.errors import RuleError
 
+PLUGIN = "kubectl-gpu"
+"""Under this name kubectl finds the program, as ``kubectl gpu``."""
 
-@click.group()
-@click.version_option(package_name="gpu-dra", message="%(prog)s %(version)s")
+
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpu-dra", message="gpuctl %(version)s")
 def commands() -> None:
     """See how GPUs are offered and handed out in Kubernetes."""
 
 
-for command in (demo, explain, import_, mig, plan, repartition, simulate, status, topology):
-    commands.add_command(command)
-
-
 def main() -> None:
     """Run the command line; exit code 0, 1 for a failure, 2 for a wrong command line."""
+    called = Path(sys.argv[0]).stem
     try:
-        commands(prog_name="gpuctl")
+        commands(prog_name="kubectl gpu" if called == PLUGIN else "gpuctl", complete_var=VARIABLE)
     except (DriverError, RuleError, ClusterError, OSError) as error:
-        click.echo(f"gpuctl: {error}", err=True)
+        from gpuctl.cli.failures import told
+
+        click.echo(f"gpuctl: {told(error)}", err=True)
         sys.exit(1)
 
 

@@ -108,6 +108,18 @@ def test_simulate_knows_the_machines_and_the_shipped_classes(installed: Path, tm
     assert (group["placed"], group["waiting"]) == (3, 0)
 
 
+def test_kubectl_finds_the_plugin_and_its_completion(installed: Path, tmp_path: Path) -> None:
+    assert run(installed, tmp_path, "kubectl-gpu", "machines", "-o", "name").split()[-1] == "t4"
+    assert run(installed, tmp_path, "kubectl_complete-gpu", "machines", "gh") == "gh200\n:4\n"
+
+
+def test_the_schemas_of_documents_ship(installed: Path, tmp_path: Path) -> None:
+    script = "import gpuctl, pathlib; print(*pathlib.Path(gpuctl.__file__).with_name('schemas').iterdir())"
+    shipped = {Path(path).name for path in run(installed, tmp_path, "python", "-c", script).split()}
+    assert shipped == {path.name for path in (ROOT / "gpuctl" / "schemas").iterdir()}
+    assert "GpuStatus.json" in shipped
+
+
 @pytest.mark.parametrize(
     "program", ["gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-webhook"]
 )

@@ -1,17 +1,16 @@
-"""How to reach the API server from plain sources: a pod's service account, or a kubeconfig with a token.
+"""How to reach the API server from plain sources: a pod's service account, or an ordinary kubeconfig.
 
-That is all a service in a cluster needs. The ``kubernetes`` package, which knows exec plugins, auth
-providers, proxies and the rest (``driver.kube.full_access``), takes 16 MiB and a third of a second
-to import; so it is left to the kubeconfigs that need it.
+Ordinary is a token or a client certificate, which is all that a service in a cluster needs, and most people.
+The ``kubernetes`` package, which knows exec plugins, auth providers, proxies and the rest
+(``driver.kube.full_access``), takes 16 MiB and a third of a second to import; so it is left to the
+kubeconfigs that need it.
 """
 
 from __future__ import annotations
 
-import base64
-import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,18 @@ from typing import Any
 import urllib3
 from urllib3.connection import HTTPConnection
 
-from driver.errors import ConfigError
 from driver.kube.bounded import bounded
+from driver.kube.endpoint import (
+    SERVICE_ACCOUNT,
+    Authority,
+    Endpoint,
+    endpoint_of_kubeconfig,
+    endpoint_of_pod,
+)
 
 CONNECTIONS = 32
 """Connections kept alive: sixteen parallel requests, the watches and the events."""
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-_PLAIN_USER = {"token", "tokenFile"}
-_PLAIN_CLUSTER = {
-    "server",
-    "certificate-authority",
-    "certificate-authority-data",
-    "insecure-skip-tls-verify",
-}
-_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _KEEP_ALIVE = [
     *HTTPConnection.default_socket_options,
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -42,26 +37,6 @@ _KEEP_ALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Authority:
-    """The file that holds the certificates of the cluster's authority, and what it held when it was read."""
-
-    path: Path
-    content: bytes
-
-    @classmethod
-    def read(cls, path: Path) -> Authority:
-        """The file as it is; raises OSError. Read it before the connections do, and no change is missed."""
-        return cls(path, path.read_bytes())
-
-    def is_current(self) -> bool:
-        """Whether the file still holds that; one that cannot be read is no reason to trust others."""
-        try:
-            return self.path.read_bytes() == self.content
-        except OSError:
-            return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,81 +59,23 @@ def access_of_pod(folder: Path = SERVICE_ACCOUNT) -> Access | None:
 
     Raises ConfigError when the service account's files cannot be used.
     """
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
-    if not host or not port or _has_proxy():
-        return None
-    try:
-        authority = Authority.read(folder / "ca.crt")
-        context = ssl.create_default_context(cafile=str(authority.path))
-        (folder / "token").read_text()
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"the pod's service account in {folder} cannot be used: {error}",
-            "outside a cluster pass --kubeconfig FILE; in a pod set automountServiceAccountToken",
-        ) from error
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Access(server, _connections(context), lambda: _bearer((folder / "token").read_text()), authority)
+    return _connected(endpoint_of_pod(folder))
 
 
-def access_of_kubeconfig(content: Any, folder: Path) -> Access | None:
+def access_of_kubeconfig(content: Any) -> Access | None:
     """The access of a kubeconfig's current context when it is plain; None when it needs more.
 
-    ``folder`` is the kubeconfig's, which paths in it start from. Raises OSError or ValueError when a
-    file or a value cannot be used.
+    Paths in the content start at the root. Raises OSError or ValueError when a file or a value cannot be
+    used.
     """
-    cluster, user = _current(content, "cluster"), _current(content, "user")
-    server = str((cluster or {}).get("server", "")).rstrip("/")
-    plain = server.startswith(("https://", "http://")) and not _has_proxy()
-    if cluster is None or user is None or not plain:
+    return _connected(endpoint_of_kubeconfig(content))
+
+
+def _connected(endpoint: Endpoint | None) -> Access | None:
+    if endpoint is None:
         return None
-    if cluster.keys() - _PLAIN_CLUSTER or user.keys() - _PLAIN_USER:
-        return None
-    authority = _authority(cluster, folder)
-    transport = _connections(_context(cluster, authority) if server.startswith("https://") else None)
-    return Access(server, transport, _authorization(user, folder), authority)
-
-
-def _authorization(user: Mapping[str, Any], folder: Path) -> Callable[[], str | None]:
-    token, token_file = user.get("token"), user.get("tokenFile")
-    if token:
-        return lambda: _bearer(str(token))
-    if token_file:
-        path = folder / str(token_file)
-        return lambda: _bearer(path.read_text())
-    return lambda: None
-
-
-def _authority(cluster: Mapping[str, Any], folder: Path) -> Authority | None:
-    file = cluster.get("certificate-authority")
-    if cluster.get("certificate-authority-data") or not file:
-        return None
-    return Authority.read(folder / str(file))
-
-
-def _current(content: Any, kind: str) -> Mapping[str, Any] | None:
-    """The cluster or the user of the current context; None when the kubeconfig has another form."""
-    try:
-        contexts = {entry["name"]: entry["context"] for entry in content["contexts"]}
-        context = contexts[content["current-context"]]
-        entries = {entry["name"]: entry.get(kind) or {} for entry in content.get(f"{kind}s") or []}
-        found = entries[context[kind]]
-    except (KeyError, TypeError, AttributeError):
-        return None
-    return found if isinstance(found, Mapping) else None
-
-
-def _context(cluster: Mapping[str, Any], authority: Authority | None) -> ssl.SSLContext:
-    data = cluster.get("certificate-authority-data")
-    if data:
-        context = ssl.create_default_context(cadata=base64.b64decode(data).decode())
-    elif authority is not None:
-        context = ssl.create_default_context(cafile=str(authority.path))
-    else:
-        context = ssl.create_default_context()
-    if cluster.get("insecure-skip-tls-verify") is True:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+    connections = _connections(endpoint.tls)
+    return Access(endpoint.server, connections, endpoint.authorization, endpoint.authority)
 
 
 def _connections(context: ssl.SSLContext | None) -> urllib3.PoolManager:
@@ -168,11 +85,3 @@ def _connections(context: ssl.SSLContext | None) -> urllib3.PoolManager:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     pool = urllib3.PoolManager(num_pools=4, maxsize=CONNECTIONS, socket_options=_KEEP_ALIVE, **tls)
     return bounded(pool)
-
-
-def _bearer(token: str) -> str:
-    return f"Bearer {token.strip()}"
-
-
-def _has_proxy() -> bool:
-    return any(os.environ.get(name) for name in _PROXIES)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from driver.kube.kubeconfig import Kubeconfig
+
 Object = dict[str, Any]
 """A Kubernetes object, a list or a Status as decoded from JSON."""
 
@@ -76,7 +78,11 @@ class KubeClient:
 
     @classmethod
     def connect(
-        cls, kubeconfig: Path | None, *, user_agent: str = "gpu-dra", on_request: RequestHook = _no_hook
+        cls,
+        kubeconfig: Path | Kubeconfig | None,
+        *,
+        user_agent: str = "gpu-dra",
+        on_request: RequestHook = _no_hook,
     ) -> Self:
         """A client for the kubeconfig's current context, or for the pod's service account when it is None.
 

@@ -6,13 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import urllib3
-import yaml
 
 from driver.errors import ConfigError
 from driver.kube.access import Access, access_of_kubeconfig, access_of_pod
+from driver.kube.kubeconfig import Kubeconfig
 from driver.process.log import get_logger
 
 _TOKEN_SECONDS = 30.0
@@ -30,9 +29,11 @@ class Credentials:
     Raises ConfigError when the kubeconfig, or the pod's service account, cannot be used.
     """
 
-    def __init__(self, kubeconfig: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, kubeconfig: Path | Kubeconfig | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock = clock
-        self._kubeconfig = kubeconfig
+        self._kubeconfig = Kubeconfig((kubeconfig,)) if isinstance(kubeconfig, Path) else kubeconfig
         self._lock = threading.Lock()
         self._load()
 
@@ -107,17 +108,10 @@ def _of_pod() -> Access:
     return full_access_of_pod()
 
 
-def _of_file(kubeconfig: Path) -> Access:
+def _of_file(kubeconfig: Kubeconfig) -> Access:
+    content = kubeconfig.read()
     try:
-        content: Any = yaml.safe_load(kubeconfig.read_bytes())
-    except OSError as error:
-        raise ConfigError(
-            f"the kubeconfig {kubeconfig} cannot be read: {error.strerror}", "check --kubeconfig"
-        ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the kubeconfig {kubeconfig} is not YAML", "check --kubeconfig") from error
-    try:
-        plain = access_of_kubeconfig(content, kubeconfig.parent)
+        plain = access_of_kubeconfig(content)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"the kubeconfig {kubeconfig} cannot be used: {error}", "check its cluster and its certificates"
@@ -126,4 +120,4 @@ def _of_file(kubeconfig: Path) -> Access:
         return plain
     from driver.kube.full_access import full_access_of_kubeconfig
 
-    return full_access_of_kubeconfig(kubeconfig, content)
+    return full_access_of_kubeconfig(str(kubeconfig), content)

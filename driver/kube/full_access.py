@@ -14,11 +14,12 @@ from kubernetes.client.configuration import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.incluster_config import load_incluster_config
-from kubernetes.config.kube_config import load_kube_config
+from kubernetes.config.kube_config import load_kube_config_from_dict
 
 from driver.errors import ConfigError
-from driver.kube.access import CONNECTIONS, Access, Authority
+from driver.kube.access import CONNECTIONS, Access
 from driver.kube.bounded import bounded
+from driver.kube.endpoint import Authority
 
 
 def full_access_of_pod() -> Access:
@@ -34,13 +35,16 @@ def full_access_of_pod() -> Access:
     return _access(configuration, None, "the pod's service account")
 
 
-def full_access_of_kubeconfig(kubeconfig: Path, content: Any) -> Access:
-    """The access of the current context; raises ConfigError."""
+def full_access_of_kubeconfig(kubeconfig: str, content: Any) -> Access:
+    """The access of the current context; ``kubeconfig`` names the content in the ConfigError that it raises.
+
+    Paths in the content start at the root.
+    """
     configuration = _configuration()
     try:
         user = _current_user(content)
-        load_kube_config(  # type: ignore[no-untyped-call] # has no hints
-            config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
+        load_kube_config_from_dict(  # type: ignore[no-untyped-call] # has no hints
+            content, client_configuration=configuration, persist_config=False
         )
     except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
@@ -53,8 +57,7 @@ def full_access_of_kubeconfig(kubeconfig: Path, content: Any) -> Access:
             "run the command in its user entry by hand",
         )
     token_file = user.get("tokenFile") if "token" not in user else None
-    path = kubeconfig.parent / str(token_file) if token_file else None
-    return _access(configuration, path, str(kubeconfig))
+    return _access(configuration, Path(token_file) if token_file else None, kubeconfig)
 
 
 def _configuration() -> Configuration:

@@ -53,12 +53,17 @@ class EmbeddedCluster:
 
     has_rights = False
 
-    def __init__(self, node_count: int = 1, times: KubeletTimes | None = None) -> None:
-        """Start all parts; raises what a part raises, and leaves nothing then."""
+    def __init__(
+        self, node_count: int = 1, times: KubeletTimes | None = None, folder: Path | None = None
+    ) -> None:
+        """Start all parts; raises what a part raises, and leaves nothing then.
+
+        ``folder`` is an empty one, which ``close`` removes; without it one is made.
+        """
         self.kubernetes = KUBERNETES
         self._times = times
         with ExitStack() as cleanup:
-            self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+            self.folder = folder or Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
             cleanup.callback(shutil.rmtree, self.folder, ignore_errors=True)
             self._layout = ClusterLayout(self.folder)
             self._layout.logs.mkdir()

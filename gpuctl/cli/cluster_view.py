@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import click
-
-from driver.errors import ConfigError
 from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
+from gpuctl.cli.context import connect_client
 
 Object = dict[str, Any]
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 DRA = "/apis/resource.k8s.io/v1"
 _PAGE = "500"
-
-
-def kubeconfig_option(command: Command) -> Command:
-    """Add ``--kubeconfig``, found as kubectl finds it: the flag, $KUBECONFIG, ~/.kube/config, the pod."""
-    return click.option(
-        "--kubeconfig",
-        type=click.Path(path_type=Path),
-        help="The kubeconfig; else $KUBECONFIG, ~/.kube/config, or the service account of the pod.",
-    )(command)
 
 
 class ClusterView:
@@ -36,9 +22,9 @@ class ClusterView:
         self._client = client
 
     @classmethod
-    def connect(cls, kubeconfig: Path | None) -> ClusterView:
-        """A view through the kubeconfig that is found."""
-        return cls(connect_client(kubeconfig))
+    def connect(cls, kubeconfig: Path | None, context: str | None = None) -> ClusterView:
+        """A view through the kubeconfig that is found, of its current context or the one that is named."""
+        return cls(connect_client(kubeconfig, context))
 
     def listed(self, path: str, **params: str) -> list[Object]:
         """All objects of a collection, read in pages; each has its kind and apiVersion."""
@@ -76,18 +62,3 @@ class ClusterView:
     def nodes(self) -> list[Object]:
         """All nodes."""
         return self.listed("/api/v1/nodes")
-
-
-def connect_client(kubeconfig: Path | None) -> KubeClient:
-    """A connection through the kubeconfig that is found; raises ConfigError for no way to a cluster."""
-    return KubeClient.connect(_found(kubeconfig), user_agent="gpuctl")
-
-
-def _found(kubeconfig: Path | None) -> Path | None:
-    if kubeconfig is not None:
-        return kubeconfig
-    named = os.environ.get("KUBECONFIG", "")
-    if os.pathsep in named:
-        raise ConfigError("$KUBECONFIG names several files", "name one with --kubeconfig")
-    default = Path.home() / ".kube" / "config"
-    return Path(named) if named else default if default.exists() else None

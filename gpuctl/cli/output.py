@@ -1,40 +1,66 @@
-"""How commands print: a table for people, JSON or YAML for scripts, by the same flag everywhere."""
+"""How commands print: for people on a terminal, in plain columns in a pipe, or JSON and YAML for scripts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import yaml
-from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-FORMATS = ("table", "json", "yaml")
+
+def output_option(*more: str) -> Callable[[Command], Command]:
+    """Add ``-o``, as ``output``: table, json, yaml, and what the command knows besides, of wide and name."""
+
+    def add(command: Command) -> Command:
+        return click.option(
+            "-o",
+            "--output",
+            type=click.Choice(("table", *more, "json", "yaml")),
+            default="table",
+            help="What to print.",
+            show_default=True,
+        )(command)
+
+    return add
 
 
-def output_option(command: Command) -> Command:
-    """Add ``-o``, as ``output``."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(FORMATS),
-        default="table",
-        help="What to print.",
-        show_default=True,
-    )(command)
-
-
-def emit(output: str, data: Any, picture: Callable[[], RenderableType]) -> None:
-    """Print ``data`` for scripts, or the ``picture`` of it for people; a pipe gets wide tables whole."""
+def emit(
+    output: str,
+    data: Any,
+    picture: Callable[[], str | RenderableType],
+    names: Callable[[], Iterable[str]] = tuple,
+) -> None:
+    """Print ``data`` for scripts, the ``names`` of what is shown, or the ``picture`` of it for people."""
     if output == "json":
         click.echo(json.dumps(data, indent=2))
     elif output == "yaml":
+        import yaml
+
         click.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
+    elif output == "name":
+        for name in names():
+            click.echo(name)
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console = Console(highlight=False, width=200)
-        console.print(picture())
+        show(picture())
+
+
+def show(picture: str | RenderableType) -> None:
+    """Print a picture; where nobody sees it, in plain columns that tools can cut."""
+    if isinstance(picture, str):
+        click.echo(picture)
+        return
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        Console(highlight=False).print(picture)
+        return
+    from gpuctl.cli.plain import plain_text
+
+    click.echo(plain_text(picture))

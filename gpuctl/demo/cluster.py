@@ -20,6 +20,7 @@ from envtest.driver_node import MPS, DriverNode
 from fakegpu.mps.client import ClientLimits, CudaProcess
 from gpuctl.demo.journal_files import holding
 from gpuctl.demo.objects import NAMESPACE, DemoPod
+from gpuctl.demo.watchdog import watched_folder
 from kubeletplugin.wire.names import cdi_spec_file_name
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
@@ -42,7 +43,8 @@ class ProcessEnded(DriverError):
 class DemoCluster:
     """A cluster with one node and the driver on it. Every wait ends with an error when its time is over.
 
-    Everything is in a temporary folder, which ``close`` removes. Raises what the cluster raises.
+    Everything is in a temporary folder, which ``close`` removes; when this process is killed, another one
+    does. Raises what the cluster raises.
     """
 
     def __init__(self, kind: Kind, machine: str) -> None:
@@ -171,9 +173,10 @@ class DemoCluster:
 
     def _start_cluster(self, say: Callable[[str], None]) -> envtest_cluster.Cluster:
         if self.kind == "embedded":
-            from envtest.embedded.cluster import EmbeddedCluster
+            from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster
 
-            embedded = self._cleanup.enter_context(EmbeddedCluster())
+            folder = self._cleanup.enter_context(watched_folder(FOLDER_PREFIX))
+            embedded = self._cleanup.enter_context(EmbeddedCluster(folder=folder))
             say("API server, scheduler, controllers and kubelet run in this process")
             return embedded
         from envtest.real.startup import start_cluster

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from typing import TYPE_CHECKING, Literal
 
 import click
-from rich.console import Console
 
 from driver.errors import DriverError
-from driver.process.log import configure
-from fakegpu.spec import load_machine
-from gpuctl.demo.cluster import DemoCluster, Kind
-from gpuctl.demo.narrator import Narrator
-from gpuctl.demo.story import tell
+from gpuctl.cli.documents import document
+from gpuctl.cli.failures import told
+from gpuctl.cli.output import emit, output_option
+from gpuctl.node.machine_option import machine_option
+
+if TYPE_CHECKING:
+    from gpuctl.demo.cluster import DemoCluster
 
 _CLUSTERS = ("embedded", "real")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--machine", default="hgx-h100", help="The machine to pretend: a name, or a machine file.")
+@machine_option(default="hgx-h100")
 @click.option(
     "--cluster",
     "kind",
@@ -33,30 +33,35 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     default="embedded",
     help="Kubernetes within this command, or real binaries on this machine (needs root).",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("text", "json")),
-    default="text",
-    help="What to print: the story, or its facts for scripts.",
-)
 @click.option("--keep", is_flag=True, help="Leave the cluster running until Ctrl-C, for kubectl.")
-def demo(machine: str, kind: Kind, output: str, *, keep: bool) -> None:
+@output_option()
+def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: bool) -> None:
     """Play how pods get GPUs, on a cluster and a machine that are made for it and gone afterwards.
 
     Needs no GPU. Exit codes: 0 when all came out as it has to, 1 when not, 2 for a wrong command line.
     """
+    from fakegpu.spec import load_machine
+
     try:
         load_machine(machine)
     except DriverError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(told(error)) from error
+    if output == "table":  # at once: the imports below take a second
+        click.echo(f"starting a cluster with one node, the machine {machine}; no GPU is needed")
+    from rich.console import Console
+
+    from driver.process.log import configure
+    from gpuctl.demo.cluster import DemoCluster
+    from gpuctl.demo.narrator import Narrator
+    from gpuctl.demo.story import tell
+
     configure("warning", sys.stderr)
     cluster = DemoCluster(kind, machine)
-    console = Console(quiet=output == "json")
+    console = Console(quiet=output != "table")
     with _signals_end_it_once() as ending, _closed(cluster, ending), _logs_of_failure(cluster):
         facts = tell(cluster, Narrator(console))
-        if output == "json":
-            click.echo(json.dumps(asdict(facts), indent=2))
+        if output != "table":
+            emit(output, document("DemoStory", facts), lambda: "")
         if keep:
             _wait_for_the_end(cluster)
 

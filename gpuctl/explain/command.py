@@ -1,52 +1,179 @@
-"""The command ``gpuctl explain``: why a pod or a claim waits, on any cluster and with any DRA driver."""
+"""The command ``gpuctl explain``: why pods or claims wait, on any cluster and with any DRA driver."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from driver.errors import ConfigError
-from gpuctl.cli.cluster_view import ClusterView, kubeconfig_option
+from gpuctl.cli.cluster_options import cluster_options, namespace_option
+from gpuctl.cli.columns import columns
+from gpuctl.cli.documents import as_data, document
 from gpuctl.cli.output import emit, output_option
-from gpuctl.explain.answer import explain_claim, explain_pod
-from gpuctl.explain.findings import BAD
-from gpuctl.explain.picture import picture
-from gpuctl.explain.snapshot import claim_of, events_of, pod_of, take_snapshot, template_of
-from kubernetes_rules.extended_resources import asked_resources
+from gpuctl.cli.targets import complete_targets, read_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.cli.targets import Kind, Target
+    from gpuctl.explain.findings import Explanation
 
 WAITS_EXIT_CODE = 3
+KUBECTL_NAMES = {"pod": "pod", "claim": "resourceclaim.resource.k8s.io"}
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(("pod", "claim")))
-@click.argument("name")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Its namespace.")
-@kubeconfig_option
-@output_option
-def explain(kind: str, name: str, namespace: str, kubeconfig: Path | None, output: str) -> None:
-    """Say why a pod or a claim waits: what rules out each device, and what would let it run.
+@click.argument("targets", nargs=-1, required=True, metavar="KIND NAME", shell_complete=complete_targets)
+@namespace_option
+@click.option("-A", "--all-namespaces", is_flag=True, help="All of the kind, in all namespaces.")
+@cluster_options
+@output_option("wide", "name")
+def explain(
+    targets: tuple[str, ...],
+    namespace: str | None,
+    all_namespaces: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
+) -> None:
+    """Say why pods or claims wait: what rules out each device, and what would let them run.
 
-    Reads only; needs to read slices, classes and claims. Exit codes: 0 when it runs, has ended well, has its
-    devices or would fit, 3 when it waits, cannot be prepared or has failed, 1 when it is not there or the
-    cluster cannot be read, 2 for a wrong command line.
+    KIND NAME is `pod train`, `pod/train`, or `claim mine`; several names may stand. Without a name all pods
+    that ask for devices, or all claims, are listed in a line each.
+
+    Reads only; needs to read slices, classes and claims. Exit codes: 0 when all run, have ended well, have
+    their devices or would fit, 3 when one waits, cannot be prepared or has failed, 1 when one is not there or
+    the cluster cannot be read, 2 for a wrong command line.
     """
-    view = ClusterView.connect(kubeconfig)
-    if kind == "pod":
-        pod = pod_of(view, namespace, name)
-        if pod is None:
-            raise ConfigError(f"there is no pod {namespace}/{name}", "name its namespace with -n")
-        entries = pod["spec"].get("resourceClaims") or ()
-        names = {entry.get("resourceClaimTemplateName") for entry in entries} - {None}
-        templates = {one: template_of(view, namespace, one) for one in sorted(names)}
-        events = events_of(view, namespace, pod["metadata"]["uid"])
-        snapshot = take_snapshot(view, namespace, asked_resources(pod))
-        found = explain_pod(pod, snapshot, templates, events)
+    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.cli.context import find_namespace
+    from gpuctl.explain.findings import BAD
+
+    asked = read_targets(targets)
+    listing = asked[0].name is None
+    if all_namespaces and not listing:
+        raise click.UsageError("an object has one namespace: name it with -n, or list a kind with -A")
+    view = ClusterView.connect(kubeconfig, context)
+    where = None if all_namespaces else find_namespace(namespace, kubeconfig, context)
+    if listing:
+        found = tuple(_all(view, asked[0].kind, where))
     else:
-        claim = claim_of(view, namespace, name)
-        if claim is None:
-            raise ConfigError(f"there is no claim {namespace}/{name}", "name its namespace with -n")
-        found = explain_claim(claim, take_snapshot(view, namespace))
-    emit(output, found.as_data(), lambda: picture(found))
-    if found.verdict in BAD:
+        found = tuple(_one(view, one, str(where)) for one in asked)
+    documents = [document("Explanation", _data(one)) for one in found]
+    data = (
+        documents[0] if len(found) == 1 and not listing else document("ExplanationList", {"items": documents})
+    )
+    wide = output == "wide"
+    emit(
+        output,
+        data,
+        lambda: (
+            _table(found, wide=wide, all_namespaces=where is None) if listing else _pictures(found, wide=wide)
+        ),
+        lambda: (f"{KUBECTL_NAMES[one.kind]}/{one.name}" for one in found),
+    )
+    if any(one.verdict in BAD for one in found):
         click.get_current_context().exit(WAITS_EXIT_CODE)
+
+
+def _one(view: ClusterView, target: Target, namespace: str) -> Explanation:
+    """The explanation of one object; raises ConfigError where there is none."""
+    from driver.errors import ConfigError
+    from gpuctl.explain.answer import explain_claim, explain_pod
+    from gpuctl.explain.snapshot import claim_of, events_of, pod_of, take_snapshot
+    from kubernetes_rules.extended_resources import asked_resources
+
+    name = str(target.name)
+    found = pod_of(view, namespace, name) if target.kind == "pod" else claim_of(view, namespace, name)
+    if found is None:
+        raise ConfigError(f"there is no {target.kind} {namespace}/{name}", "name its namespace with -n")
+    if target.kind == "claim":
+        return explain_claim(found, take_snapshot(view, namespace))
+    events = events_of(view, namespace, found["metadata"]["uid"])
+    snapshot = take_snapshot(view, namespace, asked_resources(found))
+    return explain_pod(found, snapshot, _templates(view, found, {}), events)
+
+
+def _all(view: ClusterView, kind: Kind, namespace: str | None) -> Iterator[Explanation]:
+    """The explanations of all claims, or of all pods that ask for devices, by namespace and name."""
+    from gpuctl.explain.answer import explain_claim, explain_pod
+    from gpuctl.explain.snapshot import events_by_object, list_of, quotas_of, take_snapshot
+    from kubernetes_rules.extended_resources import asked_resources
+
+    listed = list_of(view, "pods" if kind == "pod" else "resourceclaims", namespace)
+    resources: set[str] = set()
+    if kind == "pod":
+        listed = [pod for pod in listed if pod["spec"].get("resourceClaims") or asked_resources(pod)]
+        resources.update(name for pod in listed for name in asked_resources(pod))
+    if not listed:
+        return
+    by_namespace: dict[str, list[Object]] = {}
+    for one in listed:
+        by_namespace.setdefault(one["metadata"]["namespace"], []).append(one)
+    first, *_ = by_namespace
+    snapshot = take_snapshot(view, first, resources)
+    events = events_by_object(view, namespace) if kind == "pod" else {}
+    templates: dict[tuple[str, str], Object | None] = {}
+    for place, members in sorted(by_namespace.items()):
+        here = snapshot if place == first else replace(snapshot, quotas=quotas_of(view, place))
+        for one in sorted(members, key=lambda item: str(item["metadata"]["name"])):
+            if kind == "claim":
+                yield explain_claim(one, here)
+            else:
+                told = events.get(one["metadata"]["uid"], [])
+                yield explain_pod(one, here, _templates(view, one, templates), told)
+
+
+def _templates(
+    view: ClusterView, pod: Object, known: dict[tuple[str, str], Object | None]
+) -> dict[str, Object | None]:
+    """The claim templates that a pod names; each is read once."""
+    from gpuctl.explain.snapshot import template_of
+
+    namespace = pod["metadata"]["namespace"]
+    entries = pod["spec"].get("resourceClaims") or ()
+    names = sorted({entry.get("resourceClaimTemplateName") for entry in entries} - {None})
+    for name in names:
+        if (namespace, name) not in known:
+            known[namespace, name] = template_of(view, namespace, name)
+    return {name: known[namespace, name] for name in names}
+
+
+def _data(found: Explanation) -> dict[str, Any]:
+    """The explanation for scripts; the object stands in its own field, since the document has a kind, too."""
+    data: dict[str, Any] = as_data(found)
+    kind = {"pod": "Pod", "claim": "ResourceClaim"}[data.pop("kind")]
+    return {"object": {"kind": kind, "namespace": data.pop("namespace"), "name": data.pop("name")}, **data}
+
+
+def _pictures(found: Sequence[Explanation], *, wide: bool) -> RenderableType:
+    from rich.console import Group
+
+    from gpuctl.explain.picture import picture
+
+    return Group(*(picture(one, wide=wide) for one in found))
+
+
+def _table(found: Sequence[Explanation], *, wide: bool, all_namespaces: bool) -> str:
+    """A line for each object; with ``wide`` also what would help."""
+    if not found:
+        return "nothing here asks for devices"
+    heads = (
+        *(["namespace"] if all_namespaces else []),
+        "name",
+        "verdict",
+        "why",
+        *(["what helps"] if wide else []),
+    )
+    rows = []
+    for one in found:
+        why = "; ".join(finding.message for finding in one.findings) or one.summary
+        helps = "; ".join(finding.remedy for finding in one.findings if finding.remedy) or "-"
+        place = [one.namespace] if all_namespaces else []
+        rows.append((*place, one.name, one.verdict, why, *([helps] if wide else [])))
+    return columns(heads, rows)

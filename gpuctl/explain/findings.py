@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 Verdict = Literal["runs", "allocated", "fits", "waits", "fails", "succeeded", "failed"]
 """``runs``: nothing to explain. ``allocated``: the claim has its devices. ``fits``: a node has what it asks
@@ -82,7 +82,3 @@ class Explanation:
     requests: tuple[RequestReport, ...] = ()
     unread: tuple[str, ...] = field(default=())
     """Kinds of objects that could not be read, so that the answer may lack something."""
-
-    def as_data(self) -> dict[str, Any]:
-        """The explanation for scripts."""
-        return asdict(self)

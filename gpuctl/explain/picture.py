@@ -20,23 +20,23 @@ MAX_FINDINGS = 24
 _NAMES = 4
 
 
-def picture(explanation: Explanation) -> RenderableType:
-    """The whole answer."""
+def picture(explanation: Explanation, *, wide: bool = False) -> RenderableType:
+    """The whole answer; ``wide`` with all nodes and devices, else with the first of them."""
     title = f"{explanation.kind} {explanation.namespace}/{explanation.name}: {explanation.summary}"
     parts: list[RenderableType] = [Text(title, style="bold")]
-    for finding in explanation.findings[:MAX_FINDINGS]:
+    for finding in explanation.findings if wide else explanation.findings[:MAX_FINDINGS]:
         parts.append(Text(f"- {finding.message}"))
         if finding.remedy:
             parts.append(Text(f"  what helps: {finding.remedy}"))
-    left = len(explanation.findings) - MAX_FINDINGS
-    parts += [Text(f"and {left} more findings; -o json shows all")] if left > 0 else []
-    parts += [_request(report) for report in explanation.requests]
+    left = 0 if wide else len(explanation.findings) - MAX_FINDINGS
+    parts += [Text(f"and {left} more findings; -o wide shows all")] if left > 0 else []
+    parts += [_request(report, wide=wide) for report in explanation.requests]
     if explanation.unread:
         parts.append(Text(f"not looked at, as this user may not read them: {', '.join(explanation.unread)}"))
     return Group(*parts)
 
 
-def _request(report: RequestReport) -> RenderableType:
+def _request(report: RequestReport, *, wide: bool) -> RenderableType:
     table = Table(
         title=f"claim {report.claim}, request {report.request}: wants {report.wants}",
         title_justify="left",
@@ -46,29 +46,32 @@ def _request(report: RequestReport) -> RenderableType:
     table.add_column("devices", justify="right")
     table.add_column("ruled out by", no_wrap=True)
     table.add_column("because", overflow="fold")
-    for node in report.nodes[:MAX_NODES]:
-        rows = _rows(node)
+    shown = report.nodes if wide else report.nodes[:MAX_NODES]
+    for node in shown:
+        rows = _rows(node, None if wide else _NAMES)
         for number, row in enumerate(rows):
             last = number == len(rows) - 1
             table.add_row("" if number else node.node, *row, end_section=last)
-    left = len(report.nodes) - MAX_NODES
-    return Group(table, Text(f"and {left} more nodes; -o json shows all")) if left > 0 else table
+    left = len(report.nodes) - len(shown)
+    return Group(table, Text(f"and {left} more nodes; -o wide shows all")) if left > 0 else table
 
 
-def _rows(node: NodeReport) -> list[tuple[str, str, str]]:
+def _rows(node: NodeReport, most: int | None) -> list[tuple[str, str, str]]:
     rows = [("", "node", node.closed)] if node.closed else []
     rows += [("", "pool", problem) for problem in node.pools]
     rows += [
         (
             str(len(one.devices)),
             "-" if one.gate == FITS else one.gate,
-            f"{one.reason}{_named(one.devices)}",
+            f"{one.reason}{_named(one.devices, most)}",
         )
         for one in node.outcomes
     ]
     return rows or [("0", "-", "no driver publishes devices for this node")]
 
 
-def _named(devices: Sequence[str]) -> str:
-    more = f" and {len(devices) - _NAMES} more" if len(devices) > _NAMES else ""
-    return f" ({', '.join(devices[:_NAMES])}{more})"
+def _named(devices: Sequence[str], most: int | None) -> str:
+    """The first so many names, with None all."""
+    shown = devices[:most]
+    more = f" and {len(devices) - len(shown)} more" if len(devices) > len(shown) else ""
+    return f" ({', '.join(shown)}{more})"

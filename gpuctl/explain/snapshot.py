@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from driver.kube.errors import Forbidden, NotFound
@@ -76,7 +76,6 @@ def take_snapshot(
             pass
         return None
 
-    quotas = f"/api/v1/namespaces/{quote(namespace or '', safe='')}/resourcequotas"
     nodes = perhaps("nodes", view.nodes) or ()
     by_plugin = any(provides(node, resource) for node in nodes for resource in resources)
     return Snapshot(
@@ -85,12 +84,35 @@ def take_snapshot(
         classes=tuple(view.classes()),
         claims=tuple(view.claims()),
         taint_rules=perhaps("devicetaintrules", lambda: view.listed(f"{DRA}/devicetaintrules")) or (),
-        quotas=(perhaps("resourcequotas", lambda: view.listed(quotas)) or ()) if namespace else (),
+        quotas=(perhaps("resourcequotas", lambda: view.listed(_quotas_path(str(namespace)))) or ())
+        if namespace
+        else (),
         pods=perhaps("pods", lambda: view.listed("/api/v1/pods", fieldSelector=_LIVING))
         if by_plugin
         else None,
         unread=tuple(unread),
     )
+
+
+def quotas_of(view: ClusterView, namespace: str) -> tuple[Object, ...]:
+    """The quotas of another namespace than the snapshot's; none where they may not be read."""
+    try:
+        return tuple(view.listed(_quotas_path(namespace)))
+    except (Forbidden, NotFound):
+        return ()
+
+
+def _quotas_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/resourcequotas"
+
+
+def list_of(
+    view: ClusterView, resource: Literal["pods", "resourceclaims"], namespace: str | None
+) -> list[Object]:
+    """All pods or claims of a namespace, or of all with None."""
+    prefix = "/api/v1" if resource == "pods" else DRA
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
+    return view.listed(f"{prefix}{place}/{resource}")
 
 
 def pod_of(view: ClusterView, namespace: str, name: str) -> Object | None:
@@ -117,6 +139,19 @@ def events_of(view: ClusterView, namespace: str, uid: str) -> list[Object]:
     except (Forbidden, NotFound):
         return []
     return sorted(events, key=event_time)
+
+
+def events_by_object(view: ClusterView, namespace: str | None) -> dict[str, list[Object]]:
+    """The events of a namespace, or of all with None, by the UID of their object, the newest last."""
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
+    try:
+        events = view.listed(f"/api/v1{place}/events")
+    except (Forbidden, NotFound):
+        return {}
+    found: dict[str, list[Object]] = {}
+    for event in sorted(events, key=event_time):
+        found.setdefault(str((event.get("involvedObject") or {}).get("uid", "")), []).append(event)
+    return found
 
 
 def event_time(event: Mapping[str, Any]) -> str:

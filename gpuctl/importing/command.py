@@ -8,11 +8,6 @@ from typing import Literal
 import click
 
 from driver.errors import ConfigError
-from gpuctl.importing import device_plugin_import
-from gpuctl.importing.device_plugin import load_device_plugin
-from gpuctl.importing.device_plugin_classes import device_classes
-from gpuctl.importing.mig_parted import load_mig_parted
-from gpuctl.importing.mig_parted_import import imported
 
 LOST_EXIT_CODE = 3
 
@@ -22,7 +17,7 @@ def import_() -> None:
     """Turn the configuration of other tools into node configurations of this driver."""
 
 
-@import_.command(name="mig-parted")
+@import_.command(name="mig-parted", short_help="Import the layouts of NVIDIA's mig-parted.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--to",
@@ -39,20 +34,29 @@ def import_() -> None:
 def mig_parted(file: Path, to: Path | None, mode: Literal["layout", "static"]) -> None:
     """Turn FILE, a configuration of NVIDIA's mig-parted, into node configurations.
 
-    Each of its named configurations becomes one: printed as YAML documents, or written to FOLDER/NAME.yaml.
+    FILE is such a configuration, or the ConfigMap with one that the MIG manager of the GPU operator is given:
+    `kubectl get configmap -n gpu-operator default-mig-parted-config -o yaml`. Each of its named
+    configurations becomes a node configuration: printed as YAML documents, or written to FOLDER/NAME.yaml.
     What has no equivalent is said on stderr. Exit codes: 0, 3 when something has no equivalent (what has is
     there), 1 for a file that is wrong or cannot be written, 2 for a wrong command line.
     """
+    from gpuctl.importing.mig_parted import load_mig_parted
+    from gpuctl.importing.mig_parted_import import imported
+
     source = " ".join(str(file).split())  # it stands in comments, which end with the line
-    found = [imported(name, entries, mode, source) for name, entries in load_mig_parted(file).items()]
+    read = load_mig_parted(file)
+    found = [
+        imported(name, entries, mode, source, in_config_map=read.in_config_map)
+        for name, entries in read.configs.items()
+    ]
     if to is None:
         click.echo("---\n".join(one.text for one in found), nl=False)
     else:
         _write({to / f"{one.name}.yaml": one.text for one in found})
-    _tell([lost for one in found for lost in one.lost])
+    _tell([*read.lost, *(lost for one in found for lost in one.lost)])
 
 
-@import_.command(name="device-plugin")
+@import_.command(name="device-plugin", short_help="Import the sharing of NVIDIA's device plugin.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--to",
@@ -68,6 +72,10 @@ def device_plugin(file: Path, to: Path | None) -> None:
     has no equivalent (what has is there), 1 for a file that is wrong or cannot be written, 2 for a wrong
     command line.
     """
+    from gpuctl.importing import device_plugin_import
+    from gpuctl.importing.device_plugin import load_device_plugin
+    from gpuctl.importing.device_plugin_classes import device_classes
+
     source = " ".join(str(file).split())  # it stands in comments, which end with the line
     configs = load_device_plugin(file)
     found = [device_plugin_import.imported(name, config, source) for name, config in configs.items()]

@@ -167,7 +167,15 @@ def _sharing(
     rename = used.get("renameByDefault", False)
     found = []
     for index, one in enumerate(used["resources"]):
-        found.append(_resource(one, rename, f"{path}.resources[{index}]", errors, lost))
+        read = _resource(one, rename, f"{path}.resources[{index}]", errors, lost)
+        if read.replicas > 1:
+            found.append(read)
+        else:
+            # NVIDIA's plugin ends with "number of replicas must be >= 2", but what is meant is plain.
+            lost.append(
+                f"{read.path}.replicas: 1 shares nothing, and NVIDIA's device plugin refuses it:"
+                f" {read.resource} stays as it is"
+            )
     for index, replicated in enumerate(found):
         rest = [other for other in found[index + 1 :] if other.resource == replicated.resource]
         if rest and not all(isinstance(other.devices, tuple) for other in (replicated, *rest)):

@@ -57,7 +57,7 @@ _SHARED = {
                 **_object(
                     name=_TEXT,
                     rename=_TEXT,
-                    replicas={"type": "integer", "minimum": 2},
+                    replicas={"type": "integer", "minimum": 1},
                     devices={
                         "type": ["string", "integer", "array"],
                         "items": {"type": ["string", "integer"]},

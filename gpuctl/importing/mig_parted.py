@@ -7,6 +7,9 @@ mig-configs:
     devices: all
     mig-enabled: true
     mig-devices: {1g.10gb: 7}
+
+A file is one of these, or the ConfigMap with one below ``config.yaml`` that NVIDIA's MIG manager is given
+(default-mig-parted-config of the GPU operator); there a node's label nvidia.com/mig.config chooses.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from driver.errors import ConfigError
 from driver.policy.strict_yaml import load_strictly
 
 MOST_PARTITIONS = 16
+_KEY = "config.yaml"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._+-]{0,98}[A-Za-z0-9])?", re.ASCII)
 _DEVICE_ID = re.compile(r"0[xX][0-9A-Fa-f]{5,8}(:0[xX][0-9A-Fa-f]{1,8})?", re.ASCII)
 _PROFILE = re.compile(r"(?:[1-8]c\.)?[1-8]g\.[0-9]{1,4}gb(?:[+-][A-Za-z][A-Za-z0-9.,]*)?", re.ASCII)
@@ -54,8 +58,21 @@ class Entry:
         return not models or not others or not models.isdisjoint(others)
 
 
-def load_mig_parted(path: Path) -> dict[str, tuple[Entry, ...]]:
+@dataclass(frozen=True, slots=True)
+class MigPartedFile:
     """The configurations of a file by name, in its order.
+
+    ``in_config_map`` says that nodes choose by a label, and that mig-parted itself cannot read the file.
+    ``lost`` are the sentences on what else stands in it.
+    """
+
+    configs: Mapping[str, tuple[Entry, ...]]
+    in_config_map: bool = False
+    lost: tuple[str, ...] = ()
+
+
+def load_mig_parted(path: Path) -> MigPartedFile:
+    """Read a file.
 
     Raises ConfigError with every error in the file, each with the path of its field.
     """
@@ -66,10 +83,32 @@ def load_mig_parted(path: Path) -> dict[str, tuple[Entry, ...]]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no YAML: {error}", "correct it") from error
     errors: list[str] = []
-    configs = _document(document, errors)
+    if isinstance(document, dict) and document.get("kind") == "ConfigMap":
+        found = _config_map(document, errors)
+    else:
+        found = MigPartedFile(_document(document, errors))
     if errors:
         raise ConfigError(f"{path} is no configuration of mig-parted: " + "; ".join(errors), "correct it")
-    return configs
+    return found
+
+
+def _config_map(document: Mapping[str, Any], errors: list[str]) -> MigPartedFile:
+    """The configurations below the key that the MIG manager reads; it reads no other."""
+    data = document.get("data")
+    text = data.get(_KEY) if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(text, str):
+        errors.append(f"data.{_KEY}: is missing, though NVIDIA's MIG manager reads it")
+        return MigPartedFile({})
+    wrong: list[str] = []
+    try:
+        configs = _document(load_strictly(text), wrong)
+    except yaml.YAMLError as error:
+        configs, wrong = {}, [f"is no YAML: {error}"]
+    errors += [f"data.{_KEY}: {one}" for one in wrong]
+    lost = tuple(
+        f"data.{key}: left out, since it is no configuration of mig-parted" for key in data if key != _KEY
+    )
+    return MigPartedFile(configs, in_config_map=True, lost=lost)
 
 
 def _document(document: Any, errors: list[str]) -> dict[str, tuple[Entry, ...]]:

@@ -29,11 +29,14 @@ class Imported:
     lost: tuple[str, ...]
 
 
-def imported(name: str, entries: Sequence[Entry], mode: Mode, source: str) -> Imported:
+def imported(
+    name: str, entries: Sequence[Entry], mode: Mode, source: str, *, in_config_map: bool = False
+) -> Imported:
     """A configuration of mig-parted as a node configuration.
 
     With ``layout`` the driver makes the partitions when claims need them; with ``static`` somebody makes them
-    with mig-parted as before, and comments say which. ``source`` is the file, for those comments.
+    with mig-parted as before, and comments say which. ``source`` is the file, for those comments;
+    ``in_config_map`` says that NVIDIA's MIG manager reads it.
     """
     lost: list[str] = []
     ordered = list(enumerate(entries))
@@ -42,7 +45,9 @@ def imported(name: str, entries: Sequence[Entry], mode: Mode, source: str) -> Im
         ordered.reverse()
     rules = [_rule(f"{name}[{index}]", entry, mode, lost) for index, entry in ordered]
     lines = [f"# {name}: made from the configuration of mig-parted in {source}"]
-    if mode == "static" and any(entry.enabled for entry in entries):
+    if in_config_map:
+        lines.append(f"# for the nodes with the label nvidia.com/mig.config={name}")
+    elif mode == "static" and any(entry.enabled for entry in entries):
         lines.append(f"# on the node, before: nvidia-mig-parted apply -f {source} -c {name}")
     lines += ["version: v1", "rules:" if any(rule.fields for rule in rules) else "rules: []"]
     return Imported(name, "\n".join([*lines, *map(str, rules), ""]), tuple(lost))

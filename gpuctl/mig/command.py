@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from driver.errors import ConfigError
-from driver.nvml.pci_address import PciAddress
-from driver.policy.config import load_config
+from gpuctl.cli.documents import document
 from gpuctl.cli.output import emit, output_option
-from gpuctl.mig.fit import read_layout
-from gpuctl.mig.picture import mig_picture
-from gpuctl.mig.plan import mig_kinds
-from gpuctl.node.plan_command import MACHINE_HELP
-from gpuctl.node.planned import plan_node
+from gpuctl.node.machine_option import machine_option
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu, Inventory
@@ -28,8 +23,8 @@ def mig() -> None:
     """See what MIG can make of GPUs."""
 
 
-@mig.command()
-@click.option("--machine", required=True, help=MACHINE_HELP)
+@mig.command(short_help="Draw which layouts of partitions fit the GPUs of a machine.")
+@machine_option(required=True)
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -37,7 +32,7 @@ def mig() -> None:
 )
 @click.option("--gpu", "addresses", multiple=True, metavar="ADDRESS", help="Only the GPU at a PCI address.")
 @click.option("--layout", help="all-balanced, all-1g.10gb and so on, or profiles: 1g,1g,2g,3g.")
-@output_option
+@output_option()
 def plan(
     machine: str, config: Path | None, addresses: tuple[str, ...], layout: str | None, output: str
 ) -> None:
@@ -50,16 +45,25 @@ def plan(
     Exit codes: 0, 3 when the layout does not fit on a GPU, 1 for a machine, GPU or configuration that cannot
     be used, 2 for a wrong command line.
     """
+    from driver.policy.config import load_config
+    from gpuctl.mig.fit import read_layout
+    from gpuctl.mig.picture import mig_picture
+    from gpuctl.mig.plan import mig_kinds
+    from gpuctl.node.planned import plan_node
+
     inventory = plan_node(machine, "node", None).inventory
     gpus = _chosen(inventory, addresses, machine)
     wanted = None if layout is None else read_layout(layout)
     kinds = mig_kinds(inventory, gpus, wanted, load_config(config) if config else None)
-    emit(output, {"kinds": [kind.as_data() for kind in kinds]}, lambda: mig_picture(kinds, layout))
+    data = document("MigPlan", {"machine": machine, "gpuKinds": [kind.as_data() for kind in kinds]})
+    emit(output, data, lambda: mig_picture(kinds, layout))
     if any(kind.asked is not None and kind.asked.problem for kind in kinds):
         click.get_current_context().exit(NO_FIT_EXIT_CODE)
 
 
 def _chosen(inventory: Inventory, addresses: tuple[str, ...], machine: str) -> list[Gpu]:
+    from driver.nvml.pci_address import PciAddress
+
     if not addresses:
         return list(inventory.gpus)
     by_address = {gpu.pci: gpu for gpu in inventory.gpus}

@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
 from driver.errors import ConfigError
-from gpuctl.cli.cluster_view import DRA, ClusterView, Object, kubeconfig_option
+from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.documents import document
 from gpuctl.cli.output import emit, output_option
-from gpuctl.node.picture import published_gpus
-from gpuctl.node.plan_command import MACHINE_HELP
-from gpuctl.node.planned import plan_node
-from gpuctl.node.topology_matrix import matrix_of, matrix_table
+from gpuctl.cli.values import nodes
+from gpuctl.node.machine_option import machine_option
+
+if TYPE_CHECKING:
+    from gpuctl.cli.cluster_view import ClusterView, Object
 
 
 @click.command()
-@click.argument("node", required=False)
-@click.option("--machine", help=f"Instead of a node of a cluster: {MACHINE_HELP}")
-@kubeconfig_option
-@output_option
-def topology(node: str | None, machine: str | None, kubeconfig: Path | None, output: str) -> None:
+@click.argument("node", required=False, shell_complete=nodes)
+@machine_option(what="Instead of a node: a machine that `gpuctl machines` lists, or a machine file.")
+@cluster_options
+@output_option()
+def topology(
+    node: str | None, machine: str | None, kubeconfig: Path | None, context: str | None, output: str
+) -> None:
     """Draw how the GPUs of NODE reach each other, in the terms of nvidia-smi topo -m.
 
     It is read from what the node publishes. A GPU that is offered in partitions only stands there without
     NVLinks, since partitions cannot use them. Exit codes: 0, 1 for a node that publishes no GPU or a cluster
     that cannot be reached, 2 for a wrong command line.
     """
+    from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
+    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.node.picture import published_gpus
+    from gpuctl.node.planned import plan_node
+    from gpuctl.node.topology_matrix import matrix_of, matrix_table
+
     if machine is not None and node is None:
         slices, name = list(plan_node(machine, "node", None).slices), machine
     elif node is not None and machine is None:
-        slices, name = _slices_of(ClusterView.connect(kubeconfig), node), node
+        slices, name = _slices_of(ClusterView.connect(kubeconfig, context), node), node
     else:
-        raise click.UsageError("name a NODE, or a machine with --machine")
+        raise click.UsageError("name a node, or a machine with --machine")
     gpus = [gpu for gpu in published_gpus(slices, ()) if parse_gpu_device_name(gpu.device)]
     if not gpus:
         raise ConfigError(
@@ -41,9 +51,16 @@ def topology(node: str | None, machine: str | None, kubeconfig: Path | None, out
             "`gpuctl status` lists the nodes that do",
         )
     matrix = matrix_of(gpus)
-    emit(output, {"node": name, **matrix.as_data()}, lambda: matrix_table(name, matrix))
+    emit(
+        output,
+        document("NodeTopology", {"node": name, **matrix.as_data()}),
+        lambda: matrix_table(name, matrix),
+    )
 
 
 def _slices_of(view: ClusterView, node: str) -> list[Object]:
+    from driver.devices.names import DRIVER_NAME
+    from gpuctl.cli.cluster_view import DRA
+
     mine = view.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={node}")
     return [one for one in mine if one["spec"]["driver"] == DRIVER_NAME]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME, pool_name
 from driver.kinds.registry import KINDS
+from gpuctl.cli.documents import as_data
 
 if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
@@ -63,7 +64,8 @@ class ClaimInTheWay:
 
     def as_data(self) -> dict[str, Any]:
         """All of it, for scripts."""
-        return asdict(self)
+        data: dict[str, Any] = as_data(self)
+        return data
 
 
 def claims_in_the_way(

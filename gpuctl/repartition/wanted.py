@@ -77,6 +77,7 @@ class MigConfig:
     file: Path
     name: str
     entries: tuple[Entry, ...]
+    in_config_map: bool = False
 
     @classmethod
     def read(cls, text: str) -> MigConfig:
@@ -86,10 +87,10 @@ class MigConfig:
             raise ConfigError(
                 f"{text!r} is not FILE:NAME", "name a file of mig-parted and a configuration in it"
             )
-        configs = load_mig_parted(Path(file))
-        if name not in configs:
-            raise ConfigError(f"{file} has no configuration {name}", f"it has {', '.join(configs)}")
-        return cls(Path(file), name, configs[name])
+        found = load_mig_parted(Path(file))
+        if name not in found.configs:
+            raise ConfigError(f"{file} has no configuration {name}", f"it has {', '.join(found.configs)}")
+        return cls(Path(file), name, found.configs[name], found.in_config_map)
 
     def layout_for(self, gpu: NodeGpu) -> Layout | None:
         """The layout that the last entry which means a GPU gives it, None when none does.
@@ -180,7 +181,7 @@ def commands_text(wanted: Sequence[Wanted], layout: Layout | MigConfig) -> str:
         places = ", ".join(f"{profile.name} at {place.start}" for profile, place in one.placed)
         lines.append(f"# {one.gpu.pci}: {places or ('no partition' if one.enabled else 'MIG off')}")
         lines += one.commands()
-    if isinstance(layout, MigConfig):
+    if isinstance(layout, MigConfig) and not layout.in_config_map:
         lines.append("# or, for all GPUs of the node at once:")
         lines.append(f"nvidia-mig-parted apply -f {layout.file} -c {layout.name}")
     return "\n".join(lines)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuctl.cli.cluster_view import kubeconfig_option
+from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.documents import document
 from gpuctl.cli.output import emit, output_option
-from gpuctl.node.plan_command import MACHINE_HELP
+from gpuctl.node.machine_option import machine_option
 from gpuctl.simulate.machines import read_machines
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ pods:
 
 @click.command(context_settings={"show_default": True}, epilog=WORKLOAD_HELP)
 @click.option("--nodes", help="How many nodes of --machine, or of several: hgx-h100=4,a30-quad=2.")
-@click.option("--machine", help=MACHINE_HELP)
+@machine_option()
 @click.option("--from-cluster", is_flag=True, help="Begin with a cluster as it is, with the claims in use.")
-@kubeconfig_option
+@cluster_options
 @click.option("--workload", required=True, type=_FILE, help="The pods: a file as described below.")
 @click.option("--config", type=_FILE, help="The node configuration of all nodes.")
 @click.option(
@@ -61,12 +62,13 @@ pods:
     "--gpu-hour-cost", type=click.FloatRange(min=0), help="What a GPU costs in an hour, in any currency."
 )
 @click.option("--seed", default=1, help="The chances by which one of the nodes that fit is taken.")
-@output_option
+@output_option()
 def simulate(
     nodes: str | None,
     machine: str | None,
     from_cluster: bool,
     kubeconfig: Path | None,
+    context: str | None,
     workload: Path,
     config: Path | None,
     classes: tuple[Path, ...],
@@ -101,7 +103,7 @@ def simulate(
     machines = read_machines(nodes, machine) if nodes is not None else ()
     groups = load_workload(workload)
     until = None if hours is None else _until(hours, groups)
-    cluster = _planned(machines, config, classes) if machines else _live(kubeconfig, classes)
+    cluster = _planned(machines, config, classes) if machines else _live(kubeconfig, context, classes)
     simulation = Simulation(cluster, groups, seed, until)
     started = time.perf_counter()
     with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -109,7 +111,7 @@ def simulate(
         result = simulation.run(lambda come: bar.update(task, completed=come))
     seconds = time.perf_counter() - started
     cost = None if gpu_hour_cost is None else cost_of(result, gpu_hour_cost)
-    emit(output, _data(result, cost), lambda: picture(result, cost, seconds))
+    emit(output, document("Simulation", _data(result, cost)), lambda: picture(result, cost, seconds))
     if any(group.waiting for group in result.groups):
         click.get_current_context().exit(WAITING_EXIT_CODE)
 
@@ -133,12 +135,12 @@ def _planned(
     return planned_cluster(published, load_classes(classes))
 
 
-def _live(kubeconfig: Path | None, classes: Sequence[Path]) -> SimulatedCluster:
+def _live(kubeconfig: Path | None, context: str | None, classes: Sequence[Path]) -> SimulatedCluster:
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.simulate.cluster import live_cluster
     from gpuctl.simulate.device_classes import load_classes
 
-    return live_cluster(ClusterView.connect(kubeconfig), load_classes(classes) if classes else ())
+    return live_cluster(ClusterView.connect(kubeconfig, context), load_classes(classes) if classes else ())
 
 
 def _data(result: Result, cost: Cost | None) -> dict[str, Any]:

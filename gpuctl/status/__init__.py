@@ -1,1 +1,1 @@
-"""gpuctl status: what is allocated, free or unwell."""
+"""gpuctl status: what is allocated, free or unavailable."""

@@ -1,4 +1,4 @@
-"""What the GPUs of a cluster are, by node and tier: how many are allocated, free or unwell."""
+"""What the GPUs of a cluster are, by node and tier: how many are allocated, free or unavailable."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from kubernetes_rules.tolerations import untolerated_taint
 
 Object = Mapping[str, Any]
 
+_PCI = "resource.kubernetes.io/pciBusID"
+
 
 @dataclass(slots=True)
 class TierCount:
-    """Devices of one tier on one node; those that are not allocated are free, excluded or unwell.
+    """Devices of one tier on one node; those that are not allocated are free, excluded or unavailable.
 
     ``free`` counts those that a claim could have now, ``at_once`` how many of them together: partitions
     that overlap exclude each other. ``excluded`` are those whose GPU is taken, wholly or in part, in
-    another form. ``unwell`` ones take no claims. ``claims`` counts those that share a device each by itself.
-    A shared device is free while a claim that asks for no amount still has room on it, also when it is
-    allocated; ``claims_left`` is how many such claims there is room for, None where nothing is shared.
+    another form. ``unavailable`` ones take no claims, since they are tainted or their pool cannot be used.
+    ``claims`` counts those that share a device each by itself. A shared device is free while a claim that
+    asks for no amount still has room on it, also when it is allocated; ``claims_left`` is how many such
+    claims there is room for, None where nothing is shared.
     """
 
     devices: int = 0
     allocated: int = 0
-    unwell: int = 0
+    unavailable: int = 0
     free: int = 0
     at_once: int = 0
     excluded: int = 0
@@ -38,15 +41,35 @@ class TierCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwell:
-    """A device that takes no new claims, or says that it will not, and its taints."""
+class Taint:
+    """A taint of a device as its slice has it."""
 
-    device: str
-    taints: tuple[str, ...]
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        """As kubectl writes it."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True)
-class NoPartitions:
+class Tainted:
+    """Devices of one GPU that have the same taints.
+
+    ``gpu`` is its PCI address, or the device's name where that is not published; ``index`` as nvidia-smi
+    counts. ``of_gpu`` is how many devices the GPU is published as.
+    """
+
+    gpu: str
+    devices: tuple[str, ...]
+    of_gpu: int
+    taints: tuple[Taint, ...]
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WithheldPartitions:
     """A GPU that the node configuration wants to offer in partitions, and why it does not."""
 
     device: str
@@ -59,9 +82,10 @@ class NodeState:
 
     name: str
     product: str | None = None
+    driver_version: str | None = None
     tiers: dict[str, TierCount] = field(default_factory=dict)
-    unwell: list[Unwell] = field(default_factory=list)
-    no_partitions: list[NoPartitions] = field(default_factory=list)
+    tainted: list[Tainted] = field(default_factory=list)
+    withheld_partitions: list[WithheldPartitions] = field(default_factory=list)
     pool_problem: str | None = None
 
 
@@ -85,6 +109,7 @@ def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]
                     free.setdefault(tier, []).append(str(device["name"]))
         for tier, names in free.items():
             state.tiers[tier].at_once = counters.at_once(names)
+        state.tainted = _tainted(current)
         nodes.append(state)
     return nodes
 
@@ -105,6 +130,25 @@ def tier_of(device: Object) -> str:
 def attribute(device: Object, name: str) -> Any:
     """The value of a published attribute, whatever its type; None without it."""
     return next(iter((device.get("attributes") or {}).get(name, {}).values()), None)
+
+
+def _tainted(slices: Iterable[Object]) -> list[Tainted]:
+    """The tainted devices, those of one GPU with the same taints together."""
+    sizes: Counter[str] = Counter()
+    found: dict[tuple[str, int | None, tuple[Taint, ...]], list[str]] = {}
+    for device in (device for one in slices for device in one["spec"].get("devices") or ()):
+        gpu = str(attribute(device, _PCI) or device["name"])
+        sizes[gpu] += 1
+        taints = tuple(
+            Taint(str(one["key"]), str(one.get("value") or ""), str(one["effect"]))
+            for one in device.get("taints") or ()
+        )
+        if taints:
+            found.setdefault((gpu, attribute(device, "index"), taints), []).append(str(device["name"]))
+    return [
+        Tainted(gpu, tuple(sorted(names)), sizes[gpu], taints, index)
+        for (gpu, index, taints), names in sorted(found.items(), key=lambda item: (item[0][0], item[1]))
+    ]
 
 
 def _by_node(slices: Iterable[Object]) -> dict[str, list[Object]]:
@@ -131,16 +175,14 @@ def _holders(claims: Sequence[Object]) -> Counter[tuple[str, str]]:
 def _count(state: NodeState, tier_name: str, device: Object, holders: int, counters: PoolCounters) -> bool:
     """Count a device in its tier; whether it is free."""
     state.product = state.product or attribute(device, "productName")
+    state.driver_version = state.driver_version or attribute(device, "driverVersion")
     reason = attribute(device, "migWithheld")
     if reason:
-        state.no_partitions.append(NoPartitions(str(device["name"]), str(reason)))
+        state.withheld_partitions.append(WithheldPartitions(str(device["name"]), str(reason)))
     tier = state.tiers.setdefault(tier_name, TierCount())
     tier.devices += 1
     tier.claims += holders
     taints = device.get("taints") or ()
-    if taints:
-        told = tuple(f"{taint['key']}={taint.get('value', '')}:{taint['effect']}" for taint in taints)
-        state.unwell.append(Unwell(str(device["name"]), told))
     blocked = bool(counters.problem) or untolerated_taint(taints, ()) is not None
     excluded = not holders and not blocked and not counters.fits(str(device["name"]))
     free = not holders and not blocked and not excluded
@@ -148,7 +190,7 @@ def _count(state: NodeState, tier_name: str, device: Object, holders: int, count
     if left is not None:
         free = not blocked and not excluded and left > 0
         tier.claims_left = (tier.claims_left or 0) + (left if free else 0)
-    tier.unwell += blocked
+    tier.unavailable += blocked
     tier.allocated += holders > 0
     tier.excluded += excluded
     tier.free += free

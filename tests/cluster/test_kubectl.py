@@ -63,12 +63,13 @@ def kubectl(request: pytest.FixtureRequest) -> Iterator[Kubectl]:
         assert demo.stderr is not None
         line = next(line for line in demo.stderr if "KUBECONFIG=" in line)
         kubeconfig = line.split("KUBECONFIG=")[1].split()[0]
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where kubectl-gpu lies
 
         def run(*arguments: str, given: str | None = None, errors: bool = False) -> str:
             done = subprocess.run(
-                [binary, "--kubeconfig", kubeconfig, *arguments],
+                [binary, *arguments],
                 input=given,
-                env={"HOME": folder, "PATH": os.environ["PATH"]},
+                env={"HOME": folder, "PATH": path, "KUBECONFIG": kubeconfig},
                 capture_output=True,
                 text=True,
                 timeout=60,
@@ -187,3 +188,12 @@ def test_a_budget_forbids_evictions_as_kubectl_drain_meets_them(kubectl: Kubectl
     kubectl("delete", "pdb", "train")
     assert "evicted" in kubectl(*drain) or "drained" in kubectl(*drain)
     kubectl("uncordon", node)
+
+
+def test_gpuctl_is_a_plugin_that_kubectl_completes(kubectl: Kubectl) -> None:
+    assert columns(kubectl("gpu", "status"))[:3] == ["NODE", "GPU", "TIER"]
+    assert "Usage: kubectl gpu explain" in kubectl("gpu", "explain", "-h")
+    (node,) = kubectl("get", "nodes", "-o", "name").split()
+    assert kubectl("gpu", "status", "-o", "name").split() == [node]
+    assert kubectl("__complete", "gpu", "topology", "").splitlines()[:2] == [node.removeprefix("node/"), ":4"]
+    assert kubectl("__complete", "gpu", "st").splitlines()[0].startswith("status\tShow what is allocated")

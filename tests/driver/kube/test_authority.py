@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.kube.access import Access, Authority
+from driver.kube.access import Access
 from driver.kube.client import KubeClient
 from driver.kube.credentials import Credentials
+from driver.kube.endpoint import Authority
 from driver.kube.errors import Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer
 

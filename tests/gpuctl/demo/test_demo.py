@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from click.testing import CliRunner
 from envtest.client import paths
 from envtest.client.api import ApiClient
 from gpuctl.__main__ import commands
+from gpuctl.demo import watchdog
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -93,8 +97,8 @@ def test_the_story_in_facts(folder: Path) -> None:
     gpus = {gpu["device"]: gpu for gpu in facts["gpus"]}
     assert len(gpus) == 8
     assert gpus["gpu-0000-1b-00-0"]["pci"] == "0000:1b:00.0"
-    assert gpus["gpu-0000-1b-00-0"]["nvlink_peers"] == [1, 2, 3, 4, 5, 6, 7]
-    assert all(len(gpu["held_by"]) == 1 for gpu in gpus.values())
+    assert gpus["gpu-0000-1b-00-0"]["nvlinkPeers"] == [1, 2, 3, 4, 5, 6, 7]
+    assert all(len(gpu["heldBy"]) == 1 for gpu in gpus.values())
     pods = {pod["name"]: pod for pod in facts["pods"]}
     assert {name: len(pod["devices"]) for name, pod in pods.items()} == {
         "notebook": 1,
@@ -102,10 +106,10 @@ def test_the_story_in_facts(folder: Path) -> None:
         "duo": 1,
         **{f"batch-{index}": 1 for index in range(5)},
     }
-    hand_over = facts["hand_over"]
-    assert (hand_over["waiting_pod"], hand_over["ended_pod"]) == ("batch-4", "notebook")
+    hand_over = facts["handOver"]
+    assert (hand_over["waitingPod"], hand_over["endedPod"]) == ("batch-4", "notebook")
     assert "cannot allocate all claims" in hand_over["reason"]
-    assert hand_over["got_devices"] == pods["notebook"]["devices"] == pods["batch-4"]["devices"]
+    assert hand_over["gotDevices"] == pods["notebook"]["devices"] == pods["batch-4"]["devices"]
 
 
 @pytest.mark.usefixtures("temporary_here")
@@ -159,6 +163,68 @@ def test_a_signal_in_the_middle_leaves_nothing(folder: Path, number: signal.Sign
     assert "Traceback" not in errors
 
 
+def processes_below(folder: Path) -> dict[int, str]:
+    """The processes whose environment has the folder as TMPDIR, or below it MPS: ids and command lines."""
+    mine = (f"TMPDIR={folder}".encode(), f"CUDA_MPS_PIPE_DIRECTORY={folder}/".encode())
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (path / "environ").read_bytes().split(b"\0")
+            line = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it ended meanwhile, or is another user's
+        if mine[0] in variables or any(one.startswith(mine[1]) for one in variables):
+            found[int(path.name)] = line
+    return found
+
+
+@pytest.mark.parametrize("moment", ["offers 8 GPUs", "compute at once on GPU"])
+def test_a_demo_that_is_killed_leaves_neither_a_process_nor_a_folder(folder: Path, moment: str) -> None:
+    process = demo(folder)
+    assert process.stdout is not None
+    assert any(moment in line for line in process.stdout)
+    running = processes_below(folder)
+    assert {"kubeletplugin", "controller", "watchdog"} <= {
+        word for line in running.values() for word in re.findall(r"\w+", line)
+    }
+    ends = select.poll()
+    for pid in running:
+        ends.register(os.pidfd_open(pid), select.POLLIN)
+    left = len(running)
+
+    process.kill()
+
+    deadline = time.monotonic() + 50
+    while left:
+        ended = ends.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        assert ended, processes_below(folder)
+        for descriptor, _ in ended:
+            ends.unregister(descriptor)
+            os.close(descriptor)
+            left -= 1
+    process.communicate()
+    assert processes_below(folder) == {}
+    assert list(folder.iterdir()) == []
+
+
+def test_the_processes_of_others_who_look_at_the_cluster_are_spared(folder: Path) -> None:
+    ours = folder / "kabc"
+    ours.mkdir()
+    looking = {**os.environ, "KUBECONFIG": str(ours / "admin.json")}
+    marked = {**os.environ, watchdog.MARK: str(ours)}
+    sleeping = [sys.executable, "-c", "import signal; signal.pause()", str(ours)]
+    with subprocess.Popen(sleeping, env=looking) as other, subprocess.Popen(sleeping, env=marked) as started:
+        try:
+            watchdog.clear(str(ours))
+
+            assert started.wait(30) == -signal.SIGKILL
+            assert other.poll() is None
+            assert not ours.exists()
+        finally:
+            other.kill()
+            started.kill()
+
+
 def test_a_process_that_ends_is_named_with_the_end_of_its_log(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
@@ -196,7 +262,8 @@ def test_a_temporary_folder_too_deep_for_sockets_is_one_clear_line(folder: Path)
     code, output, errors = finished(demo(deep))
 
     deep.rmdir()
-    assert (code, output) == (1, "")
+    assert code == 1
+    assert output.startswith("starting a cluster")
     assert "107" in errors
     assert len(errors.splitlines()) == 1
 

@@ -185,7 +185,7 @@ flags: {migStrategy: both, verbose: true}
 sharing:
   timeSlicing:
     resources:
-      - {name: nvidia.com/gpu, replicas: 1}
+      - {name: nvidia.com/gpu, replicas: 0}
       - {replicas: many}
   other: {}
 """,
@@ -195,7 +195,7 @@ sharing:
         "flags.migStrategy: 'both' is not one of",
         "flags: Additional properties are not allowed ('verbose'",
         "sharing: Additional properties are not allowed ('other'",
-        "sharing.timeSlicing.resources[0].replicas: 1 is less than the minimum of 2",
+        "sharing.timeSlicing.resources[0].replicas: 0 is less than the minimum of 1",
         "sharing.timeSlicing.resources[1]: 'name' is a required property",
         "sharing.timeSlicing.resources[1].replicas: 'many' is not of type 'integer'",
     ):

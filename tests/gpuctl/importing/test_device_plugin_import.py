@@ -286,3 +286,45 @@ def test_a_wrong_file_writes_nothing(tmp_path: Path) -> None:
         run(str(path), "--to", str(tmp_path / "out"))
 
     assert not (tmp_path / "out").exists()
+
+
+TIERS = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: device-plugin-config, namespace: gpu-operator}
+data:
+  # For training nodes: no sharing
+  training: |
+    version: v1
+    sharing:
+      timeSlicing:
+        resources:
+        - name: nvidia.com/gpu
+          replicas: 1
+  # For dev nodes: many small notebooks
+  development: |
+    version: v1
+    sharing:
+      timeSlicing:
+        renameByDefault: true
+        resources:
+        - name: nvidia.com/gpu
+          replicas: 8
+"""
+
+
+def test_one_replica_is_no_sharing_and_hinders_no_other_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "tiers.yaml"
+    path.write_text(TIERS)
+
+    found = CliRunner().invoke(commands, ["import", "device-plugin", str(path)])
+
+    training, development, *classes = yaml.safe_load_all(found.stdout)
+    assert found.exit_code == 3
+    (lost,) = found.stderr.splitlines()
+    assert lost.startswith("data.training.sharing.timeSlicing.resources[0].replicas: 1 shares nothing")
+    assert lost.endswith("nvidia.com/gpu stays as it is")
+    assert training["rules"] == [{"offer": "whole", "mig": "off"}]
+    assert development["rules"][0]["shared"] == {"strategy": "TimeSlicing", "shares": 8}
+    names = [one["spec"]["extendedResourceName"] for one in classes if one]
+    assert names == ["nvidia.com/gpu", "nvidia.com/gpu.shared"]

@@ -71,7 +71,7 @@ def published(machine: str, config: Path) -> dict[int, Counter[str]]:
 
 
 def test_a_file_is_read_entry_by_entry(file: Path) -> None:
-    configs = load_mig_parted(file)
+    configs = load_mig_parted(file).configs
 
     assert list(configs) == ["all-disabled", "all-enabled", "all-1g.10gb", "custom"]
     assert configs["all-1g.10gb"][1] == Entry(None, True, (("1g.10gb", 4),), ("0x20B010DE",))
@@ -282,3 +282,50 @@ def test_all_errors_of_a_file_are_told_at_once(tmp_path: Path) -> None:
 
     for part in ("version: ", "mig-configs.a[0].devices", "mig-configs.a[0].mig-enabled", "mig-configs.b"):
         assert part in str(caught.value)
+
+
+def config_map(**data: str) -> str:
+    """What kubectl prints of the ConfigMap of NVIDIA's MIG manager."""
+    metadata = {"name": "default-mig-parted-config", "namespace": "gpu-operator", "uid": "u"}
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+
+def test_the_config_map_of_the_mig_manager_is_read_as_the_file_in_it(tmp_path: Path, file: Path) -> None:
+    wrapped = tmp_path / "map.yaml"
+    wrapped.write_text(config_map(**{"config.yaml": FILE}))
+
+    plain, found = run(str(file)), run(str(wrapped))
+
+    assert load_mig_parted(wrapped).configs == load_mig_parted(file).configs
+    assert (found.exit_code, found.stderr) == (plain.exit_code, plain.stderr)
+    for one, other in zip(yaml.safe_load_all(plain.stdout), yaml.safe_load_all(found.stdout), strict=True):
+        assert one == other
+    assert "# for the nodes with the label nvidia.com/mig.config=all-1g.10gb\n" in found.stdout
+    assert "nvidia-mig-parted apply" not in run(str(wrapped), "--mode", "static").stdout
+
+
+def test_what_else_stands_in_the_config_map_is_told(tmp_path: Path) -> None:
+    wrapped = tmp_path / "map.yaml"
+    text = "version: v1\nmig-configs: {off: [{devices: all, mig-enabled: false}]}\n"
+    wrapped.write_text(config_map(**{"config.yaml": text, "hooks.yaml": "version: v1"}))
+
+    found = run(str(wrapped))
+
+    assert found.exit_code == 3
+    assert found.stderr == "data.hooks.yaml: left out, since it is no configuration of mig-parted\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"other.yaml": "x"}, "data.config.yaml: is missing"),
+        ({"config.yaml": "version: v2"}, "data.config.yaml: version: must be v1"),
+        ({"config.yaml": "{"}, "data.config.yaml: is no YAML"),
+    ],
+)
+def test_errors_in_a_config_map_have_its_path(tmp_path: Path, data: dict[str, str], said: str) -> None:
+    wrapped = tmp_path / "map.yaml"
+    wrapped.write_text(config_map(**data))
+
+    with pytest.raises(ConfigError, match=said):
+        load_mig_parted(wrapped)

@@ -27,7 +27,7 @@ def run(*arguments: str) -> Any:
 
 
 def told(*arguments: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run(*arguments, "-o", "json").output)["kinds"]
+    found: list[dict[str, Any]] = json.loads(run(*arguments, "-o", "json").output)["gpuKinds"]
     return found
 
 
@@ -86,7 +86,7 @@ def test_a_layout_that_does_not_fit_says_why_and_what_does(
     result = run("--machine", "hgx-h100", "--layout", layout, "-o", "json")
 
     assert result.exit_code == 3
-    (kind,) = json.loads(result.output)["kinds"]
+    (kind,) = json.loads(result.output)["gpuKinds"]
     assert problem in kind["layout"]["problem"]
     assert sorted(one["profile"] for one in kind["layout"]["nearest"]) == sorted(nearest)
     picture = run("--machine", "hgx-h100", "--layout", layout)

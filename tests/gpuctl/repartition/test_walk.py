@@ -18,7 +18,8 @@ from envtest.driver_node import DriverNode
 from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
-from gpuctl.cli.cluster_view import ClusterView, connect_client
+from gpuctl.cli.cluster_view import ClusterView
+from gpuctl.cli.context import connect_client
 from gpuctl.repartition.in_the_way import PodInTheWay, claims_in_the_way
 from gpuctl.repartition.node_changes import NodeChanges
 from gpuctl.repartition.node_gpus import node_gpus

@@ -1,8 +1,14 @@
-"""``gpuctl status`` counts what is allocated, free and unwell, and its exit code tells scripts."""
+"""``gpuctl status`` counts what is allocated, free and unavailable, and its exit code tells scripts."""
 
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,14 @@ from gpuctl.__main__ import commands
 from gpuctl.cli.cluster_view import ClusterView
 from gpuctl.node.planned import plan_node
 from gpuctl.status.fleet import fleet, tier_of
+from gpuctl.status.news import News
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+HEEDING = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("gpuctl", run_name="__main__", alter_sys=True)
+"""
 
 
 def claim(device: str, *, pool: str = "node-a/gpu.nvidia.com", admin: bool = False) -> dict[str, Any]:
@@ -35,10 +49,10 @@ def test_a_tier_counts_what_is_allocated_and_free() -> None:
     assert node.product == "NVIDIA A30"
     (tier,) = node.tiers.values()
     assert list(node.tiers) == ["whole"]
-    assert (tier.devices, tier.allocated, tier.free, tier.unwell, tier.claims) == (4, 1, 3, 0, 1)
+    assert (tier.devices, tier.allocated, tier.free, tier.unavailable, tier.claims) == (4, 1, 3, 0, 1)
 
 
-def test_a_tainted_device_is_unwell_and_not_free() -> None:
+def test_a_tainted_device_is_unavailable_and_not_free() -> None:
     published = slices()
     taint = {"key": "gpu.nvidia.com/lost", "effect": "NoSchedule"}
     published[0]["spec"]["devices"][2]["taints"] = [taint]
@@ -46,10 +60,10 @@ def test_a_tainted_device_is_unwell_and_not_free() -> None:
 
     (node,) = fleet(published, ())
 
-    assert (node.tiers["whole"].free, node.tiers["whole"].unwell) == (3, 1)
-    assert [(one.device, one.taints) for one in node.unwell] == [
-        ("gpu-0000-ca-00-0", ("gpu.nvidia.com/lost=:NoSchedule",)),
-        ("gpu-0000-e3-00-0", ("gpu.nvidia.com/lost=:None",)),
+    assert (node.tiers["whole"].free, node.tiers["whole"].unavailable) == (3, 1)
+    assert [(one.gpu, one.devices, list(map(str, one.taints))) for one in node.tainted] == [
+        ("0000:ca:00.0", ("gpu-0000-ca-00-0",), ["gpu.nvidia.com/lost:NoSchedule"]),
+        ("0000:e3:00.0", ("gpu-0000-e3-00-0",), ["gpu.nvidia.com/lost:None"]),
     ]
 
 
@@ -121,12 +135,12 @@ def test_the_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:
         well = run()
         stored["spec"]["devices"][0]["taints"] = [{"key": "gpu.nvidia.com/lost", "effect": "NoExecute"}]
         server.replace(f"/apis/resource.k8s.io/v1/resourceslices/{stored['metadata']['name']}", stored)
-        unwell, told = run(), run("-o", "json")
+        tainted, told = run(), run("-o", "json")
 
     assert well.exit_code == 0
     assert "all is well" in well.output
-    assert unwell.exit_code == 3
-    assert "node-a: gpu-0000-17-00-0 is unwell: gpu.nvidia.com/lost=:NoExecute" in unwell.output
+    assert tainted.exit_code == 3
+    assert "node-a: gpu-0000-17-00-0 is tainted gpu.nvidia.com/lost:NoExecute" in tainted.output
     assert told.exit_code == 3
     assert json.loads(told.output)["nodes"][0]["tiers"]["whole"]["free"] == 3
 
@@ -141,7 +155,7 @@ def dynamic_slices(folder: Path, machine: str = "hgx-h100") -> list[dict[str, An
 
 def counts(state: Any, tier: str) -> tuple[int, int, int, int, int]:
     found = state.tiers[tier]
-    assert found.devices == found.allocated + found.free + found.excluded + found.unwell
+    assert found.devices == found.allocated + found.free + found.excluded + found.unavailable
     return found.devices, found.allocated, found.free, found.at_once, found.excluded
 
 
@@ -186,11 +200,15 @@ def test_nothing_of_a_pool_that_cannot_be_used_is_free(tmp_path: Path) -> None:
     assert "sharedCounters" in counters["spec"]
 
 
-def status_of(server: EmbeddedApiServer, folder: Path, *slices: dict[str, Any]) -> Any:
+def status_of(
+    server: EmbeddedApiServer, folder: Path, *slices: dict[str, Any], flags: tuple[str, ...] = ()
+) -> Any:
     for item in slices:
         server.create("/apis/resource.k8s.io/v1/resourceslices", item)
     kubeconfig = str(server.write_kubeconfig(folder / "config"))
-    return CliRunner().invoke(commands, ["status", "--kubeconfig", kubeconfig], catch_exceptions=False)
+    return CliRunner().invoke(
+        commands, ["status", "--kubeconfig", kubeconfig, *flags], catch_exceptions=False
+    )
 
 
 def test_why_a_gpu_has_no_partitions_and_why_one_is_blocked_is_told(tmp_path: Path) -> None:
@@ -207,5 +225,100 @@ def test_why_a_gpu_has_no_partitions_and_why_one_is_blocked_is_told(tmp_path: Pa
     assert first.exit_code == 0
     assert "node-a: gpu-0000-17-00-0: no partitions: MIG mode is off and changes only with a" in first.output
     assert second.exit_code == 3
-    assert f"node-a: {device['name']} is unwell: gpu.nvidia.com/blocked=in-use:NoSchedule" in second.output
-    assert "7, 1 at once" in second.output
+    told = (
+        f"node-a: GPU 0 (0000:1b:00.0): {device['name']} is tainted gpu.nvidia.com/blocked=in-use:NoSchedule"
+    )
+    assert told in second.output
+
+
+def test_the_devices_of_a_lost_gpu_are_told_in_one_line(tmp_path: Path) -> None:
+    published = json.loads(json.dumps(dynamic_slices(tmp_path)))
+    lost = {"key": "gpu.nvidia.com/lost", "effect": "NoSchedule"}
+    forms = [one for one in published[1]["spec"]["devices"] if one["name"].startswith("gpu-0000-1b-00-0")]
+    for device in forms:
+        device["taints"] = [lost]
+
+    with EmbeddedApiServer() as server:
+        told = status_of(server, tmp_path, *published)
+
+    lines = [line for line in told.output.splitlines() if "tainted" in line]
+    assert len(forms) > 10
+    gpu = f"GPU 0 (0000:1b:00.0): all {len(forms)} devices of it"
+    assert lines == [f"node-a: {gpu} are tainted gpu.nvidia.com/lost:NoSchedule"]
+
+
+def test_it_prints_columns_as_kubectl_does_and_names(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        table = status_of(server, tmp_path, *dynamic_slices(tmp_path)).output.splitlines()
+        wide = status_of(server, tmp_path, flags=("-o", "wide")).output.splitlines()
+        names = status_of(server, tmp_path, flags=("-o", "name")).output
+
+    heads = "NODE GPU TIER DEVICES ALLOCATED FREE AT-ONCE EXCLUDED UNAVAILABLE CLAIMS"
+    assert table[0].split() == heads.split()
+    assert wide[0].split() == [*heads.split(), "CLAIMS-LEFT", "DRIVER"]
+    media = next(line for line in table if "1g.10gb+me" in line)
+    assert re.split(" {2,}", media) == [
+        *("node-a", "NVIDIA H100 80GB HBM3", "mig 1g.10gb+me"),
+        *("7", "0", "7", "1", "0", "0", "0"),
+    ]
+    assert names == "node/node-a\n"
+
+
+@contextmanager
+def watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A gpuctl that goes on until Ctrl-C, and at the end of the block at the latest."""
+    command = [sys.executable, "-c", HEEDING, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_it_goes_on_with_what_changes_until_it_is_interrupted(tmp_path: Path) -> None:
+    (item,) = slices()
+    with EmbeddedApiServer() as server:
+        stored = server.create(SLICES, item)
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
+
+        def change(taints: list[dict[str, str]]) -> None:
+            nonlocal stored
+            stored = json.loads(json.dumps(stored))
+            stored["spec"]["devices"][0]["taints"] = taints
+            stored = server.replace(f"{SLICES}/{stored['metadata']['name']}", stored)
+
+        with watching("status", "-w", "--kubeconfig", kubeconfig) as process:
+            assert process.stdout is not None
+            first = [process.stdout.readline() for _ in range(4)]
+            change([{"key": "gpu.nvidia.com/lost", "effect": "NoExecute"}])
+            tainted = [process.stdout.readline() for _ in range(2)]
+            change([])
+            well = [process.stdout.readline() for _ in range(2)]
+            lists = server.count("list", "resourceslices")
+            process.send_signal(signal.SIGINT)
+            code = process.wait(30)
+
+    sentence = "node-a: gpu-0000-17-00-0 is tainted gpu.nvidia.com/lost:NoExecute\n"
+    assert first[0].startswith("NODE ")
+    assert first[3] == "all is well\n"
+    assert re.split(" {2,}", tainted[0].strip())[3:] == ["4", "0", "3", "3", "0", "1", "0"]
+    assert tainted[1] == sentence
+    assert re.split(" {2,}", well[0].strip())[3:] == ["4", "0", "4", "4", "0", "0", "0"]
+    assert well[1] == f"over: {sentence}"
+    assert code == 130
+    assert lists == 2  # the first picture and the reflector's: nothing was asked again
+
+
+def test_what_is_new_is_told_once(tmp_path: Path) -> None:
+    published = dynamic_slices(tmp_path)
+    idle = fleet(published, ())
+    news = News(idle, wide=False)
+
+    same = news.lines(fleet(published, ()))
+    held = news.lines(fleet(published, [claim("gpu-0000-1b-00-0")]))
+    again = news.lines(fleet(published, [claim("gpu-0000-1b-00-0")]))
+    nothing = news.lines([])
+
+    assert (same, again) == ([], [])
+    assert any(line.split()[-7:] == ["8", "1", "7", "7", "0", "0", "1"] for line in held)
+    assert "gone: node-a, whole" in nothing

@@ -1,0 +1,175 @@
+"""Where the API server is and how to authenticate there, from plain sources, by the standard library alone.
+
+Plain are a pod's service account, and a kubeconfig with a token or a client certificate.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driver.errors import ConfigError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+_CERTIFICATES = ({"client-certificate", "client-certificate-data"}, {"client-key", "client-key-data"})
+_PLAIN_USER = {"token", "tokenFile"}.union(*_CERTIFICATES)
+_PLAIN_CLUSTER = {
+    "server",
+    "certificate-authority",
+    "certificate-authority-data",
+    "insecure-skip-tls-verify",
+}
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The file that holds the certificates of the cluster's authority, and what it held when it was read."""
+
+    path: Path
+    content: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> Authority:
+        """The file as it is; raises OSError. Read it before the connections do, and no change is missed."""
+        return cls(path, path.read_bytes())
+
+    def is_current(self) -> bool:
+        """Whether the file still holds that; one that cannot be read is no reason to trust others."""
+        try:
+            return self.path.read_bytes() == self.content
+        except OSError:
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The server's URL without a slash at its end, how to speak TLS with it, and the Authorization header.
+
+    ``tls`` is None for http. ``authorization`` gives None where nothing or a client certificate is presented;
+    it raises OSError or ValueError when the source of a token went away. ``authority`` is None where no file
+    says whose server certificates are good.
+    """
+
+    server: str
+    tls: ssl.SSLContext | None
+    authorization: Callable[[], str | None]
+    authority: Authority | None
+
+
+def endpoint_of_pod(folder: Path = SERVICE_ACCOUNT) -> Endpoint | None:
+    """The endpoint of the pod's service account; None outside of a pod, or behind a proxy.
+
+    Raises ConfigError when the service account's files cannot be used.
+    """
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port or _has_proxy():
+        return None
+    try:
+        authority = Authority.read(folder / "ca.crt")
+        context = ssl.create_default_context(cafile=str(authority.path))
+        (folder / "token").read_text()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the pod's service account in {folder} cannot be used: {error}",
+            "outside a cluster pass --kubeconfig FILE; in a pod set automountServiceAccountToken",
+        ) from error
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Endpoint(server, context, lambda: _bearer((folder / "token").read_text()), authority)
+
+
+def endpoint_of_kubeconfig(content: Any) -> Endpoint | None:
+    """The endpoint of a kubeconfig's current context when it is plain; None when it needs more.
+
+    Paths in the content start at the root. Raises OSError or ValueError when a file or a value cannot be
+    used.
+    """
+    cluster, user = _current(content, "cluster"), _current(content, "user")
+    server = str((cluster or {}).get("server", "")).rstrip("/")
+    plain = server.startswith(("https://", "http://")) and not _has_proxy()
+    if cluster is None or user is None or not plain:
+        return None
+    if cluster.keys() - _PLAIN_CLUSTER or user.keys() - _PLAIN_USER:
+        return None
+    certificate, key = (user.keys() & names for names in _CERTIFICATES)
+    if bool(certificate) != bool(key):
+        return None
+    authority = _authority(cluster)
+    tls = _context(cluster, user, authority) if server.startswith("https://") else None
+    return Endpoint(server, tls, _authorization(user), authority)
+
+
+def _authorization(user: Mapping[str, Any]) -> Callable[[], str | None]:
+    token, token_file = user.get("token"), user.get("tokenFile")
+    if token:
+        return lambda: _bearer(str(token))
+    if token_file:
+        return lambda: _bearer(Path(token_file).read_text())
+    return lambda: None
+
+
+def _authority(cluster: Mapping[str, Any]) -> Authority | None:
+    file = cluster.get("certificate-authority")
+    if cluster.get("certificate-authority-data") or not file:
+        return None
+    return Authority.read(Path(file))
+
+
+def _current(content: Any, kind: str) -> Mapping[str, Any] | None:
+    """The cluster or the user of the current context; None when the kubeconfig has another form."""
+    try:
+        contexts = {entry["name"]: entry["context"] for entry in content["contexts"]}
+        context = contexts[content["current-context"]]
+        entries = {entry["name"]: entry.get(kind) or {} for entry in content.get(f"{kind}s") or []}
+        found = entries[context[kind]]
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return found if isinstance(found, Mapping) else None
+
+
+def _context(
+    cluster: Mapping[str, Any], user: Mapping[str, Any], authority: Authority | None
+) -> ssl.SSLContext:
+    data = cluster.get("certificate-authority-data")
+    if data:
+        context = ssl.create_default_context(cadata=base64.b64decode(data).decode())
+    elif authority is not None:
+        context = ssl.create_default_context(cafile=str(authority.path))
+    else:
+        context = ssl.create_default_context()
+    if cluster.get("insecure-skip-tls-verify") is True:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if user.keys() & _CERTIFICATES[0]:
+        _present(context, user)
+    return context
+
+
+def _present(context: ssl.SSLContext, user: Mapping[str, Any]) -> None:
+    """Present the client certificate. OpenSSL reads it from files; data lies in one for that moment only."""
+    with tempfile.TemporaryDirectory(prefix="kubeconfig-") as folder:  # only its owner may look into it
+
+        def path_of(name: str) -> str:
+            data = user.get(f"{name}-data")
+            if not data:
+                return str(user[name])
+            path = Path(folder) / name
+            path.write_bytes(base64.b64decode(data))
+            return str(path)
+
+        context.load_cert_chain(path_of("client-certificate"), path_of("client-key"))
+
+
+def _bearer(token: str) -> str:
+    return f"Bearer {token.strip()}"
+
+
+def _has_proxy() -> bool:
+    return any(os.environ.get(name) for name in _PROXIES)

@@ -1,0 +1,58 @@
+"""Tells people what went wrong: a sentence without error numbers, words for programs, or tracebacks."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator
+
+from driver.errors import DriverError
+from driver.kube.errors import Unauthorized, Unreachable
+from kubernetes_rules.errors import RuleError
+
+_ERRNO = re.compile(r"\[(?:Errno -?\d+|SSL[^]]*)\] ?")
+
+
+def told(error: Exception) -> str:
+    """What happened and what to do about it."""
+    if isinstance(error, Unreachable) and (reason := _reason(error)):
+        return f"the API server cannot be reached: {reason}; check the server of the kubeconfig, or --context"
+    if isinstance(error, Unauthorized):
+        return f"{_plain(error.what)}; check the user of the kubeconfig, or log in again"
+    if isinstance(error, (DriverError, RuleError)):
+        return "; ".join(filter(None, (_plain(error.what), _plain(error.way_out))))
+    if isinstance(error, OSError) and error.strerror:
+        name = f"{error.filename}: " if error.filename else ""
+        return f"{name}{error.strerror}"
+    return _plain(str(error))
+
+
+def _plain(text: str) -> str:
+    """Without the numbers and names by which the system library calls an error."""
+    return _ERRNO.sub("", text)
+
+
+def _reason(error: Exception) -> str | None:
+    """Why there is no connection: the words of the innermost error of the system; None where none is."""
+    found = None
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLError):
+            return getattr(cause, "verify_message", "") or str(cause.reason or "TLS failed").lower()
+        if isinstance(cause, TimeoutError):
+            found = "no answer in time"
+        elif isinstance(cause, OSError) and cause.strerror:
+            found = cause.strerror
+    return found
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The errors behind an error, from the outside in; urllib3 keeps the inner ones as ``reason``."""
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        reason = getattr(following, "reason", None)
+        following = (
+            reason if isinstance(reason, BaseException) else following.__cause__ or following.__context__
+        )

@@ -1,0 +1,91 @@
+"""All commands of gpuctl, each with its sentence in the help and the import that brings it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuctl.cli.lazy_group import LazyCommand
+
+if TYPE_CHECKING:
+    import click
+
+
+def _completion() -> click.Command:
+    from gpuctl.completion.command import completion
+
+    return completion
+
+
+def _demo() -> click.Command:
+    from gpuctl.demo.command import demo
+
+    return demo
+
+
+def _explain() -> click.Command:
+    from gpuctl.explain.command import explain
+
+    return explain
+
+
+def _import() -> click.Command:
+    from gpuctl.importing.command import import_
+
+    return import_
+
+
+def _machines() -> click.Command:
+    from gpuctl.machines.command import machines
+
+    return machines
+
+
+def _mig() -> click.Command:
+    from gpuctl.mig.command import mig
+
+    return mig
+
+
+def _plan() -> click.Command:
+    from gpuctl.node.plan_command import plan
+
+    return plan
+
+
+def _repartition() -> click.Command:
+    from gpuctl.repartition.command import repartition
+
+    return repartition
+
+
+def _simulate() -> click.Command:
+    from gpuctl.simulate.command import simulate
+
+    return simulate
+
+
+def _status() -> click.Command:
+    from gpuctl.status.command import status
+
+    return status
+
+
+def _topology() -> click.Command:
+    from gpuctl.node.topology_command import topology
+
+    return topology
+
+
+COMMANDS = {
+    "completion": LazyCommand("Print the completion script of a shell.", _completion),
+    "demo": LazyCommand("Play how pods get GPUs, without a GPU and without a cluster.", _demo),
+    "explain": LazyCommand("Say why pods or claims wait, and what would help.", _explain),
+    "import": LazyCommand("Turn the configuration of other tools into one of this driver.", _import),
+    "machines": LazyCommand("List the machines that plan, simulate and demo can pretend.", _machines),
+    "mig": LazyCommand("See what MIG can make of GPUs.", _mig),
+    "plan": LazyCommand("Show exactly what a node would publish.", _plan),
+    "repartition": LazyCommand("Change the static MIG partitions of a node.", _repartition),
+    "simulate": LazyCommand("Try whether a workload fits on so many nodes.", _simulate),
+    "status": LazyCommand("Show what is allocated, free or unavailable, by node and tier.", _status),
+    "topology": LazyCommand("Draw how the GPUs of a node reach each other.", _topology),
+}

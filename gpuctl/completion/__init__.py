@@ -1,0 +1,1 @@
+"""gpuctl completion: the values that a shell offers at TAB."""

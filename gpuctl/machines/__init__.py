@@ -1,0 +1,1 @@
+"""gpuctl machines: the machines that can be pretended."""

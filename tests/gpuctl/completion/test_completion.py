@@ -1,0 +1,214 @@
+"""TAB offers what is there, and waits for nothing that it does not need."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from fakegpu.spec import known_machines
+from gpuctl import kubectl_completion
+from gpuctl.__main__ import commands
+from tests.gpuctl.cli.kubeconfigs import kubeconfig
+
+ROOT = Path(__file__).resolve().parents[3]
+HEAVY = (
+    "kubernetes",
+    "urllib3",
+    "grpc",
+    "rich",
+    "jsonschema",
+    "structlog",
+    "re2",
+    "envtest.embedded",
+    "kubernetes_rules.cel",
+)
+
+SPY = """
+import atexit, os, sys
+from gpuctl.__main__ import main
+def tell():
+    print("\\nimported:", *(name for name in {heavy!r} if name in sys.modules), file=sys.stderr)
+atexit.register(tell)
+sys.argv[0] = "gpuctl"
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a cluster with a few names in it; its current context is of the namespace team."""
+    with EmbeddedApiServer() as server:
+        for name in ("node-a", "node-b"):
+            server.create("/api/v1/nodes", {"metadata": {"name": name}})
+        server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+        spec = {"containers": [{"name": "main", "image": "x"}]}
+        for namespace, name in (("team", "train"), ("team", "eval"), ("default", "other")):
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            server.create(path, {"metadata": {"name": name}, "spec": spec})
+        exactly = {"deviceClassName": "gpu.nvidia.com"}
+        claim = {
+            "metadata": {"name": "mine"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        }
+        server.create("/apis/resource.k8s.io/v1/namespaces/team/resourceclaims", claim)
+        folder = tmp_path_factory.mktemp("cluster")
+        yield kubeconfig(folder / "config", server.url, here="team", there=None)
+
+
+def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
+    """What bash is offered at the end of the line, and which heavy modules were imported for that."""
+    words = line.split(" ")
+    done = subprocess.run(
+        [sys.executable, "-c", SPY.format(heavy=HEAVY)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "KUBECONFIG": str(cluster),
+            "_GPUCTL_COMPLETE": "bash_complete",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = done.stderr.rpartition("imported:")[2].split()
+    return [one.removeprefix("plain,") for one in done.stdout.split()], imported
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("gpuctl st", ["status"]),
+        ("gpuctl explain ", ["pod", "claim"]),
+        ("gpuctl explain pod ", ["eval", "train"]),
+        ("gpuctl explain po t", ["train"]),
+        ("gpuctl explain pod/t", ["pod/train"]),
+        ("gpuctl explain pod train ", ["eval"]),
+        ("gpuctl explain claim ", ["mine"]),
+        ("gpuctl explain -n default pod ", ["other"]),
+        ("gpuctl explain --context there pod ", ["other"]),
+        ("gpuctl explain pod -n ", ["default", "kube-node-lease", "kube-public", "kube-system", "team"]),
+        ("gpuctl status --context ", ["here", "there"]),
+        ("gpuctl status --wa", ["--watch"]),
+        ("gpuctl status -o n", ["name"]),
+        ("gpuctl topology node-", ["node-a", "node-b"]),
+        ("gpuctl repartition ", ["node-a", "node-b"]),
+        ("gpuctl plan --machine hgx", ["hgx-b200", "hgx-h100", "hgx-h200"]),
+        ("gpuctl simulate --machine gh", ["gh200"]),
+        ("gpuctl demo --machine gh", ["gh200"]),
+        ("gpuctl mig plan --machine gh", ["gh200"]),
+        ("gpuctl machines gh", ["gh200"]),
+        ("gpuctl import mig", ["mig-parted"]),
+        ("gpuctl completion z", ["zsh"]),
+    ],
+)
+def test_a_tab_offers_the_names_and_imports_nothing_heavy(
+    cluster: Path, line: str, values: list[str]
+) -> None:
+    assert offered(cluster, line) == (values, [])
+
+
+def test_a_cluster_that_cannot_be_asked_offers_nothing_and_says_nothing(tmp_path: Path) -> None:
+    gone = kubeconfig(tmp_path / "config", "http://127.0.0.1:1", here=None)
+
+    assert offered(gone, "gpuctl explain pod ") == ([], [])
+    assert offered(tmp_path / "missing", "gpuctl status --context ") == ([], [])
+
+
+def test_a_server_below_a_path_is_asked_there_and_for_names_alone(tmp_path: Path) -> None:
+    asked: list[tuple[str, str | None, str | None]] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Authorization"], self.headers["Accept"]))
+            body = json.dumps({"items": [{"metadata": {"name": "node-x"}}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the name of what is overridden
+            """Tests read no access log."""
+
+    with HTTPServer(("127.0.0.1", 0), Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/k8s/clusters/c-1"
+        found = offered(kubeconfig(tmp_path / "config", url, here=None), "gpuctl topology ")
+        server.shutdown()
+        thread.join()
+
+    assert found == (["node-x"], [])
+    assert [one[:2] for one in asked] == [("/k8s/clusters/c-1/api/v1/nodes?limit=500", "Bearer t")]
+    assert "as=PartialObjectMetadataList" in str(asked[0][2])
+
+
+def test_a_kubeconfig_with_a_plugin_is_asked_by_it(cluster: Path, tmp_path: Path) -> None:
+    content = json.loads(cluster.read_text())
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "made"},
+    }
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    plugin = {"apiVersion": answer["apiVersion"], "command": "cat", "args": [str(tmp_path / "answer")]}
+    content["users"][0]["user"] = {"exec": plugin}
+    (tmp_path / "config").write_text(json.dumps(content))
+
+    values, imported = offered(tmp_path / "config", "gpuctl topology ")
+
+    assert values == ["node-a", "node-b"]
+    assert "kubernetes" in imported
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_printed(shell: str) -> None:
+    result = CliRunner().invoke(commands, ["completion", shell])
+
+    assert result.exit_code == 0
+    assert f"_GPUCTL_COMPLETE={shell}_complete" in result.stdout
+
+
+def test_bash_completes_with_its_script(cluster: Path) -> None:
+    script = CliRunner().invoke(commands, ["completion", "bash"]).stdout
+    press = "COMP_WORDS=(gpuctl topology node); COMP_CWORD=2; _gpuctl_completion gpuctl; echo ${COMPREPLY[@]}"
+    folder = cluster.parent / "bin"
+    folder.mkdir(exist_ok=True)
+    program = folder / "gpuctl"
+    program.write_text(f'#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m gpuctl "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "KUBECONFIG": str(cluster), "PATH": f"{folder}:{os.environ['PATH']}"}
+
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{script}\n{press}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "node-a node-b\n"
+
+
+def test_kubectl_is_answered_in_its_own_form(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(cluster))
+
+    assert kubectl_completion.answer(["explain", "pod"], "t") == ["train", ":4"]
+    assert kubectl_completion.answer([], "expl") == [
+        "explain\tSay why pods or claims wait, and what would help.",
+        ":4",
+    ]
+    assert kubectl_completion.answer(["explain", "pod"], "x") == [":4"]
+    assert kubectl_completion.answer(["plan", "--config"], "") == [":0"]
+    assert kubectl_completion.answer(["plan", "--machine"], "") == [*known_machines(), ":4"]

@@ -1,0 +1,90 @@
+"""The command line is as people know it from kubectl, whichever name it is called by."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gpuctl.__main__ import commands
+from gpuctl.command_list import COMMANDS
+from tests.gpuctl.cli.kubeconfigs import kubeconfig
+
+CALLED_AS = "import sys; sys.argv[0] = {name!r}; from gpuctl.__main__ import main; main()"
+
+
+def every_command() -> Iterator[tuple[str, ...]]:
+    """The words of each command, those of groups included."""
+    context = click.Context(commands)
+    for name in commands.list_commands(context):
+        found = commands.get_command(context, name)
+        yield (name,)
+        if isinstance(found, click.Group):
+            yield from ((name, below) for below in found.list_commands(context))
+
+
+def called_as(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", CALLED_AS.format(name=name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("words", [(), *every_command()], ids=lambda words: " ".join(words) or "gpuctl")
+def test_h_is_help_and_no_sentence_of_it_is_cut(words: tuple[str, ...]) -> None:
+    for width in ("80", "120"):
+        short = CliRunner().invoke(commands, [*words, "-h"], env={"COLUMNS": width})
+        long = CliRunner().invoke(commands, [*words, "--help"], env={"COLUMNS": width})
+
+        assert short.exit_code == 0
+        assert short.output == long.output
+        below = short.output.splitlines()[1:]  # the first line names the arguments, several as NAME...
+        assert [line for line in below if line.endswith("...")] == []
+
+
+def test_every_command_has_a_sentence() -> None:
+    assert [name for name, one in COMMANDS.items() if not one.summary.endswith(".")] == []
+
+
+def test_a_command_has_the_name_that_it_is_listed_by() -> None:
+    context = click.Context(commands)
+
+    assert {name: command.name for name in COMMANDS if (command := commands.get_command(context, name))} == {
+        name: name for name in COMMANDS
+    }
+
+
+def test_below_kubectl_it_says_so() -> None:
+    assert "Usage: kubectl gpu status" in called_as("/usr/bin/kubectl-gpu", "status", "-h").stdout
+    assert "Usage: gpuctl status" in called_as("/usr/bin/gpuctl", "status", "-h").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["explain", "pod", "x"], ["topology", "node-a"]], ids=" ".join
+)
+def test_a_cluster_that_does_not_answer_is_one_line_for_people(arguments: list[str], tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", "http://127.0.0.1:1", here=None)
+    command = [sys.executable, "-m", "gpuctl", *arguments, "--kubeconfig", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("gpuctl: the API server cannot be reached: Connection refused")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_several_kubeconfigs_and_the_context_of_one_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("{current-context: c, contexts: []}")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuctl", "status", "--context", "d"],
+        env={**os.environ, "KUBECONFIG": f"{tmp_path / 'a'}:{tmp_path / 'b'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "has no context 'd'; it has none" in done.stderr

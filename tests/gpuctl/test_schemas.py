@@ -1,0 +1,129 @@
+"""What commands print for scripts is as the shipped schemas say, and docs/gpuctl.md lists them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
+from gpuctl.cli.documents import API_VERSION, as_data
+from gpuctl.node.planned import plan_node
+from gpuctl.status.fleet import TierCount
+from tests.gpuctl.documents import SCHEMAS, read_document, schema_of
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = sorted(path.stem for path in SCHEMAS.glob("*.json"))
+WORKLOAD = """
+version: v1
+pods:
+- name: train
+  count: 3
+  claims: [{devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com, count: 9}}]}}]
+"""
+
+
+def run(*arguments: str) -> str:
+    return CliRunner().invoke(commands, [*arguments, "-o", "json"], catch_exceptions=False).stdout
+
+
+def keys_of(schema: Any) -> Iterator[str]:
+    """All names of fields that a schema has."""
+    if isinstance(schema, Mapping):
+        yield from schema.get("properties", {})
+    for value in (
+        schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ()
+    ):
+        yield from keys_of(value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schema_is_one_and_its_names_are_in_camel_case(kind: str) -> None:
+    schema = schema_of(kind)
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["apiVersion"] == {"const": API_VERSION}
+    assert schema["properties"]["kind"] == {"const": kind}
+    assert [name for name in keys_of(schema) if not re.fullmatch(r"[a-z][A-Za-z]*", name)] == []
+
+
+def test_the_page_lists_the_kinds() -> None:
+    page = (ROOT / "docs" / "gpuctl.md").read_text()
+
+    assert sorted(re.findall(r"^\| `[a-z ]+`[^|]* \| `([A-Za-z]+)` \|", page, re.MULTILINE)) == KINDS
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("NodeTopology", ["topology", "--machine", "dgx-a100"]),
+        ("NodeTopology", ["topology", "--machine", "t4"]),
+        ("MigPlan", ["mig", "plan", "--machine", "a30-quad"]),
+        ("MigPlan", ["mig", "plan", "--machine", "t4"]),
+        ("MigPlan", ["mig", "plan", "--machine", "hgx-h100", "--layout", "1g,1g,2g,3g"]),
+        ("MigPlan", ["mig", "plan", "--machine", "hgx-h100", "--layout", "4g,4g"]),
+        ("MachineList", ["machines"]),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else one,
+)
+def test_what_needs_no_cluster_is_as_its_schema_says(kind: str, arguments: list[str]) -> None:
+    assert read_document(run(*arguments), kind)
+
+
+@pytest.mark.parametrize("config", ["all-tiers", "dynamic-mig"])
+def test_what_a_node_configuration_makes_is_as_the_schema_says(config: str) -> None:
+    file = str(ROOT / "deploy/examples/node-config" / f"{config}.yaml")
+
+    told = read_document(run("mig", "plan", "--machine", "hgx-h100", "--config", file), "MigPlan")
+
+    assert told["gpuKinds"][0]["offered"]["partitions"]
+
+
+def test_a_simulation_is_as_its_schema_says(tmp_path: Path) -> None:
+    file = tmp_path / "workload.yaml"
+    file.write_text(WORKLOAD)
+
+    asked = ("simulate", "--machine", "a30-quad", "--workload", str(file))
+
+    short = read_document(run(*asked, "--nodes", "2"), "Simulation")
+    priced = read_document(run(*asked, "--nodes", "3", "--hours", "2", "--gpu-hour-cost", "3"), "Simulation")
+
+    assert short["groups"][0]["placed"] == 0
+    assert priced["cost"]["gpuHour"] == 3
+
+
+def test_the_status_of_a_cluster_is_as_its_schema_says(tmp_path: Path) -> None:
+    config = ROOT / "deploy/examples/node-config/all-tiers.yaml"
+    with EmbeddedApiServer() as server:
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
+        for item in plan_node("hgx-h100", "node-a", config).slices:
+            for device in item["spec"].get("devices", [])[:2]:
+                device["taints"] = [{"key": "gpu.nvidia.com/lost", "effect": "NoSchedule"}]
+            server.create("/apis/resource.k8s.io/v1/resourceslices", item)
+        (node,) = read_document(run("status", "--kubeconfig", kubeconfig), "GpuStatus")["nodes"]
+
+    assert node["driverVersion"] == "580.95.5"
+    assert any("claimsLeft" in tier for tier in node["tiers"].values())
+    assert sum(len(one["devices"]) for one in node["tainted"]) >= 2
+
+
+def test_yaml_and_json_say_the_same() -> None:
+    told = CliRunner().invoke(commands, ["machines", "-o", "yaml"]).stdout
+
+    assert yaml.safe_load(told) == json.loads(run("machines"))
+
+
+def test_fields_are_in_camel_case_and_keys_of_mappings_are_data() -> None:
+    told = as_data({"mig 1g.10gb": TierCount(at_once=2), "some_key": (1, None)})
+
+    assert told["mig 1g.10gb"]["atOnce"] == 2
+    assert "claimsLeft" not in told["mig 1g.10gb"]
+    assert told["some_key"] == [1, None]
