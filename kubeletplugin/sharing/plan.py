@@ -60,13 +60,12 @@ def wish_of(
             f"request {allocated.request} limits MPS clients to 0 percent of the threads, which runs nothing",
             "set defaultActiveThreadPercentage to 1 to 100, or leave it out",
         )
-    interval = _interval(config)
     form = name.shared
     if form is None:
         # What the instances of a partition do by themselves needs no setting: NVIDIA's driver says so, too.
         if strategy is None or (strategy == "TimeSlicing" and not name.kind.has_modes):
             return None
-        return Wish(strategy, interval=interval, mps=mps)
+        return Wish(strategy, interval=_interval(config), mps=mps)
     if strategy not in (None, form.strategy):
         raise ClaimRefused(
             f"request {allocated.request} asks for sharing by {strategy}, and {allocated.device} is shared "
@@ -84,7 +83,7 @@ def wish_of(
             _ANEW,
         )
     return Wish(
-        form.strategy, form, share, interval, mps, asked=strategy is not None,
+        form.strategy, form, share, _interval(config), mps, asked=strategy is not None,
         class_interval=_interval(of_class),
     )  # fmt: skip
 
