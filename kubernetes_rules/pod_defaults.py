@@ -46,14 +46,32 @@ def defaulted_pod(pod: Json) -> Object:
     probes, of lifecycle hooks and of volumes of other systems are not there.
     Go: SetObjectDefaults_Pod in pkg/apis/core/v1.
     """
-    found = copy.deepcopy(dict(pod))
+    found = defaulted_template(pod)
+    spec = found["spec"]
+    if spec.get("enableServiceLinks") is None:
+        spec["enableServiceLinks"] = True
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    for kind in ("containers", "initContainers"):
+        for container in spec.get(kind) or []:
+            if spec.get("hostNetwork"):
+                _default_host_ports(container)
+            resources = container["resources"]
+            if resources.get("limits"):
+                resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+    return found
+
+
+def defaulted_template(template: Json) -> Object:
+    """The template of a workload's pods with its defaults, which are fewer than those of a pod."""
+    found = copy.deepcopy(dict(template))
     spec = found["spec"] = found.get("spec") or {}
     _default_spec(spec)
     for volume in spec.get("volumes") or []:
         _default_volume(volume)
     for kind in ("containers", "initContainers"):
         for container in spec.get(kind) or []:
-            _default_container(container, host_network=bool(spec.get("hostNetwork")))
+            _default_container(container)
     return found
 
 
@@ -62,10 +80,8 @@ def _default_spec(spec: Object) -> None:
         spec[name] = spec.get(name) or value
     if spec.get("securityContext") is None:
         spec["securityContext"] = {}
-    if spec.get("enableServiceLinks") is None:
-        spec["enableServiceLinks"] = True
-    grace = spec.get("terminationGracePeriodSeconds")
-    spec["terminationGracePeriodSeconds"] = 30 if grace is None else grace if grace >= 0 else 1
+    if spec.get("terminationGracePeriodSeconds") is None:
+        spec["terminationGracePeriodSeconds"] = 30
     _round(spec, ("overhead",))
     _round(spec.get("resources") or {}, ("limits", "requests"))
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
@@ -91,7 +107,7 @@ def _default_volume(volume: Object) -> None:
     _default_field_references(files)
 
 
-def _default_container(container: Object, *, host_network: bool) -> None:
+def _default_container(container: Object) -> None:
     container["imagePullPolicy"] = container.get("imagePullPolicy") or default_pull_policy(
         container.get("image") or ""
     )
@@ -99,8 +115,6 @@ def _default_container(container: Object, *, host_network: bool) -> None:
     container["terminationMessagePolicy"] = container.get("terminationMessagePolicy") or "File"
     for port in container.get("ports") or []:
         port["protocol"] = port.get("protocol") or "TCP"
-        if host_network and not port.get("hostPort") and port.get("containerPort"):
-            port["hostPort"] = port["containerPort"]
     _default_field_references((one.get("valueFrom") or {}) for one in container.get("env") or [])
     for one in container.get("env") or []:
         source = one.get("valueFrom") or {}
@@ -109,8 +123,12 @@ def _default_container(container: Object, *, host_network: bool) -> None:
                 _fill(source[kind], defaults)
     resources = container["resources"] = container.get("resources") or {}
     _round(resources, ("limits", "requests"))
-    if resources.get("limits"):
-        resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+
+
+def _default_host_ports(container: Object) -> None:
+    for port in container.get("ports") or []:
+        if not port.get("hostPort") and port.get("containerPort"):
+            port["hostPort"] = port["containerPort"]
 
 
 def _round(holder: Object, kinds: Iterable[str]) -> None:

@@ -8,10 +8,11 @@ from random import Random
 from typing import Any
 
 from conformance.area import Answer, Area, Case
-from conformance.pods.cases import valid_pods, written_cases
+from conformance.pods.cases import valid_pods, workload, written_cases
 from conformance.pods.values import values_for
-from kubernetes_rules.pod_defaults import created_pod, defaulted_pod
-from kubernetes_rules.validation.pods import pod_errors, pod_update_errors
+from kubernetes_rules.pod_defaults import created_pod, defaulted_pod, defaulted_template
+from kubernetes_rules.validation.errors import FieldError
+from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
 
 Object = dict[str, Any]
 
@@ -28,6 +29,10 @@ def _random(chance: Random) -> Case:
     item = copy.deepcopy(pod)
     for _ in range(chance.randint(0, _MOST_CHANGES)):
         _mutate(chance, item)
+    if chance.random() < 0.1 and "spec" in item:
+        # An image that is a volume needs a name in templates since 1.37 alone.
+        item["spec"]["volumes"] = [one for one in item["spec"].get("volumes") or [] if "image" not in one]
+        return {"op": "pod", "object": workload(chance.choice(("Deployment", "DaemonSet")), item)}
     if chance.random() < 0.6 or _POD_RESOURCES[-1] in pod["spec"] or "metadata" not in item:
         return {"op": "pod", "object": item}
     item["metadata"]["name"] = pod["metadata"]["name"]
@@ -81,20 +86,31 @@ def _places(item: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, Any, t
 def _difference(case: Case, answer: Answer) -> str | None:
     if "error" in answer:
         return f"the oracle answered {answer['error']!r}"
-    if "old" in case:
-        pod = defaulted_pod(case["object"])
-        found = pod_update_errors(pod, defaulted_pod(case["old"]))
-    else:
-        pod = created_pod(case["object"])
-        found = pod_errors(pod)
+    spec, found = _made_here(case)
     # What a refused update changes is shown line by line, in Go's names there.
     ours = {str(error).partition("\n")[0] for error in found}
     theirs = {text.partition("\n")[0] for text in answer.get("errors") or ()}
     if ours != theirs:
         return f"only ours: {sorted(ours - theirs)}; only Kubernetes': {sorted(theirs - ours)}"
-    if "spec" not in answer or _plain(pod["spec"]) == _plain(answer["spec"]):
+    if "spec" not in answer:
         return None
-    return f"stored here: {_plain(pod['spec'])}; by Kubernetes: {_plain(answer['spec'])}"
+    stored = answer["spec"] if case["object"]["kind"] == "Pod" else answer["spec"]["template"]["spec"]
+    if _plain(spec) == _plain(stored):
+        return None
+    return f"stored here: {_plain(spec)}; by Kubernetes: {_plain(stored)}"
+
+
+def _made_here(case: Case) -> tuple[Object, list[FieldError]]:
+    """The spec of the pod, or of the template of the workload, with its defaults, and its errors."""
+    item = case["object"]
+    if item["kind"] != "Pod":
+        template = defaulted_template(item["spec"]["template"])
+        return template["spec"], workload_errors({**item, "spec": {**item["spec"], "template": template}})
+    if "old" not in case:
+        pod = created_pod(item)
+        return pod["spec"], pod_errors(pod)
+    pod = defaulted_pod(item)
+    return pod["spec"], pod_update_errors(pod, defaulted_pod(case["old"]))
 
 
 def _plain(spec: Object) -> Any:

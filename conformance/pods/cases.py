@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.area import Case
-from conformance.pods.changes import HOST_CHANGES, POD_CHANGES
+from conformance.pods.changes import HOST_CHANGES, POD_CHANGES, TEMPLATE_CHANGES
 from conformance.pods.updates import UPDATES, WAITING_UPDATES
 from conformance.validation.cases import changed
 
@@ -179,6 +179,21 @@ def waiting_pod() -> Object:
     }
 
 
+def workload(kind: str, pod: Object) -> Object:
+    """A valid Deployment or DaemonSet that makes such pods."""
+    spec = {key: value for key, value in pod["spec"].items() if key != "activeDeadlineSeconds"}
+    labels = {"app": "training"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "makes", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
 def valid_pods() -> list[Object]:
     """Pods of each shape, none of which has an error."""
     return [rich_pod(), host_pod(), waiting_pod()]
@@ -191,6 +206,7 @@ def written_cases() -> Iterator[Case]:
     for pod, changes in ((rich_pod(), POD_CHANGES), (host_pod(), HOST_CHANGES)):
         for change in changes:
             yield {"op": "pod", "object": changed(pod, *change)}
+    yield from _written_workloads()
     for pod, updates in ((rich_pod(), UPDATES), (waiting_pod(), WAITING_UPDATES)):
         yield {"op": "pod", "object": pod, "old": pod}
         for update in updates:
@@ -198,3 +214,15 @@ def written_cases() -> Iterator[Case]:
             # The way back is an update as well, unless what it comes from could not be there.
             if not any(path.startswith("metadata.") for path, _ in update):
                 yield {"op": "pod", "object": pod, "old": changed(pod, *update)}
+
+
+def _written_workloads() -> Iterator[Case]:
+    """Each valid pod as a template, then each with one rule broken."""
+    for kind in ("Deployment", "DaemonSet"):
+        for pod in valid_pods():
+            yield {"op": "pod", "object": workload(kind, pod)}
+        for change in TEMPLATE_CHANGES:
+            yield {"op": "pod", "object": changed(workload(kind, rich_pod()), *change)}
+    for change in HOST_CHANGES:
+        moved = [(f"spec.template.{path}", value) for path, value in change]
+        yield {"op": "pod", "object": changed(workload("Deployment", host_pod()), *moved)}

@@ -255,3 +255,31 @@ HOST_CHANGES: tuple[tuple[Change, ...], ...] = (
     (("spec.dnsPolicy", "ClusterFirstWithHostNet"),),
     (("spec.restartPolicy", "OnFailure"),),
 )
+
+_TEMPLATE = "spec.template"
+TEMPLATE_CHANGES: tuple[tuple[Change, ...], ...] = (
+    ((f"{_TEMPLATE}.metadata.labels", {"app": "training", "a b": "c d"}),),
+    ((f"{_TEMPLATE}.metadata.annotations", {"a/b/c": "x"}),),
+    ((f"{_TEMPLATE}.metadata.annotations", {"controller.kubernetes.io/pod-deletion-cost": "x"}),),
+    ((f"{_TEMPLATE}.metadata.annotations", {"kubernetes.io/config.mirror": "x"}),),
+    ((f"{_TEMPLATE}.spec.restartPolicy", "Never"),),
+    ((f"{_TEMPLATE}.spec.restartPolicy", "Sometimes"),),
+    ((f"{_TEMPLATE}.spec.activeDeadlineSeconds", 5),),
+    ((f"{_TEMPLATE}.spec.terminationGracePeriodSeconds", -5),),
+    ((f"{_TEMPLATE}.spec.containers", []),),
+    ((f"{_TEMPLATE}.{_MAIN}.image", " main"),),
+    ((f"{_TEMPLATE}.{_MAIN}.name", "Bad_Name"),),
+    ((f"{_TEMPLATE}.{_RESOURCES}.requests", {"nvidia.com/gpu": "1"}),),
+    ((f"{_TEMPLATE}.{_RESOURCES}.requests", REMOVED),),
+    ((f"{_TEMPLATE}.{_RESOURCES}.limits", REMOVED),),
+    (
+        (f"{_TEMPLATE}.{_RESOURCES}.limits", {"nvidia.com/gpu": "0.5"}),
+        (f"{_TEMPLATE}.{_RESOURCES}.requests", {}),
+    ),
+    ((f"{_TEMPLATE}.{_CLAIMS}", [{"name": "gpu"}]),),
+    ((f"{_TEMPLATE}.spec.nodeName", "Bad_Name"),),
+    (
+        (f"{_TEMPLATE}.spec.nodeName", "node-1"),
+        (f"{_TEMPLATE}.spec.schedulingGates", [{"name": "a"}]),
+    ),
+)

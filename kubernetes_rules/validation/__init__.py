@@ -1,7 +1,7 @@
-"""Says what kube-apiserver 1.37 finds wrong with an object of resource.k8s.io/v1, or with a pod.
+"""Says what kube-apiserver 1.37 finds wrong with an object of resource.k8s.io/v1.
 
-The rules are those of Kubernetes' pkg/apis/resource/validation together with those that the types declare;
-``kubernetes_rules.validation.pods`` says which of the rules of pods there are.
+The rules are those of Kubernetes' pkg/apis/resource/validation together with those that the types declare.
+Those of pods are in ``kubernetes_rules.validation.pods``, which need not be loaded for these.
 Objects are taken as the server has decoded them: types fit, fields of disabled gates are gone.
 """
 
@@ -21,7 +21,6 @@ from kubernetes_rules.validation.metadata import (
 )
 from kubernetes_rules.validation.names import dns_subdomain
 from kubernetes_rules.validation.opaque import configuration_errors
-from kubernetes_rules.validation.pods import pod_errors, pod_update_errors
 from kubernetes_rules.validation.selectors import selector_list_errors
 from kubernetes_rules.validation.slices import slice_spec_errors
 from kubernetes_rules.validation.taints import taint_rule_spec_errors
@@ -38,8 +37,6 @@ _NAMESPACED = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 def errors_of(item: Object) -> list[FieldError]:
     """The errors of a new object; none for a kind that has no rules here."""
     kind, metadata = item.get("kind") or "", item.get("metadata") or {}
-    if kind == "Pod":
-        return pod_errors(item)
     if kind not in (*_NAMESPACED, "ResourceSlice", "DeviceClass", "DeviceTaintRule"):
         return []
     if kind == "DeviceClass":
@@ -54,8 +51,6 @@ def errors_of(item: Object) -> list[FieldError]:
 def update_errors_of(new: Object, old: Object) -> list[FieldError]:
     """The errors of ``new`` in the place of ``old``: what may not change, and what has become wrong."""
     kind, spec, before = new.get("kind") or "", new.get("spec") or {}, old.get("spec") or {}
-    if kind == "Pod":
-        return pod_update_errors(new, old)
     errors = metadata_update_errors(new.get("metadata") or {}, old["metadata"])
     if kind in _NAMESPACED:
         if spec != before:

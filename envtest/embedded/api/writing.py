@@ -15,6 +15,7 @@ from kubernetes_rules.validation import errors_of, status_update_errors_of, upda
 from kubernetes_rules.validation.budget import budget_errors
 from kubernetes_rules.validation.errors import FieldError, required
 from kubernetes_rules.validation.errors import invalid as wrong
+from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
 
 if TYPE_CHECKING:
     from envtest.embedded.api.requests import Request
@@ -110,7 +111,7 @@ def prepare_create(
 
 def check_create(resource: Resource, item: Object) -> None:
     """Raises Refused (422) when the new object is against the rules."""
-    errors = errors_of(item) + _own_errors(resource, item)
+    errors = errors_of(item) + _own_errors(resource, item, None)
     if not errors and not item["metadata"].get("name"):
         errors = [required("metadata.name", "name or generateName is required")]
     _refuse(resource, item, errors)
@@ -175,17 +176,24 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     """Raises Refused (422) when the object may not become that."""
     is_dra = resource.group == "resource.k8s.io"
     lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
-    errors = [] if request.subresource else _own_errors(resource, item)
+    errors = [] if request.subresource else _own_errors(resource, item, stored)
     if request.subresource == "status":
         errors = status_update_errors_of(item, stored) if is_dra else []
-    elif is_dra or resource.plural == "pods" or lacks_version:
+    elif is_dra or lacks_version:
         errors = update_errors_of(item, stored)
     _refuse(resource, item, errors)
 
 
-def _own_errors(resource: Resource, item: Object) -> list[FieldError]:
+def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[FieldError]:
     """What is wrong with an object of a kind that has its rules, and is no device's."""
-    return budget_errors(item) if resource.plural == "poddisruptionbudgets" else []
+    match resource.plural:
+        case "poddisruptionbudgets":
+            return budget_errors(item)
+        case "pods":
+            return pod_errors(item) if old is None else pod_update_errors(item, old)
+        case "deployments" | "daemonsets":
+            return workload_errors(item)
+    return []
 
 
 def _refuse(resource: Resource, item: Object, errors: list[FieldError]) -> None:

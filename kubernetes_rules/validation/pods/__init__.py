@@ -1,4 +1,4 @@
-"""Says what kube-apiserver 1.37 finds wrong with a pod, when it is made and when it is changed.
+"""Says what kube-apiserver 1.37 finds wrong with a pod, new or changed, and with the template of a workload.
 
 The rules are those of ValidatePodCreate and ValidatePodUpdate in pkg/apis/core/validation, with the gates
 that are on by default. Pods are taken with their defaults (``kubernetes_rules.pod_defaults``).
@@ -14,19 +14,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.validation.errors import FieldError, forbidden, invalid, unique
+from kubernetes_rules.validation.errors import FieldError, forbidden, unique
 from kubernetes_rules.validation.metadata import metadata_errors, metadata_update_errors
+from kubernetes_rules.validation.pods.annotations import annotation_errors
 from kubernetes_rules.validation.pods.changes import changed_annotation_errors, changed_spec_errors
-from kubernetes_rules.validation.pods.claims import MIRROR
 from kubernetes_rules.validation.pods.containers import untrimmed_image_errors
 from kubernetes_rules.validation.pods.spec import pod_spec_errors
+from kubernetes_rules.validation.pods.templates import workload_errors
 
-__all__ = ["pod_errors", "pod_update_errors"]
+__all__ = ["pod_errors", "pod_update_errors", "workload_errors"]
 
 Object = dict[str, Any]
-
-_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_INT32 = range(-(2**31), 2**31)
 
 
 def pod_errors(pod: Object) -> list[FieldError]:
@@ -52,28 +50,8 @@ def pod_update_errors(new: Object, old: Object) -> list[FieldError]:
 def _content_errors(pod: Object) -> list[FieldError]:
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     errors = metadata_errors(metadata, namespaced=True)
-    errors += _annotation_errors(metadata.get("annotations") or {}, spec)
+    errors += annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
     errors += pod_spec_errors(spec, metadata, "spec")
     for kind in ("containers", "initContainers"):
         errors += untrimmed_image_errors(spec.get(kind) or [], f"spec.{kind}")
     return errors
-
-
-def _annotation_errors(annotations: Object, spec: Object) -> list[FieldError]:
-    errors: list[FieldError] = []
-    path = "metadata.annotations"
-    if MIRROR in annotations and not spec.get("nodeName"):
-        text = "must set spec.nodeName if mirror pod annotation is set"
-        errors.append(invalid(f"{path}[{MIRROR}]", annotations[MIRROR], text))
-    cost = annotations.get(_DELETION_COST)
-    if cost is not None and not _is_cost(cost):
-        errors.append(invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer"))
-    return errors
-
-
-def _is_cost(text: str) -> bool:
-    """Whether it is a 32 bit integer in the way that Kubernetes takes: no plus, no leading zero."""
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
-        return False
-    return (text == "0" or not text.startswith("0")) and int(text) in _INT32

@@ -63,12 +63,16 @@ def host_port_errors(containers: list[tuple[str, Object]]) -> list[FieldError]:
     return errors
 
 
-def host_network_errors(containers: list[Object], path: str) -> list[FieldError]:
-    """The errors of ports that are not the node's own in a pod on the node's network."""
+def host_network_errors(containers: list[Object], path: str, *, of_template: bool) -> list[FieldError]:
+    """The errors of ports that are not the node's own in a pod on the node's network.
+
+    A template may leave them out, since its pods get them.
+    """
     text = "must match `containerPort` when `hostNetwork` is true"
     return [
         invalid(f"{path}[{index}].ports[{number}].hostPort", port.get("hostPort") or 0, text)
         for index, container in enumerate(containers)
         for number, port in enumerate(container.get("ports") or [])
         if (port.get("hostPort") or 0) != (port.get("containerPort") or 0)
+        and not (of_template and not port.get("hostPort"))
     ]

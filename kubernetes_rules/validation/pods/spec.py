@@ -38,10 +38,10 @@ _LABELS = ("hostname", "subdomain")
 _SYSTEMS = ("linux", "windows")
 
 
-def pod_spec_errors(spec: Object, metadata: Object, path: str) -> list[FieldError]:
-    """The errors of a pod's spec that has its defaults; ``metadata`` are the pod's."""
-    volumes, errors = volume_errors(spec.get("volumes") or [], metadata, f"{path}.volumes")
-    annotations, names = metadata.get("annotations") or {}, claim_names(spec)
+def pod_spec_errors(spec: Object, metadata: Object | None, path: str) -> list[FieldError]:
+    """The errors of a pod's spec that has its defaults; ``metadata`` are the pod's, None for a template."""
+    volumes, errors = volume_errors(spec.get("volumes") or [], metadata or {}, f"{path}.volumes")
+    annotations, names = (metadata or {}).get("annotations") or {}, claim_names(spec)
     errors += pod_claim_errors(spec.get("resourceClaims") or [], annotations, f"{path}.resourceClaims")
     containers, initial = spec.get("containers") or [], spec.get("initContainers") or []
     errors += container_list_errors(containers, volumes, names, f"{path}.containers")
@@ -50,7 +50,7 @@ def pod_spec_errors(spec: Object, metadata: Object, path: str) -> list[FieldErro
         errors += pod_resource_errors(spec["resources"], names, f"{path}.resources")
         errors += sum_errors(spec, f"{path}.resources")
     if spec.get("hostNetwork"):
-        errors += host_network_errors(containers, f"{path}.containers")
+        errors += host_network_errors(containers, f"{path}.containers", of_template=metadata is None)
     errors += _placement_errors(spec, path)
     errors += _name_errors(spec, path)
     errors += _choice_errors(spec, path)

@@ -7,8 +7,8 @@
 //	    {"matches":bool,"cost":n}; {"compileError":"..."}; {"error":"..."}
 //	{"op":"validate","object":a resource.k8s.io/v1 ResourceSlice, DeviceClass, ResourceClaim or ResourceClaimTemplate}
 //	    {"errors":["field: message"]}
-//	{"op":"pod","object":Pod,"old":the Pod that it replaces, absent on create}
-//	    {"errors":["field: message"]}; {"spec":the PodSpec that would be stored}; {"error":"..."}
+//	{"op":"pod","object":Pod, Deployment or DaemonSet,"old":what it replaces, absent on create}
+//	    {"errors":["field: message"]}; {"spec":the spec that would be stored}; {"error":"..."}
 package main
 
 import (

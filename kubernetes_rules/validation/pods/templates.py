@@ -1,0 +1,37 @@
+"""Checks the templates from which workloads make their pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes_rules.validation.errors import FieldError, forbidden, not_supported, unique
+from kubernetes_rules.validation.metadata import label_errors
+from kubernetes_rules.validation.pods.annotations import annotation_errors
+from kubernetes_rules.validation.pods.spec import pod_spec_errors
+
+Object = dict[str, Any]
+
+_MAKERS = {"Deployment": "ReplicaSet", "DaemonSet": "DaemonSet"}
+"""The kinds of workloads, and which of Kubernetes' kinds then makes the pods."""
+
+
+def workload_errors(workload: Object) -> list[FieldError]:
+    """The errors of the template of a Deployment or a DaemonSet, on create and on update.
+
+    The template has its defaults. The other fields of workloads are let through.
+    """
+    template, path = (workload.get("spec") or {}).get("template") or {}, "spec.template"
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    errors = label_errors(metadata, path)
+    errors += annotation_errors(metadata.get("annotations") or {}, spec, f"{path}.annotations")
+    errors += pod_spec_errors(spec, None, f"{path}.spec")
+    if spec.get("ephemeralContainers"):
+        text = "ephemeral containers not allowed in pod template"
+        errors.append(forbidden(f"{path}.spec.ephemeralContainers", text))
+    if spec.get("restartPolicy") != "Always":
+        policy = spec.get("restartPolicy") or ""
+        errors.append(not_supported(f"{path}.spec.restartPolicy", policy, ("Always",)))
+    if spec.get("activeDeadlineSeconds") is not None:
+        text = f"activeDeadlineSeconds in {_MAKERS[workload['kind']]} is not Supported"
+        errors.append(forbidden(f"{path}.spec.activeDeadlineSeconds", text))
+    return unique(errors)
