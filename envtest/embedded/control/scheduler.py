@@ -4,7 +4,8 @@ What it leaves out: CPU, memory and counts of extended resources of device plugi
 affinity and topology are not read, and device binding conditions are not waited for. No pod is preempted:
 for the devices of claims kube-scheduler preempts nobody either, whatever the priorities, because the
 DynamicResources plugin answers UnschedulableAndUnresolvable where devices are lacking; for CPU and memory,
-which are not looked at here, it would.
+which are not looked at here, it would. Nor is a claim that nobody uses taken from its node for a pod that
+cannot run there, as the plugin's PostFilter does it; the claim controller lets go of such a claim soon.
 Of several nodes that fit, the one with the fewest pods is taken, the first of equals; the real scheduler
 scores by more than that and picks among equals by chance, so no test may count on either.
 """

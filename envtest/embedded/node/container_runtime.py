@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 VISIBLE_NODES = "FAKEGPU_VISIBLE_NODES"
 """The variable in which the fake nvidia-smi reads which device nodes its container has."""
 
-PROGRAM_SECONDS = 60.0
 _BROUGHT = ("nvidia-smi",)
 """The programs that CDI brings and that are run: they look, and the fake ones end."""
 
@@ -37,11 +36,15 @@ _END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RunningPod:
-    """The containers of a pod by name, and when they started, as the API writes it."""
+    """The containers of a pod by name, and when they started, as the API writes it.
+
+    ``processes`` are those of its programs that run; they are killed with it.
+    """
 
     containers: Mapping[str, ContainerView]
     started_at: str
     ended: threading.Event = field(default_factory=threading.Event)
+    processes: set[subprocess.Popen[str]] = field(default_factory=set)
 
 
 class ContainerRuntime:
@@ -98,7 +101,7 @@ class ContainerRuntime:
 
     def _start_command(self, name: str, command: Command, pod: RunningPod, log: ContainerLog) -> None:
         """Play a container's command in a thread; none is needed to say that there is nothing to play."""
-        play_it = partial(_play, name, command, pod.containers[name], log, pod.ended)
+        play_it = partial(_play, name, command, pod, log)
         if not command.words:
             play_it()
             return
@@ -115,6 +118,8 @@ class ContainerRuntime:
             logs = [log for (uid, _), log in self._logs.items() if uid == pod_uid]
         if pod is not None:
             pod.ended.set()
+            for process in tuple(pod.processes):
+                process.kill()
         for log in logs:
             log.end()
 
@@ -128,24 +133,21 @@ class ContainerRuntime:
             player.join(_END_SECONDS)
 
 
-def _play(
-    name: str, command: Command, view: ContainerView, log: ContainerLog, ended: threading.Event
-) -> None:
+def _play(name: str, command: Command, pod: RunningPod, log: ContainerLog) -> None:
     """Print what a container prints; at its end, or when the command is over."""
 
-    def run(program: str, arguments: Sequence[str]) -> Output | None:
-        return _run(program, arguments, view)
-
     def wait(seconds: float) -> bool:
-        return ended.wait(None if seconds == float("inf") else seconds)
+        return pod.ended.wait(None if seconds == float("inf") else seconds)
 
+    view = pod.containers[name]
     try:
-        play(Command(command.words, {**command.env, **view.env}), run, log.print, wait)
+        env = {**command.env, **view.env}
+        play(Command(command.words, env), partial(_run, pod, view), log.print, wait)
     except Exception as error:  # noqa: BLE001 - the thread has nobody who would hear of it
         unforeseen.note(f"the command of the container {name}", error)
 
 
-def _run(program: str, arguments: Sequence[str], view: ContainerView) -> Output | None:
+def _run(pod: RunningPod, view: ContainerView, program: str, arguments: Sequence[str]) -> Output | None:
     """Run a program that CDI brought into the container, and no other; None for any other."""
     name = program.rpartition("/")[2]
     if name not in _BROUGHT:
@@ -155,7 +157,7 @@ def _run(program: str, arguments: Sequence[str], view: ContainerView) -> Output 
         return NOT_FOUND, f"sh: 1: {program}: not found\n"
     # Of what a pod sets for itself nothing reaches a process of this machine.
     nodes = {VISIBLE_NODES: ":".join(sorted(view.nodes))}
-    done = subprocess.run(
+    with subprocess.Popen(
         [view.mounts[path].host_path, *arguments],
         env={**view.env, **nodes, "PATH": PATH},
         stdin=subprocess.DEVNULL,
@@ -163,7 +165,10 @@ def _run(program: str, arguments: Sequence[str], view: ContainerView) -> Output 
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        timeout=PROGRAM_SECONDS,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    ) as process:
+        pod.processes.add(process)
+        if pod.ended.is_set():
+            process.kill()
+        output, _ = process.communicate()
+        pod.processes.discard(process)
+    return process.returncode, output

@@ -14,6 +14,7 @@ from tests.envtest.embedded.control.control_plane import (
     RESOURCE,
     ControlPlane,
     control_plane,
+    head,
     request,
 )
 
@@ -185,6 +186,20 @@ def test_a_selector_that_fails_is_an_error_and_not_a_lack_of_devices(cluster: Co
     message = cluster.wait_refused("train")
     assert cluster.condition("train")[0] == "SchedulerError"
     assert message.startswith('running "DynamicResources" filter plugin: ')
+
+
+def test_a_label_that_is_no_number_is_greater_than_none_and_stops_nobody(cluster: ControlPlane) -> None:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Gt", "values": ["5"]}]}
+    pool = {"name": "s", "generation": 1, "resourceSliceCount": 1}
+    selector = {"nodeSelectorTerms": [term]}
+    spec = {"driver": CLASS, "nodeSelector": selector, "pool": pool, "devices": [{"name": "gpu-0"}]}
+    cluster.server.create(f"{RESOURCE}/resourceslices", {**head("ResourceSlice", "s"), "spec": spec})
+    cluster.add_claim("mine")
+    cluster.add_pod("train", "mine")
+    assert cluster.wait_refused("train") == FULL
+
+    cluster.add_pod("plain")
+    cluster.wait_bound("plain")
 
 
 def add_erring_pod(cluster: ControlPlane) -> None:

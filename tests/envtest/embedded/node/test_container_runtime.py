@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,20 @@ def test_a_pod_that_ends_wakes_who_sleeps_and_its_log_stays(node: Node) -> None:
     assert node.runtime.find("pod") is None
     assert not [thread for thread in threading.enumerate() if thread.name == "container main"]
     assert node.runtime.find_log("another", "main") is None
+
+
+def test_a_program_that_hangs_is_killed_with_its_pod(node: Node) -> None:
+    line = node.program.with_name("line")
+    os.mkfifo(line)
+    node.program.write_text(f"#!/bin/sh\necho $$ >{line}\nexec sleep 1000\n")
+    node.start("nvidia-smi")
+    process_id = int(line.read_text())
+
+    node.runtime.close()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
+    assert not [thread for thread in threading.enumerate() if thread.name == "container main"]
 
 
 def test_logs_of_long_ago_are_forgotten(node: Node) -> None:
