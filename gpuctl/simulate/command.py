@@ -154,6 +154,7 @@ def _data(result: Result, cost: Cost | None) -> dict[str, Any]:
                 "mostAllocated": found.most_allocated,
                 "free": found.free,
                 "hoursInUse": found.hours_in_use,
+                **({} if found.hours_idle is None else {"hoursIdle": found.hours_idle}),
             }
             for tier, found in result.tiers.items()
         },

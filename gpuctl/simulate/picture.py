@@ -64,11 +64,13 @@ def _moment(group: GroupResult) -> str:
 
 
 def _tiers(result: Result) -> RenderableType:
-    headings = ("tier", "devices", "in use", "free", "at most in use", "device-hours in use")
+    headings = ("tier", "devices", "in use", "free", "at most in use", "device-hours in use", "idle")
     table = _table("Devices at the end", *headings)
     for tier, found in sorted(result.tiers.items()):
         numbers = (found.devices, found.allocated, found.free, found.most_allocated)
-        table.add_row(tier, *(f"{n:,}" for n in numbers), f"{found.hours_in_use:,.1f}")
+        hours = (found.hours_in_use, found.hours_idle)
+        told = ("-" if one is None else f"{one:,.1f}" for one in hours)
+        table.add_row(tier, *(f"{n:,}" for n in numbers), *told)
     return table
 
 

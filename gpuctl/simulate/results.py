@@ -41,7 +41,8 @@ class TierResult:
     """The devices of one tier over the cluster: those in use at the end, and at most at once.
 
     ``free`` are those that a claim could have at the end, each by itself: their GPU is not taken in another
-    form either. ``hours_in_use`` are device-hours.
+    form either. ``hours_in_use`` are device-hours, ``hours_idle`` the others; None where a GPU is offered in
+    several forms that exclude each other, since its devices of one form are not idle while another is in use.
     """
 
     devices: int
@@ -49,6 +50,7 @@ class TierResult:
     most_allocated: int
     free: int
     hours_in_use: float
+    hours_idle: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class Usage:
         """The tier of each device."""
         self._gpus: dict[Device, tuple[Gpu, ...]] = {}
         self._product: dict[Gpu, str] = {}
+        self._exclusive: set[str] = set()
         self._holders: Counter[Device] = Counter()
         self._gpu_holders: Counter[Gpu] = Counter()
         for one in slices:
@@ -45,6 +46,8 @@ class Usage:
         parsed = KINDS.parse(name)
         identity = (DRIVER_NAME, pool, name)
         self.tier[identity] = tier_of(device)
+        if device.get("consumesCounters"):
+            self._exclusive.add(self.tier[identity])
         gpus = [(pool, gpu) for gpu in parsed.gpus] if parsed else [(pool, name)]
         self._gpus[identity] = tuple(gpus)
         for gpu in gpus:
@@ -70,10 +73,12 @@ class Usage:
     def tiers(self, free: Collection[Device], now: float) -> dict[str, TierResult]:
         """The tiers, with the devices that are free now."""
         left = Counter(self.tier[device] for device in free if device in self.tier)
-        return {
-            tier: TierResult(self._devices[tier], level.value, level.most, left[tier], level.hours(now))
-            for tier, level in self._tiers.items()
-        }
+        found = {}
+        for tier, level in self._tiers.items():
+            used, there = level.hours(now), self._devices[tier]
+            idle = None if tier in self._exclusive else there * now / 3600 - used
+            found[tier] = TierResult(there, level.value, level.most, left[tier], used, idle)
+        return found
 
     def gpus(self, now: float) -> dict[str, GpuResult]:
         """The GPUs by product."""

@@ -92,6 +92,7 @@ def test_scripts_get_hours_shortage_and_cost(tmp_path: Path) -> None:
         "mostAllocated": 4,
         "free": 4,
         "hoursInUse": 12,
+        "hoursIdle": 28,
     }
     assert found["classes"] == {"gpu.nvidia.com": {"waiting": 5, "hoursWaited": 50 + 4}}
     assert found["busyHours"] == pytest.approx(9)

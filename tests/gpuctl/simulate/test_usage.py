@@ -31,7 +31,7 @@ def test_hours_are_counted_until_the_given_end() -> None:
     assert result.ended_seconds == 10 * HOUR
     assert result.gpus == {A30: GpuResult(gpus=8, in_use=0, hours=80, hours_in_use=12)}
     assert (result.gpu_hours, result.hours_in_use, result.gpus[A30].hours_idle) == (80, 12, 68)
-    assert result.tiers["whole"].hours_in_use == 12
+    assert (result.tiers["whole"].hours_in_use, result.tiers["whole"].hours_idle) == (12, 68)
 
 
 def test_pods_that_run_on_at_the_end_are_counted_until_then() -> None:
@@ -92,6 +92,8 @@ def test_a_gpu_of_which_pods_have_parts_is_in_use_once(tmp_path_factory: pytest.
     assert result.groups[0].placed == 8
     assert (result.gpus[H100].in_use, result.gpus[H100].hours_in_use) == (2, 2)
     assert result.tiers["mig 1g.10gb"].hours_in_use == 8
+    assert result.tiers["mig 1g.10gb"].hours_idle is None
+    assert result.tiers["whole"].hours_idle is None
 
 
 def test_work_is_what_the_workload_says_pods_do() -> None:
