@@ -14,6 +14,7 @@ from controller.publish.recall import recalled
 from controller.publish.transition import next_step
 from driver.errors import ApiError
 from driver.kinds.registry import KINDS
+from driver.policy.offers import Offers
 from driver.process.log import get_logger
 from driver.slices.specs import read_devices
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from driver.devices.device import CounterSet, Device
     from driver.kinds.kind import Kinds
     from driver.kube.backoff import Backoff
-    from driver.policy.offers import Offers
 
 _log = get_logger(__name__)
 
@@ -54,6 +54,7 @@ class Changeover:
         self._look_at = 0.0
         self._told: dict[str, tuple[str, ...]] = {}
         self._names = IslandNames()
+        self._last: Offers = Offers((), ())
         self.is_under_way = True
 
     def next_offers(
@@ -70,7 +71,7 @@ class Changeover:
         taints, ``taints_stored`` is false and they are not waited for.
         """
         devices, counters = published(slices, self._pool, self._kinds)
-        wanted = recalled(self._names.kept(wanted, devices), devices, counters)
+        wanted = recalled(self._names.kept(wanted, devices), *self._remembered(devices, counters))
 
         def step_with(allocated: frozenset[str] | None) -> Step:
             return next_step(
@@ -92,6 +93,7 @@ class Changeover:
         self._waiting = waiting
         if waiting and now >= self._look_at:
             step = step_with(self._look())
+        self._last = step.offers
         self._tell(step.changes)
         self.is_under_way = bool(step.changes)
         if any(change.unit in waiting for change in step.changes):
@@ -99,6 +101,17 @@ class Changeover:
         if any(not change.tainted for change in step.changes):
             return step.offers, self._settle_seconds
         return step.offers, None
+
+    def _remembered(
+        self, devices: tuple[Device, ...], counters: tuple[CounterSet, ...]
+    ) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+        """What is stored, and what was until a kubelet that starts wiped the slices."""
+        names = {one.name for one in devices}
+        sets = {one.name for one in counters}
+        return (
+            (*devices, *(one for one in self._last.devices if one.name not in names)),
+            (*counters, *(one for one in self._last.counter_sets if one.name not in sets)),
+        )
 
     def _look(self) -> frozenset[str] | None:
         """The devices that are allocated, None when that cannot be told; sets when to look again."""

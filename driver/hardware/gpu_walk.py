@@ -86,7 +86,6 @@ class GpuWalk:
         if uuid is None or minor is None:
             return
         root = sysfs.pcie_root(self._sysfs_root, pci) if pci in self._present else None
-        root = sysfs.pcie_root(self._sysfs_root, pci) if pci in self._present else None
         blank = Gpu(pci, uuid, minor, self._index, pcie_root=root, untold=EVERYTHING)
         self._gpu = blank
         self._gpu = self._details(blank, before or blank, device, watch)

@@ -56,7 +56,7 @@ class Discovery:
         self._last_cuda: str | None = None
 
     def snapshot(self) -> Inventory:
-        """Look at everything. A GPU that is lost or hung is shown as it last was, with that problem.
+        """Look at everything. What a GPU does not tell now is as it last was, with that problem.
 
         Raises DriverNotLoaded where there is no NVIDIA driver, and another NvmlError when NVML as a
         whole cannot be asked; then nothing is known about any GPU.

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from controller.publish.changeover import Changeover, published
+from driver.devices.device import Taint
 from driver.devices.taints import TAINT_CHANGING
 from driver.errors import ApiError
 from driver.kube.backoff import Backoff
-from driver.policy.offers import Offers
+from driver.policy.offers import Doubt, Offers
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SMALL, WHOLE, names, offers, slices, taint_keys
 
 NOBODY: frozenset[str] = frozenset()
@@ -155,6 +156,26 @@ def test_a_new_controller_goes_on_where_the_old_one_stood() -> None:
     assert pool.step(offers(BALANCED)) is None
     assert pool.claims.looks == 1
     assert pool.becomes(offers(BALANCED))
+
+
+def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
+    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+    lost = Taint("gpu.nvidia.com/gpu-lost", "", "NoSchedule")
+    first = offers(DYNAMIC).devices[0].pci
+    doubtful = replace(
+        offers(DYNAMIC),
+        devices=tuple(one for one in offers(DYNAMIC).devices if one.pci != first),
+        counter_sets=tuple(one for one in offers(DYNAMIC).counter_sets if one.pci != first),
+        doubts=(Doubt(first, whole=True, taints=(lost,)),),
+    )
+    pool.step(doubtful)
+    before = pool.stored
+
+    pool.stored = []
+    pool.step(doubtful)
+
+    assert pool.stored == before
+    assert {one.name for one in published(before, POOL)[0]} == set(names(offers(DYNAMIC).devices))
 
 
 def test_what_only_an_older_generation_has_counts_as_published_and_the_newest_wins() -> None:
