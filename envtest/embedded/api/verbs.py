@@ -1,9 +1,8 @@
 """Does what the verbs of the API do to the store, and answers or refuses as kube-apiserver would.
 
 resource.k8s.io is validated in full, pods and the templates of workloads as far as
-``kubernetes_rules.validation.pods`` says, and budgets by ``kubernetes_rules.validation.budget``. The status of
-pods, nodes and the other kinds are decoded by their
-types and not validated beyond that.
+``kubernetes_rules.validation.pods`` says, and budgets by ``kubernetes_rules.validation.budget``. The status
+of pods, nodes and the other kinds are decoded by their types and not validated beyond that.
 """
 
 from __future__ import annotations
