@@ -10,7 +10,7 @@ from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
 from driver.hardware.gpu_walk import GpuWalk, problem_of
-from driver.nvml.api import DriverNotLoaded, NotSupported, NvmlTimeout, SessionLost
+from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported, NvmlTimeout, SessionLost
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
@@ -98,7 +98,11 @@ class Discovery:
             patient = not self._handles_taken
             return job(watch("device_by_pci", lambda: self._nvml.device_by_pci(pci), patient=patient), watch)
 
-        return self._in_session(lambda: self._guard.run(str(pci), with_device))
+        try:
+            return self._in_session(lambda: self._guard.run(str(pci), with_device))
+        except NotFound:
+            self._guard.forget(str(pci))
+            raise
 
     def on_mode_change(self, listener: Callable[[str, bool], None]) -> None:
         """Call the listener with a GPU's address when a change of its MIG mode begins, and when it ends."""

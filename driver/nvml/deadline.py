@@ -179,16 +179,26 @@ class Guard:
             lane = self._lanes.get(key)
             if lane is None:
                 lane = self._lanes[key] = _Lane(key, self)
-        if lane.overdue_in(self.deadline_seconds) <= 0:
-            raise _timeout(lane, self.deadline_seconds)
-        run = _Run(job)
-        run.done.acquire()
-        lane.queue.put(run)
+            if lane.overdue_in(self.deadline_seconds) <= 0:
+                raise _timeout(lane, self.deadline_seconds)
+            run = _Run(job)
+            run.done.acquire()
+            lane.queue.put(run)
         return Pending(lane, run, self.deadline_seconds)
 
     def run(self, key: str, job: Callable[[Watch], T]) -> T:
         """Do a job in the lane and wait for it; raises what the job raises, or NvmlTimeout."""
         return self.start(key, job).result()
+
+    def forget(self, key: str) -> None:
+        """Let a lane's thread end after the jobs it has; whoever comes next gets another one.
+
+        A claim may name any address, and each would have a thread for good.
+        """
+        with self._lock:
+            lane = self._lanes.pop(key, None)
+            if lane is not None:
+                lane.queue.put(None)
 
     def hung(self) -> tuple[str, ...]:
         """The lanes whose call is overdue now, sorted."""

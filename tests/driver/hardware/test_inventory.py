@@ -324,3 +324,15 @@ def test_close_ends_the_session_and_the_next_call_begins_another(node: Node) -> 
         nvml.device_count()
     assert caught.value.code == Code.UNINITIALIZED
     assert discovery.snapshot() == before
+
+
+def test_an_address_without_a_gpu_costs_no_thread_for_good(node: Node) -> None:
+    node.discovery.snapshot()
+    for function in range(8):
+        with pytest.raises(NotFound):
+            node.discovery.identity(PciAddress.parse(f"ffff:ff:1f.{function}"))
+
+    ended = [one for one in threading.enumerate() if one.name.startswith("nvml ffff")]
+    for thread in ended:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in ended)

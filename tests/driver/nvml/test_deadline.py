@@ -224,3 +224,18 @@ def test_a_change_of_mig_mode_that_hangs_has_ended_for_whoever_waits_for_it() ->
     assert told == [("gpu", True), ("gpu", False)]
     hang.released.set()
     guard.close()
+
+
+def test_a_lane_that_is_forgotten_does_its_jobs_and_ends(guard: Guard) -> None:
+    release = threading.Event()
+    first = guard.start("gone", lambda _: release.wait(30))
+    second = guard.start("gone", lambda _: "done")
+    thread = next(one for one in threading.enumerate() if one.name == "nvml gone")
+    guard.forget("gone")
+    guard.forget("gone")
+    release.set()
+
+    assert (first.result(), second.result()) == (True, "done")
+    thread.join(30)
+    assert not thread.is_alive()
+    assert guard.run("gone", lambda _: "there again") == "there again"
