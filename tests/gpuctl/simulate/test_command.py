@@ -16,6 +16,7 @@ from gpuctl.__main__ import commands
 from gpuctl.node.planned import plan_node
 from gpuctl.simulate.command import WORKLOAD_HELP
 from gpuctl.simulate.workload import load_workload
+from tests.gpuctl.documents import read_document
 from tests.gpuctl.simulate.workloads import wants
 
 DRA = "/apis/resource.k8s.io/v1"
@@ -39,7 +40,7 @@ def simulate(workload: Path, *more: str) -> Result:
 
 
 def told(workload: Path, *more: str) -> dict[str, Any]:
-    return dict(json.loads(simulate(workload, *more, "-o", "json").stdout))
+    return read_document(simulate(workload, *more, "-o", "json").stdout, "Simulation")
 
 
 def test_the_exit_code_says_whether_somebody_waits_and_the_picture_why(workload: Path) -> None:
