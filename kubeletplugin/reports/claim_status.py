@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from driver.errors import ApiError, DriverError
 from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient
-from driver.kube.errors import NotFound
+from driver.kube.errors import Invalid, NotFound
 from driver.kube.paths import claim_path
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry
@@ -30,6 +30,12 @@ _SETTLE_SECONDS = 0.2
 
 _REQUEST_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 60.0
+_MOST_REFUSALS = 5
+"""So often a claim is tried of which the API server says that it breaks a rule, until it has other devices.
+
+It says so of one that lost its allocation meanwhile, which the next look sees, and of each apply to a claim
+whose opaque configuration is no compact JSON, since an apply rewrites that and allocations are immutable.
+"""
 
 _log = get_logger("claim status")
 
@@ -73,7 +79,8 @@ class ClaimStatuses:
         """Write what is missing, at first of all claims, then at each change, until ``stop``."""
         backoff = Backoff(most_seconds=_LONGEST_PAUSE_SECONDS)
         pause_seconds = 0.0
-        while self._wait(pause_seconds):
+        failure: DriverError | None = None
+        while self._wait(pause_seconds, wakes=failure is None or isinstance(failure, Invalid)):
             failure = self._write_missing()
             if failure is None:
                 backoff.reset()
@@ -90,20 +97,23 @@ class ClaimStatuses:
             self._stopped = True
             self._changed.notify_all()
 
-    def _wait(self, pause_seconds: float) -> bool:
-        """Wait for the next change, or after a failure for the pause; False when it is over."""
+    def _wait(self, pause_seconds: float, *, wakes: bool) -> bool:
+        """Wait for the next change, or after a failure for the pause; False when it is over.
+
+        ``wakes``: a change ends the pause as well, since only single claims were refused.
+        """
         with self._changed:
-            if not pause_seconds:
-                self._changed.wait_for(lambda: self._due or self._stopped)
-            self._changed.wait_for(lambda: self._stopped, pause_seconds or self._settle_seconds)
+            if wakes:
+                self._changed.wait_for(lambda: self._due or self._stopped, pause_seconds or None)
+            self._changed.wait_for(lambda: self._stopped, self._settle_seconds if wakes else pause_seconds)
             self._due = False
             return not self._stopped
 
     def _write_missing(self) -> DriverError | None:
         """Write the status of each claim that lacks it, up to the first failure, which is returned.
 
-        No failure is for good: rights may be granted, and a claim that lost its devices meanwhile, which
-        the API refuses as invalid too, is recognised by the next look at it.
+        Rights may be granted, so such a failure is not for good. What is wrong with one claim keeps none from
+        being written after it: its tenant may have meant that.
         """
         try:
             told = told_claims(self._journal.entries(), self._era(), self._kinds)
@@ -112,6 +122,7 @@ class ClaimStatuses:
             return error
         self._settled = {uid: claim for uid, claim in self._settled.items() if wanted.get(uid) == claim}
         self._failures = Counter({uid: self._failures[uid] for uid in wanted.keys() & self._failures.keys()})
+        refused: DriverError | None = None
         missing = [claim for uid, claim in wanted.items() if uid not in self._settled]
         # One try that fails ends the round, whatever the reason: a cluster whose nodes all lack a right, or
         # whose API server is away, is not asked for every claim. The next round begins with other claims.
@@ -122,11 +133,17 @@ class ClaimStatuses:
                 self._write(claim)
             except NotFound:
                 _log.debug("claim is gone, its status is not written", uid=claim.uid)
+            except Invalid as error:
+                self._failures[claim.uid] += 1
+                if self._failures[claim.uid] < _MOST_REFUSALS:
+                    refused = error
+                    continue
+                _log.warning("claim status cannot be written", uid=claim.uid, error=str(error))
             except ApiError as error:
                 self._failures[claim.uid] += 1
                 return error
             self._settled[claim.uid] = claim
-        return None
+        return refused
 
     def _write(self, claim: ToldClaim) -> None:
         path = claim_path(claim.namespace, claim.name)

@@ -270,6 +270,28 @@ def test_a_claim_that_may_not_be_written_does_not_hold_up_the_others(cluster: Cl
     assert cluster.told(refused.name) == {}
 
 
+def test_a_claim_that_the_api_takes_for_invalid_is_given_up_and_delays_no_other(
+    cluster: Cluster, start: Start
+) -> None:
+    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(3)]
+    refs = [cluster.claim(f"c{place}", device) for place, device in enumerate(devices)]
+    cluster.server.fail("patch", f"/{refs[0].name}/status", code=422, times=ALWAYS)
+    cluster.node.prepare(refs[0])
+    start()
+    for ref, device in zip(refs[1:], devices[1:], strict=True):
+        cluster.node.prepare(ref)
+        cluster.wait_told(ref.name, device)
+
+    def asked_for_the_first() -> int:
+        return sum(one.verb == "patch" and one.name == refs[0].name for one in list(cluster.server.requests))
+
+    assert cluster.server.wait_until(lambda: asked_for_the_first() == 5)
+    cluster.node.prepare(cluster.claim("last", cluster.node.partition(0, "1g.10gb", 3)))
+    cluster.wait_told("last", cluster.node.partition(0, "1g.10gb", 3))
+    assert asked_for_the_first() == 5
+    assert cluster.told(refs[0].name) == {}
+
+
 def test_where_every_write_is_refused_the_api_is_not_asked_for_each_claim(
     cluster: Cluster, start: Start
 ) -> None:
