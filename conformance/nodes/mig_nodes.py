@@ -40,11 +40,13 @@ MIG_MACHINES = tuple(name for name in known_machines() if load_machine(name).pro
 def look(machine: FakeMachine) -> Inventory:
     """The inventory of a machine as it is now."""
     with tempfile.TemporaryDirectory() as folder:
-        discovery = Discovery(machine.nvml(), build_sysfs(Path(folder), machine), Guard())
+        guard = Guard()
+        discovery = Discovery(machine.nvml(), build_sysfs(Path(folder), machine), guard)
         try:
             return discovery.snapshot()
         finally:
             discovery.close()
+            guard.close()
 
 
 @cache

@@ -50,11 +50,13 @@ def plan_node(machine: str, node: str, config: Path | None) -> PlannedNode:
     rules = load_config(config) if config else None
     fake = FakeMachine.open(machine)
     with tempfile.TemporaryDirectory(prefix="gpuctl-plan-") as folder:
-        discovery = Discovery(fake.nvml(), build_sysfs(Path(folder), fake), Guard())
+        guard = Guard()
+        discovery = Discovery(fake.nvml(), build_sysfs(Path(folder), fake), guard)
         try:
             inventory = discovery.snapshot()
         finally:
             discovery.close()
+            guard.close()  # each GPU has a thread, and simulations plan many machines
     return plan_inventory(inventory, node, rules)
 
 

@@ -63,7 +63,7 @@ def test_the_peers_in_a_cube_mesh_are_those_with_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine", known_machines())
-def test_every_machine_is_readwithout_problems(tmp_path: Path, machine: str) -> None:
+def test_every_machine_is_read_without_problems(tmp_path: Path, machine: str) -> None:
     node = Node(machine, tmp_path)
     inventory = node.discovery.snapshot()
     assert [gpu.pci for gpu in inventory.gpus] == [slot.pci for slot in node.machine.spec.slots]
