@@ -161,6 +161,15 @@ def test_a_config_that_cannot_be_met_is_refused(
         node.prepare(node.claim("odd", 1, config=[config]))
 
 
+@pytest.mark.parametrize("kind", [["x"], {}, 7, None])
+def test_a_config_for_all_requests_whose_kind_is_no_text_is_refused(node: FakeNode, kind: Any) -> None:
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind}
+    config = {"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}
+
+    with pytest.raises(ClaimRefused, match="kind: "):
+        node.prepare(node.claim("odd", 1, config=[config]))
+
+
 def test_a_missing_claim_a_replaced_one_and_an_unallocated_one_are_told_apart(node: FakeNode) -> None:
     with pytest.raises(ClaimRefused, match="team/nobody does not exist"):
         node.prepare(ClaimRef("team", "nobody", "u-1"))
