@@ -96,13 +96,14 @@ class Discovery:
 
         def with_device(watch: Watch) -> T:
             patient = not self._handles_taken
-            return job(watch("device_by_pci", lambda: self._nvml.device_by_pci(pci), patient=patient), watch)
+            try:
+                device = watch("device_by_pci", lambda: self._nvml.device_by_pci(pci), patient=patient)
+            except NotFound:
+                self._guard.forget(str(pci))
+                raise
+            return job(device, watch)
 
-        try:
-            return self._in_session(lambda: self._guard.run(str(pci), with_device))
-        except NotFound:
-            self._guard.forget(str(pci))
-            raise
+        return self._in_session(lambda: self._guard.run(str(pci), with_device))
 
     def on_mode_change(self, listener: Callable[[str, bool], None]) -> None:
         """Call the listener with a GPU's address when a change of its MIG mode begins, and when it ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from driver.errors import NvmlError
@@ -102,7 +103,7 @@ class MigWalk:
                 profile,
                 self._ask(
                     "gpu_instance_placements",
-                    lambda profile=profile: self._device.gpu_instance_placements(profile.id),  # type: ignore[misc]
+                    partial(self._device.gpu_instance_placements, profile.id),
                 ),
             )
             for profile in self._ask("gpu_instance_profiles", self._device.gpu_instance_profiles)

@@ -167,7 +167,12 @@ class Preparer:
         with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
             if self._journal.get(entry.uid) != entry or not self._is_intact(entry, self._identity.era()):
                 return False
-            self._commit(entry, self._specs.spec(entry.devices, self._ports.look()))
+            spec = self._specs.spec(entry.devices, self._ports.look())
+            if spec.sha256 == entry.spec_sha256:
+                # The entry stays as old as it is: an unprepare that waits for this is not late by it.
+                self._store.write(entry.uid, spec.data)
+            else:
+                self._commit(entry, spec)
             return True
 
     def forget(self, tomb: Entry) -> None:

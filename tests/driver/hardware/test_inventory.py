@@ -10,7 +10,15 @@ import pytest
 from driver.hardware.gpu import NvLink
 from driver.hardware.inventory import Discovery
 from driver.hardware.topology import nvlink_islands, nvlink_peers
-from driver.nvml.api import Code, DriverNotLoaded, GpuLost, NotFound, NvmlCallFailed, NvmlTimeout
+from driver.nvml.api import (
+    Code,
+    DriverNotLoaded,
+    GpuLost,
+    InstanceNotFound,
+    NotFound,
+    NvmlCallFailed,
+    NvmlTimeout,
+)
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
@@ -324,6 +332,22 @@ def test_close_ends_the_session_and_the_next_call_begins_another(node: Node) -> 
         nvml.device_count()
     assert caught.value.code == Code.UNINITIALIZED
     assert discovery.snapshot() == before
+
+
+def test_a_job_that_misses_an_instance_leaves_the_gpu_its_one_thread(node: Node) -> None:
+    node.discovery.snapshot()
+    pci = node.machine.pci(0)
+
+    def job(_device: object, _watch: object) -> int:
+        raise InstanceNotFound("nvmlDeviceGetGpuInstanceById", Code.NOT_FOUND, str(pci))
+
+    def thread_of(_device: object, _watch: object) -> int:
+        return threading.get_ident()
+
+    before = node.discovery.on_gpu(pci, thread_of)
+    with pytest.raises(InstanceNotFound):
+        node.discovery.on_gpu(pci, job)
+    assert node.discovery.on_gpu(pci, thread_of) == before, "else two jobs could be at work on it at once"
 
 
 def test_an_address_without_a_gpu_costs_no_thread_for_good(node: Node) -> None:

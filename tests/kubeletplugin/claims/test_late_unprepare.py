@@ -37,6 +37,19 @@ def test_a_call_from_before_the_claim_was_prepared_takes_nothing_from_the_pod_th
     assert not node.spec_path(ref).exists()
 
 
+def test_a_spec_that_comes_back_meanwhile_makes_no_call_late(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.spec_path(ref).unlink()
+    waiting = node.call(boottime_ns())
+    node.reconciler.restore_specs()
+    assert node.spec_path(ref).exists()
+
+    node.unprepare(ref, waiting)
+
+    assert not node.spec_path(ref).exists()
+
+
 def test_a_call_that_the_kubelet_gave_up_takes_nothing_back(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     node.prepare(ref)
