@@ -34,11 +34,11 @@ class Observer:
     """The offers of this node, taken afresh with each ``check`` by the rules that ``rules`` gives then.
 
     ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;
-    not before the plugin's state is known, since what claims hold of an earlier
-    offer must not be handed out in another form. While NVML as a whole cannot be asked, for want of an
-    NVIDIA driver perhaps, what was offered before stays with a taint, so that no new pod comes; before the
-    first look that succeeds, that is all that is published of the node. What
-    changes is logged once, when it changes; a GPU that is withheld is an event of the node as well.
+    not before the plugin's state is known, since what claims hold of an earlier offer must not be handed out
+    in another form. While NVML as a whole cannot be asked, for want of an NVIDIA driver perhaps, what was
+    offered before stays with a taint, so that no new pod comes; before the first look that succeeds, that is
+    all that is published of the node. What changes is logged once, when it changes; a GPU that is withheld is
+    an event of the node as well.
     """
 
     def __init__(

@@ -28,3 +28,11 @@ def published(server: EmbeddedApiServer, tmp_path: Path) -> Iterator[Published]:
     one = Published(server, tmp_path)
     yield one
     one.end()
+
+
+@pytest.fixture
+def again(server: EmbeddedApiServer, tmp_path: Path) -> Iterator[Published]:
+    """The publisher of the next controller, not started yet."""
+    one = Published(server, tmp_path)
+    yield one
+    one.end()

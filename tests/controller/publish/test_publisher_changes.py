@@ -12,9 +12,6 @@ from tests.controller.mig_node import BALANCED, DYNAMIC, SHARED, SMALL, WHOLE, n
 from tests.controller.published import SLICES, Published
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from driver.policy.offers import Offers
     from envtest.embedded.api.server import EmbeddedApiServer
 
@@ -29,14 +26,6 @@ def running(published: Published) -> Published:
     published.start()
     assert becomes(published, offers(DYNAMIC))
     return published
-
-
-@pytest.fixture
-def again(server: EmbeddedApiServer, tmp_path: Path) -> Iterator[Published]:
-    """The publisher of the next controller, not started yet."""
-    one = Published(server, tmp_path)
-    yield one
-    one.end()
 
 
 def tainted(published: Published) -> set[str]:

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from driver.devices.device import Taint
 from driver.policy.offers import Doubt, Offers
 from tests.controller.published import Published, gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from envtest.embedded.api.server import EmbeddedApiServer
+    pass
 
 HUNG = Taint("gpu.nvidia.com/unresponsive", "nvmlDeviceGetCount_v2", "NoSchedule")
 BLIND = Offers((), (), doubts=(Doubt(None, whole=True, taints=(HUNG,)),))
-
-
-@pytest.fixture
-def again(server: EmbeddedApiServer, tmp_path: Path) -> Iterator[Published]:
-    """The publisher of the next controller, not started yet."""
-    one = Published(server, tmp_path)
-    yield one
-    one.end()
 
 
 def tainted(published: Published) -> set[str]:
