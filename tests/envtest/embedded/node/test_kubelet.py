@@ -336,7 +336,7 @@ def test_a_restarted_kubelet_knows_its_claims_and_unprepares_those_of_pods_that_
     node.restart()
 
     node.wait(lambda: len(node.plugin.claims.prepared) == 1)
-    assert [info.name for info in node.kubelet.claims.claims()] == ["kept"]
+    node.wait(lambda: [info.name for info in node.kubelet.claims.claims()] == ["kept"])
     assert node.wait_running("stays")["main"] == {"a": "1", "b": "1"}
 
 
