@@ -15,6 +15,7 @@ from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from kubeletplugin.front import open_front
 from kubeletplugin.given import Given
+from kubeletplugin.making_way import wait_for_nvidia_driver
 from kubeletplugin.settings import Settings
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -98,11 +99,13 @@ def main(given: Given | None, /, log_level: Level, **flags: Any) -> None:
     configure(log_level)
     try:
         settings = Settings.from_flags(**flags)
+        given = given or Given()
+        taken = wait_for_nvidia_driver(settings, given.intervals)
         front = open_front(settings)
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets
 
-            serve(settings, given or Given(), front)
+            serve(settings, given, front, taken)
         finally:
             front.service.stop()
     except DriverError as error:

@@ -57,6 +57,16 @@ class Settings:
         return self.plugins_dir.absolute() / DRIVER_NAME
 
     @property
+    def former_checkpoint(self) -> Path:
+        """Where NVIDIA's own driver, which has the same folder, keeps what it has prepared."""
+        return self.data_dir / "checkpoint.json"
+
+    @property
+    def library_root(self) -> Path | None:
+        """Below which folder NVML's library is looked for; None for where programs find theirs."""
+        return None if self.driver_root == Path("/") else self.driver_root
+
+    @property
     def service_socket(self) -> Path:
         """Where the kubelet and the controller reach the plugin."""
         return self.data_dir / service_socket_name(self.pod_uid)

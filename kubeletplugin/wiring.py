@@ -25,13 +25,18 @@ from kubeletplugin.given import Given
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.intervals import Intervals
+from kubeletplugin.journal.boot_marker import running_boot_id
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.generation import driver_generation
 from kubeletplugin.journal.identity import Identity
 from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
-from kubeletplugin.kubelet.face import READY_PART
+from kubeletplugin.kubelet.face import ALONE_PART, READY_PART
 from kubeletplugin.kubelet.podresources import devices_in_use
+from kubeletplugin.predecessor.carrying_out import carry_out
+from kubeletplugin.predecessor.other_driver import other_driver
+from kubeletplugin.predecessor.standing_back import WAITS
+from kubeletplugin.predecessor.takeover import TakeOver
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
 from kubeletplugin.reports.share_uses import share_uses
@@ -42,7 +47,7 @@ from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 
 _CLAIM_SECONDS = 5.0
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_STARTING_SECONDS = 30.0
 
 _log = get_logger("kubeletplugin")
 
@@ -116,8 +121,11 @@ class _Node:
     events: EventRecorder
 
 
-def serve(settings: Settings, given: Given, front: Front) -> None:
-    """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start."""
+def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None = None) -> None:
+    """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start.
+
+    ``taken`` is what another driver has left to be taken over.
+    """
     intervals = given.intervals
     node = _connect(settings, intervals, front)
     service, metrics = front.service, front.metrics
@@ -130,6 +138,9 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     endpoint = serve_metrics(settings.metrics_addr, metrics)
     if endpoint is not None:
         service.spawn("metrics", endpoint.run, stop=endpoint.stop)
+    if taken is not None:
+        with parts.peers.starting(_STARTING_SECONDS):
+            carry_out(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
     service.spawn("claim status", statuses.run, stop=statuses.stop)
@@ -140,15 +151,44 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     service.repeat("health", intervals.check_seconds, parts.health.run_once)
+    service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)
     service.on_stop("calls", front.face.close)  # they need everything above until they have finished
     service.run()
+
+
+class _Alone:
+    """Serves only while no other driver of this name answers on the node."""
+
+    def __init__(self, node: _Node, front: Front) -> None:
+        self._node = node
+        self._serving = front.face.serving
+        self._was: Path | None = None
+
+    def run_once(self) -> None:
+        """Look once; another driver that has come, or gone, is told of."""
+        settings = self._node.settings
+        found = other_driver(settings.data_dir, settings.registry_dir.absolute(), DRIVER_NAME)
+        if found == self._was:
+            return
+        self._was = found
+        if found is None:
+            _log.info("no other driver of this name answers on the node any more")
+            self._serving.up(ALONE_PART)
+            return
+        self._serving.down(ALONE_PART)
+        text = (
+            f"another driver of the name {DRIVER_NAME} answers at {found}: the kubelet may ask either "
+            "for a claim, so no slices are written meanwhile; remove one of the two from the node"
+        )
+        _log.error("two drivers of one name", socket=str(found))
+        about = Reference("v1", "Node", settings.node_name, settings.node_name)
+        self._node.events.post(about, "Warning", WAITS, text)
 
 
 def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
     service = front.service
     client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
     service.on_stop("API client", client.close)
-    library_root = None if settings.driver_root == Path("/") else settings.driver_root
     guard = Guard()
     service.on_stop("NVML", guard.close)
     return _Node(
@@ -158,11 +198,11 @@ def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
         Identity(
             DRIVER_NAME,
             pool_name(settings.node_name),
-            _BOOT_ID.read_text().strip(),
+            running_boot_id(),
             lambda: driver_generation(settings.sysfs_root),
         ),
         client,
-        Discovery(nvml_from_flag(settings.nvml, library_root), settings.sysfs_root, guard),
+        Discovery(nvml_from_flag(settings.nvml, settings.library_root), settings.sysfs_root, guard),
         EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name),
     )
 

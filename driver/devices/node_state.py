@@ -18,12 +18,13 @@ class BlockedPlacement:
     partition of a claim that has ended cannot be destroyed because a process still uses it;
     ``foreign-instance``, somebody else made a GPU instance; ``mps-daemon``, the MPS daemon of a shared
     device does not run; ``driver-hangs``, a program of the driver that was to change how the GPU is shared
-    did not end. ``message`` is for people.
+    did not end; ``held-by-claim``, a claim has it that another driver prepared, so that no scheduler knows.
+    ``message`` is for people.
     """
 
     pci: PciAddress
     span: Placement | None
-    reason: Literal["in-use", "foreign-instance", "mps-daemon", "driver-hangs"]
+    reason: Literal["in-use", "foreign-instance", "mps-daemon", "driver-hangs", "held-by-claim"]
     message: str
 
 

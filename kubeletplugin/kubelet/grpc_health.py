@@ -28,12 +28,12 @@ _SERVICE_UNKNOWN = pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_
 class Serving:
     """Whether the plugin serves: only while every part that it needs is up.
 
-    ``state`` is that of the whole, ``alive`` that without the part outside of the plugin.
+    ``state`` is that of the whole, ``alive`` that without the parts outside of the plugin.
     """
 
-    def __init__(self, *parts: str, outside: str = "") -> None:
-        """Name the parts that must be up, and one outside if there is one; none is yet."""
-        self._outside = frozenset({outside} - {""})
+    def __init__(self, *parts: str, outside: tuple[str, ...] = ()) -> None:
+        """Name the parts that must be up, and those outside; none is yet."""
+        self._outside = frozenset(outside)
         self._parts = frozenset(parts) | self._outside
         self._down = set(self._parts)
         self._lock = threading.Lock()

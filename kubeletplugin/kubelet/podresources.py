@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
@@ -22,12 +23,30 @@ class PodResourcesUnavailable(DriverError):
     """The kubelet did not say which devices are in use."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimInUse:
+    """A claim whose devices containers of a pod have, with their CDI names without vendor and class."""
+
+    namespace: str
+    claim: str
+    pod: str
+    cdi_devices: frozenset[str]
+
+
 def devices_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> frozenset[str]:
     """The CDI device names of ``driver``'s devices in containers of this node, without vendor and class.
 
     They begin with the claim's UID, so that a claim is never mistaken for a later one of the same
     name. ``socket`` is the kubelet's, /var/lib/kubelet/pod-resources/kubelet.sock. Raises
     PodResourcesUnavailable when there is no answer in time.
+    """
+    return frozenset().union(*(one.cdi_devices for one in claims_in_use(socket, driver, timeout_seconds)))
+
+
+def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tuple[ClaimInUse, ...]:
+    """The claims of which containers of this node have devices of ``driver``, once for each container.
+
+    Arguments and errors as for ``devices_in_use``.
     """
     options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
     with grpc.insecure_channel(f"unix:{socket.absolute()}", options) as channel:
@@ -43,11 +62,18 @@ def devices_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> f
                 f"the kubelet does not list pod resources at {socket}: {error}",
                 "check that the kubelet runs and that its pod-resources folder is mounted",
             ) from error
-    return frozenset(
-        cdi.name.partition("=")[2]
+    return tuple(
+        ClaimInUse(held.claim_namespace, held.claim_name, pod.name, devices)
         for pod in answer.pod_resources
         for container in pod.containers
         for held in container.dynamic_resources
+        if (devices := _cdi_devices(held, driver))
+    )
+
+
+def _cdi_devices(held: pb.DynamicResource, driver: str) -> frozenset[str]:
+    return frozenset(
+        cdi.name.partition("=")[2]
         for resource in held.claim_resources
         if resource.driver_name == driver
         for cdi in resource.cdi_devices

@@ -154,7 +154,8 @@ class NodeWatch:
             for device in entry.devices
             if not device.admin_access
         }
-        blocked = (*foreign, *leftovers(left, era, self._kinds), *down, *hanging)
+        taken_over = of_another_driver(entries, era, self._kinds)
+        blocked = (*foreign, *leftovers(left, era, self._kinds), *taken_over, *down, *hanging)
         return NodeState(tuple(sorted(held)), blocked, busy)
 
     def stop(self) -> None:
@@ -162,6 +163,27 @@ class NodeWatch:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+
+def of_another_driver(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+    """The places of what claims have that another driver published and prepared.
+
+    A scheduler forgot these claims with the slices of that driver, and what is published of the places now is
+    another device to it.
+    """
+    return tuple(
+        BlockedPlacement(
+            region.pci,
+            region.span,
+            "held-by-claim",
+            f"claim {entry.owner} has it as {held.published_as} of pool {held.pool}",
+        )
+        for entry in entries
+        if entry.holds and entry.is_live(era)
+        for held in entry.devices
+        if held.published_as and not held.admin_access
+        for region in kinds.of(held).occupies(held)
+    )
 
 
 def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
