@@ -142,9 +142,12 @@ def _plugin_watch(
     from controller.plugin.state import PluginState
     from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 
+    state = PluginState(offers.plugin_tells)
     streams = (
-        PluginServing(lambda serving: publisher.plugin_serves(serving > 0)).stream(),
-        PluginState(offers.plugin_tells).stream(),
+        PluginServing(
+            lambda serving: publisher.plugin_serves(serving > 0), state.health_heard, state.health_ended
+        ).stream(),
+        state.stream(),
     )
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
