@@ -79,7 +79,8 @@ def test_a_claim_is_taken_over_and_its_gpu_is_published_tainted_until_it_ends(
         assert node.server.wait_until(lambda: len(tainted(node)) == 1, WAIT_SECONDS)
         (item,) = node.slices()
         assert item["spec"]["pool"]["name"] == f"{NODE}/gpu.nvidia.com"
-        assert len(controller.logged("slices published")) == 1
+        controller.wait_for("slices published", deleted=1, created=1)
+        assert controller.logged("slices published")[0]["updated"] == 0
         assert tainted(node) == {node.gpus[0]: "held-by-claim"}
         (answer,) = node.prepare(claim)
         assert (answer.error, answer.cdi_devices) == (
