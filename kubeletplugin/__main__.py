@@ -84,6 +84,12 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="host:port at which Prometheus finds metrics; empty serves none.",
 )
 @click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+)
+@click.option(
     "--pod-uid",
     default="",
     show_envvar=True,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
 from driver.process.log import get_logger
+from driver.process.pulse import HUNG_SECONDS, Pulse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,12 +36,14 @@ _log = get_logger(__name__)
 class Service:
     """The threads of one process and the order in which they end.
 
-    ``stop_event`` is set first when the process ends: loops wait on it instead of sleeping.
+    ``stop_event`` is set first when the process ends: loops wait on it instead of sleeping. ``pulse`` knows
+    what the loops are at.
     """
 
     def __init__(self) -> None:
         """Start nothing yet."""
         self.stop_event = threading.Event()
+        self.pulse = Pulse()
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._waker: socket.socket | None = None
         self._signals: socket.socket | None = None
@@ -58,13 +61,15 @@ class Service:
         self.on_stop(name, lambda: self._end(thread, stop))
         thread.start()
 
-    def repeat(self, name: str, every_seconds: float, fn: Callable[[], object]) -> None:
+    def repeat(
+        self, name: str, every_seconds: float, fn: Callable[[], object], hung_seconds: float = HUNG_SECONDS
+    ) -> None:
         """Call ``fn`` now and every so many seconds, in a thread of that name.
 
         A DriverError is logged and tried again with a doubling delay; anything else is a fault of
-        ours and ends the service.
+        ours and ends the service. A call that takes longer than ``hung_seconds`` hangs.
         """
-        self.spawn(name, lambda: self._repeat(name, every_seconds, fn))
+        self.spawn(name, lambda: self._repeat(name, every_seconds, fn, hung_seconds))
 
     def pool(self, name: str, workers: int) -> ThreadPoolExecutor:
         """A thread pool that ends with the service: work that has not begun by then is cancelled."""
@@ -133,11 +138,12 @@ class Service:
         if thread.is_alive():
             _log.warning("thread did not end in time", thread=thread.name)
 
-    def _repeat(self, name: str, every_seconds: float, fn: Callable[[], object]) -> None:
+    def _repeat(self, name: str, every_seconds: float, fn: Callable[[], object], hung_seconds: float) -> None:
         failures = 0
         while not self.stop_event.is_set():
             try:
-                fn()
+                with self.pulse.work(name, hung_seconds):
+                    fn()
                 failures = 0
             except DriverError as error:
                 failures += 1
