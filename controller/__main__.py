@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 NAME = "gpu-dra-controller"
 
-PUBLISH_HUNG_SECONDS = 300.0
-"""Publishing asks the API server alone, which has 10 s for each request."""
-
 _log = get_logger(__name__)
 
 
@@ -92,7 +89,7 @@ def start(service: Service, options: Options, given: Given) -> None:
         driver=DRIVER_NAME,
         intervals=intervals,
         kinds=kinds,
-        at_work=lambda: service.pulse.work("publisher", PUBLISH_HUNG_SECONDS),
+        at_work=lambda: service.pulse.work("publisher"),
         follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
     offers = Observer(
@@ -233,10 +230,11 @@ def main(given: Given | None, /, log_level: Level, **flags: object) -> None:
     from driver.process.service import Service
 
     configure(log_level)
-    service = Service()
+    given = given or Given()
+    service = Service(given.hung_seconds)
     try:
         options = Options(**flags)  # type: ignore[arg-type] # click's names and types are those of Options
-        start(service, options, given or Given())
+        start(service, options, given)
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 from driver.process.http_endpoint import CLIENT_SECONDS, HttpEndpoint
+from driver.process.log import get_logger
 
 if TYPE_CHECKING:
     from driver.process.service import Service
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Question = Callable[[], str]
 """Answers why not, in one line; empty means yes."""
 
+_log = get_logger(__name__)
 _SERVED = ("/startupz", "/livez", "/readyz")
 
 
@@ -70,4 +72,5 @@ def serve(service: Service, address: str, probes: Probes) -> None:
     """Answer probes as long as the service lives; an empty address answers none. Raises ConfigError."""
     if address:
         served = endpoint(address, probes)
+        _log.info("probes are answered", port=served.port)
         service.spawn("probes", served.run, served.stop)

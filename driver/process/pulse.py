@@ -27,19 +27,22 @@ HUNG_SECONDS = 900.0
 class Pulse:
     """The work that is under way in one process; safe to use from every thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is under way yet."""
+    def __init__(
+        self, hung_seconds: float = HUNG_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Work that takes longer than ``hung_seconds`` hangs; nothing is under way yet."""
+        self._hung_seconds = hung_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._under_way: dict[int, tuple[str, float, float]] = {}
+        self._under_way: dict[int, tuple[str, float]] = {}
 
     @contextmanager
-    def work(self, name: str, hung_seconds: float = HUNG_SECONDS) -> Iterator[None]:
-        """Do the block as work of that name, which hangs when it takes longer than so many seconds."""
+    def work(self, name: str) -> Iterator[None]:
+        """Do the block as work of that name."""
         number, since = next(self._numbers), self._clock()
         with self._lock:
-            self._under_way[number] = name, since, hung_seconds
+            self._under_way[number] = name, since
         try:
             yield
         finally:
@@ -52,7 +55,7 @@ class Pulse:
         with self._lock:
             late = [
                 f"{name} is at work for {now - since:.0f} s"
-                for name, since, hung_seconds in self._under_way.values()
-                if now - since > hung_seconds
+                for name, since in self._under_way.values()
+                if now - since > self._hung_seconds
             ]
         return "; ".join(late)

@@ -40,10 +40,10 @@ class Service:
     what the loops are at.
     """
 
-    def __init__(self) -> None:
-        """Start nothing yet."""
+    def __init__(self, hung_seconds: float = HUNG_SECONDS) -> None:
+        """Start nothing yet; work that takes longer than ``hung_seconds`` hangs."""
         self.stop_event = threading.Event()
-        self.pulse = Pulse()
+        self.pulse = Pulse(hung_seconds)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._waker: socket.socket | None = None
         self._signals: socket.socket | None = None
@@ -61,15 +61,13 @@ class Service:
         self.on_stop(name, lambda: self._end(thread, stop))
         thread.start()
 
-    def repeat(
-        self, name: str, every_seconds: float, fn: Callable[[], object], hung_seconds: float = HUNG_SECONDS
-    ) -> None:
+    def repeat(self, name: str, every_seconds: float, fn: Callable[[], object]) -> None:
         """Call ``fn`` now and every so many seconds, in a thread of that name.
 
         A DriverError is logged and tried again with a doubling delay; anything else is a fault of
-        ours and ends the service. A call that takes longer than ``hung_seconds`` hangs.
+        ours and ends the service.
         """
-        self.spawn(name, lambda: self._repeat(name, every_seconds, fn, hung_seconds))
+        self.spawn(name, lambda: self._repeat(name, every_seconds, fn))
 
     def pool(self, name: str, workers: int) -> ThreadPoolExecutor:
         """A thread pool that ends with the service: work that has not begun by then is cancelled."""
@@ -138,11 +136,11 @@ class Service:
         if thread.is_alive():
             _log.warning("thread did not end in time", thread=thread.name)
 
-    def _repeat(self, name: str, every_seconds: float, fn: Callable[[], object], hung_seconds: float) -> None:
+    def _repeat(self, name: str, every_seconds: float, fn: Callable[[], object]) -> None:
         failures = 0
         while not self.stop_event.is_set():
             try:
-                with self.pulse.work(name, hung_seconds):
+                with self.pulse.work(name):
                     fn()
                 failures = 0
             except DriverError as error:

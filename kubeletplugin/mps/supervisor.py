@@ -32,8 +32,6 @@ RESTART_WORKERS = 16
 """Daemons that are started again at the same time, one for each GPU of the largest machine."""
 
 RESEND_SECONDS = 10.0
-HUNG_SECONDS = 300.0
-"""No daemon is started, limited or ended for so long: each step of it has a time of its own (Site)."""
 _LOCK = ".lock"
 
 
@@ -56,7 +54,7 @@ class Supervisor:
         site.memory.check(site.mps_dir)
         self._lock = _take(site.mps_dir)
         service.on_stop("folder of MPS", lambda: os.close(self._lock))
-        alarms = Alarms(lambda: service.pulse.work("mps-alarms", HUNG_SECONDS))
+        alarms = Alarms(lambda: service.pulse.work("mps-alarms"))
         restarts = service.pool("mps-restart", RESTART_WORKERS)
         service.spawn("mps-alarms", alarms.run, alarms.close)
         self._ties = Ties(
@@ -117,7 +115,7 @@ class Supervisor:
 
 def _soon(executor: Executor, pulse: Pulse, work: Callable[[], None]) -> None:
     def logged() -> None:
-        with operation("mps-restart"), pulse.work("mps-restart", HUNG_SECONDS):
+        with operation("mps-restart"), pulse.work("mps-restart"):
             work()
 
     with suppress(RuntimeError):  # the supervisor is stopping, and the next one does it

@@ -17,9 +17,9 @@ class Clock:
 
 def test_work_within_its_time_and_work_that_has_ended_are_well() -> None:
     clock = Clock()
-    pulse = Pulse(clock)
+    pulse = Pulse(10.0, clock)
 
-    with pulse.work("look", 10):
+    with pulse.work("look"):
         clock.now = 10.0
         assert pulse.hung() == ""
     clock.now = 1000.0
@@ -29,24 +29,24 @@ def test_work_within_its_time_and_work_that_has_ended_are_well() -> None:
 
 def test_work_that_takes_too_long_is_named_with_its_time() -> None:
     clock = Clock()
-    pulse = Pulse(clock)
+    pulse = Pulse(10.0, clock)
 
-    with pulse.work("look", 10), pulse.work("write", 100), pulse.work("look", 20):
-        clock.now = 15.0
-        assert pulse.hung() == "look is at work for 15 s"
-        clock.now = 101.0
-        assert pulse.hung() == (
-            "look is at work for 101 s; write is at work for 101 s; look is at work for 101 s"
-        )
+    with pulse.work("look"):
+        clock.now = 9.0
+        with pulse.work("write"):
+            clock.now = 15.0
+            assert pulse.hung() == "look is at work for 15 s"
+            clock.now = 20.0
+            assert pulse.hung() == "look is at work for 20 s; write is at work for 11 s"
 
     assert pulse.hung() == ""
 
 
 def test_work_that_fails_has_ended() -> None:
     clock = Clock()
-    pulse = Pulse(clock)
+    pulse = Pulse(10.0, clock)
 
-    with pytest.raises(ValueError, match="no"), pulse.work("look", 10):
+    with pytest.raises(ValueError, match="no"), pulse.work("look"):
         raise ValueError("no")
     clock.now = 100.0
 
