@@ -15,6 +15,7 @@ import click
 from controller.given import Given
 from driver.errors import DriverError
 from driver.process.log import Level, configure, get_logger
+from driver.process.privileges import CAP_DAC_OVERRIDE, CAP_SYS_ADMIN, keep_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +112,16 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
     service.spawn("publisher", publisher.run, publisher.stop)
+
+
+def _needed_capabilities(options: Options) -> set[int]:
+    """What of root's rights the controller uses: it only reads, and what it opens in a pod is root's.
+
+    nvml.h says of the calls that list GPU instances and their possible placements that they need a
+    privileged user. With a kubeconfig it runs outside of a pod, among the files of whoever started it.
+    """
+    of_nvml = {CAP_SYS_ADMIN} if options.nvml == "real" else set()
+    return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
@@ -234,6 +245,7 @@ def main(given: Given | None, /, log_level: Level, **flags: object) -> None:
     service = Service(given.hung_seconds)
     try:
         options = Options(**flags)  # type: ignore[arg-type] # click's names and types are those of Options
+        keep_only(_needed_capabilities(options))
         start(service, options, given)
         service.run()
     except DriverError as error:
