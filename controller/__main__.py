@@ -61,6 +61,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
     from controller.publish.publisher import Publisher
+    from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
     from controller.readiness import Readiness
     from driver.devices.names import DRIVER_NAME, checked_node_name
@@ -107,11 +108,11 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.spawn("plugin-watch", plugin.run)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _wait_for_node(service, writer)
-    ready.waits_for = ""
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
-    service.spawn("publisher", publisher.run, publisher.stop)
+    floor = ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
+    service.spawn("publisher", lambda: floor.passed() and publisher.run(), publisher.stop)
 
 
 def _needed_capabilities(options: Options) -> set[int]:
