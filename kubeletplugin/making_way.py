@@ -40,19 +40,26 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
     from driver.kube.events import EventRecorder, Reference
     from kubeletplugin.predecessor.standing_back import WAITS, Ports, stand_back
 
+    said = [_LOOKS]
+
     client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
     recorder = EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name)
     about = Reference("v1", "Node", settings.node_name, settings.node_name)
     looks = _Looks(settings, client)
+
+    def tell(text: str) -> None:
+        said[0] = text
+        recorder.post(about, "Warning", WAITS, text)
+
     poster = threading.Thread(target=recorder.run, name="events", daemon=True)
     poster.start()
     try:
-        with _ended_by_signals():
+        with _ended_by_signals(), _answering_probes(settings.health_addr, said):
             return stand_back(
                 Ports(
                     lambda: _other(settings),
                     looks.decide,
-                    lambda text: recorder.post(about, "Warning", WAITS, text),
+                    tell,
                     threading.Event().wait,
                     time.monotonic,
                 ),
@@ -66,6 +73,7 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
 
 
 _POST_SECONDS = 2.0
+_LOOKS = "what NVIDIA's driver has left is being looked at"
 
 
 def _other(settings: Settings) -> Path | None:
@@ -137,6 +145,24 @@ class _Looks:
             get_logger("predecessor").warning("pods of claims are not known", error=str(error))
             return ()
         return tuple(ClaimUser(one.namespace, one.claim, one.pod, one.cdi_devices) for one in found)
+
+
+@contextmanager
+def _answering_probes(address: str, said: list[str]) -> Iterator[None]:
+    """Answer a kubelet's probes meanwhile: started, alive, and not ready for what was ``said`` last."""
+    if not address:
+        yield
+        return
+    from driver.process.probes import Probes, endpoint
+
+    served = endpoint(address, Probes(lambda: "", lambda: "", lambda: said[0]))
+    thread = threading.Thread(target=served.run, name="probes", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        served.stop()
+        thread.join(_POST_SECONDS)
 
 
 @contextmanager

@@ -135,9 +135,7 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     parts, statuses = _claims(node, published, front, kinds_of)
     service.spawn("events", node.events.run, stop=node.events.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
-    endpoint = serve_metrics(settings.metrics_addr, metrics)
-    if endpoint is not None:
-        service.spawn("metrics", endpoint.run, stop=endpoint.stop)
+    serve_metrics(service, settings.metrics_addr, metrics)
     if taken is not None:
         with parts.peers.starting(_STARTING_SECONDS):
             carry_out(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)

@@ -132,7 +132,7 @@ class NvidiaDriver:
         (self._cdi / former_cdi_spec_file_name(uid)).unlink(missing_ok=True)
         self._write()
 
-    def _serve(self, socket: Path, service: str, methods: Mapping[str, Any]) -> None:
+    def _serve(self, socket: Path, service: str, methods: dict[str, Any]) -> None:
         socket.unlink(missing_ok=True)
         server = grpc.server(ThreadPoolExecutor(max_workers=4))
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, methods)])

@@ -154,7 +154,7 @@ class Handler(StreamRequestHandler):
             self._send(200, b"ok", "text/plain")
             return True
         if path == "/version":
-            self._send_json(200, discovery.VERSION)
+            self._send_json(200, discovery.version(self._api.minor))
             return True
         if path == "/openapi/v3":
             document: Any = openapi.openapi_v3_index()

@@ -32,6 +32,7 @@ class ServedApi:
     bookmark when ``bookmarks_due`` rises, and ends when ``watch_generation`` does; ``watches`` counts them.
     Where ``accepted_bearer`` is set, requests that bear another token are answered 401. ``find_log`` finds
     what a container printed, by its pod's UID and its own name; without nodes nobody prints anything.
+    ``minor`` is the minor version of Kubernetes that it says it is of.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class ServedApi:
         self.faults = Faults()
         self.bookmark_seconds = 60.0
         self.accepted_bearer: str | None = None
+        self.minor = "37"
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self.bookmarks_due = 0
         self.watch_generation = 0

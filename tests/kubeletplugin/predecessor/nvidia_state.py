@@ -50,7 +50,7 @@ def told(uid: str, pool: str, name: str, request: str = "gpu", cdi_class: str = 
 
 def claim(devices: Sequence[Object], pods: Sequence[str] = ("train",), **more: Any) -> Object:
     """A claim as the checkpoint has it; ``more`` are members of its allocation's devices, such as config."""
-    answers = [(one.get("gpu") or one.get("mig") or one.get("vfio"))["device"] for one in devices]
+    answers = [told["device"] for one in devices for told in one.values() if told is not None]
     results = [
         {
             "request": answer["Requests"][0],
