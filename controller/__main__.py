@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from controller.intervals import Intervals
     from controller.observe.claim_watch import ClaimWatch
+    from controller.observe.device_plugin import Consequence, DevicePlugin
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
     from controller.plugin.watch import PluginWatch
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.policy.config import NodeConfig
+    from driver.process.metrics import Metrics
     from driver.process.service import Service
 
 NAME = "gpu-dra-controller"
@@ -48,6 +50,7 @@ class Options:
     driver_root: Path | None
     sysfs_root: Path
     plugin_data_dir: Path
+    device_plugin: Consequence
     metrics_addr: str
     health_addr: str
 
@@ -60,13 +63,11 @@ def start(service: Service, options: Options, given: Given) -> None:
     # Imported here, so that --help and a usage error need none of it.
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
-    from controller.publish.publisher import Publisher
     from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
     from controller.readiness import Readiness
     from driver.devices.names import DRIVER_NAME, checked_node_name
     from driver.hardware.inventory import Discovery
-    from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
     from driver.nvml.deadline import Guard
@@ -75,28 +76,17 @@ def start(service: Service, options: Options, given: Given) -> None:
     from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
-    intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
+    intervals, kinds = given.intervals, _kinds(given)
     metrics = numbers.Metrics()
     discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
-    writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME)
-    publisher = Publisher(
-        client,
-        writer,
-        metrics,
-        service.stop_event,
-        node=node,
-        driver=DRIVER_NAME,
-        intervals=intervals,
-        kinds=kinds,
-        at_work=lambda: service.pulse.work("publisher"),
-        follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
-    )
-    offers = Observer(
-        discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
-    )
+    beside = _device_plugin(options, events, lambda found: offers.device_plugin_offers(found))  # noqa: PLW0108
+    writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME, on_node=beside.seen)
+    publisher = _publisher(service, client, writer, metrics, node, given, lambda asked: claims.follow(asked))  # noqa: PLW0108
+    rules, withholds = _rules(options.config, events, kinds), options.device_plugin == "withhold"
+    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds, withholds=withholds)
     claims = _claim_watch(client, publisher, offers, node)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
     ready = Readiness(publisher.why_not_published)
@@ -108,11 +98,45 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.spawn("plugin-watch", plugin.run)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _wait_for_node(service, writer)
+    _follow_node(service, client, beside, node)
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
     floor = ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
-    service.spawn("publisher", lambda: floor.passed() and publisher.run(), publisher.stop)
+    service.spawn("publisher", lambda: publisher.run() if floor.passed() else None, publisher.stop)
+
+
+def _publisher(
+    service: Service,
+    client: KubeClient,
+    writer: SliceWriter,
+    metrics: Metrics,
+    node: str,
+    given: Given,
+    follow_claims: Callable[[bool], None],
+) -> Publisher:
+    """What keeps the slices of the node as they should be."""
+    from controller.publish.publisher import Publisher
+    from driver.devices.names import DRIVER_NAME
+
+    return Publisher(
+        client,
+        writer,
+        metrics,
+        service.stop_event,
+        node=node,
+        driver=DRIVER_NAME,
+        intervals=given.intervals,
+        kinds=_kinds(given),
+        at_work=lambda: service.pulse.work("publisher"),
+        follow_claims=follow_claims,
+    )
+
+
+def _kinds(given: Given) -> Kinds:
+    from driver.kinds.registry import KINDS
+
+    return given.kinds() if given.kinds else KINDS
 
 
 def _needed_capabilities(options: Options) -> set[int]:
@@ -149,6 +173,23 @@ def _claim_watch(client: KubeClient, publisher: Publisher, offers: Observer, nod
         offers.claims_given(allocated)
 
     return ClaimWatch(client, given, driver=DRIVER_NAME, pool=pool_name(node))
+
+
+def _device_plugin(
+    options: Options, events: NodeEvents, on_change: Callable[[tuple[str, ...]], None]
+) -> DevicePlugin:
+    """What notices a device plugin on the node."""
+    from controller.observe.device_plugin import DevicePlugin
+
+    return DevicePlugin(events, on_change, options.device_plugin)
+
+
+def _follow_node(service: Service, client: KubeClient, beside: DevicePlugin, node: str) -> None:
+    """Have whoever needs to know see each version of the Node."""
+    from controller.observe.node_watch import NodeWatch
+
+    watch = NodeWatch(client, service.stop_event, beside.seen, node=node)
+    service.spawn("node-reflector", watch.reflector.run, watch.reflector.wake)
 
 
 def _plugin_watch(
@@ -219,6 +260,13 @@ def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], 
     default="/var/lib/kubelet/plugins/gpu.nvidia.com",
     show_envvar=True,
     help="The folder of the kubelet plugin's sockets; nothing is published while no plugin serves there.",
+)
+@click.option(
+    "--device-plugin",
+    type=click.Choice(("taint", "withhold")),
+    default="taint",
+    show_envvar=True,
+    help="What becomes of all devices while a device plugin on the node offers GPUs as well.",
 )
 @click.option(
     "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
