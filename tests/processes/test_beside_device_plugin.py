@@ -1,4 +1,4 @@
-"""A controller beside a device plugin follows its Node and taints what it publishes, from the first slice on."""
+"""A controller beside a device plugin follows its Node, and taints what it publishes from the first on."""
 
 from __future__ import annotations
 
