@@ -6,6 +6,7 @@ what it wrote stays.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -25,7 +26,8 @@ from tests.kubeletplugin.predecessor.nvidia_state import Object, checkpoint, cla
 class NvidiaDriver:
     """Serves from ``start`` to ``end``; whatever was prepared by then can be found on the disk.
 
-    ``get_claim(namespace, name)`` is the API object. ``uuids`` are the GPUs by the names of their devices.
+    ``registered`` is set once a kubelet has it. ``get_claim(namespace, name)`` is the API object. ``uuids``
+    are the GPUs by the names of their devices.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class NvidiaDriver:
         self.registration_socket = registry / f"{DRIVER_NAME}-reg.sock"
         self._node, self._cdi, self._uuids, self._get_claim = node, cdi, dict(uuids), get_claim
         self._claims: dict[str, Object] = {}
+        self.registered = threading.Event()
         self._running = ExitStack()
 
     def __enter__(self) -> Self:
@@ -85,7 +88,7 @@ class NvidiaDriver:
                 response_serializer=registration.PluginInfo.SerializeToString,
             ),
             "NotifyRegistrationStatus": grpc.unary_unary_rpc_method_handler(
-                lambda _request, _context: registration.RegistrationStatusResponse(),
+                self._notify,
                 request_deserializer=registration.RegistrationStatus.FromString,
                 response_serializer=registration.RegistrationStatusResponse.SerializeToString,
             ),
@@ -140,6 +143,13 @@ class NvidiaDriver:
         server.start()
         self._running.callback(socket.unlink, missing_ok=True)
         self._running.callback(lambda: server.stop(None).wait())
+
+    def _notify(
+        self, status: registration.RegistrationStatus, _context: grpc.ServicerContext
+    ) -> registration.RegistrationStatusResponse:
+        if status.plugin_registered:
+            self.registered.set()
+        return registration.RegistrationStatusResponse()
 
     def _prepare_all(
         self, request: v1.NodePrepareResourcesRequest, _context: grpc.ServicerContext
