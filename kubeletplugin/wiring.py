@@ -32,7 +32,7 @@ from kubeletplugin.journal.identity import Identity
 from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kubelet.face import ALONE_PART, READY_PART
-from kubeletplugin.kubelet.podresources import devices_in_use
+from kubeletplugin.kubelet.podresources import devices_in_use, given_by_device_plugins
 from kubeletplugin.predecessor.carrying_out import carry_out
 from kubeletplugin.predecessor.other_driver import other_driver
 from kubeletplugin.predecessor.standing_back import WAITS
@@ -48,6 +48,7 @@ from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 
 _CLAIM_SECONDS = 5.0
 _STARTING_SECONDS = 30.0
+_RESOURCES = "nvidia.com/"
 
 _log = get_logger("kubeletplugin")
 
@@ -266,6 +267,7 @@ def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
         published.uuid_of,
         published.memory_of,
         lambda: devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
+        lambda: given_by_device_plugins(node.settings.pod_resources_socket, _RESOURCES),
         lambda claim, error: _tell_waiting(node.events, claim, error),
         lambda claim, text: _tell_missing(node.events, claim, text),
     )

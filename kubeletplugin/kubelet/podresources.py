@@ -48,6 +48,32 @@ def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tu
 
     Arguments and errors as for ``devices_in_use``.
     """
+    return tuple(
+        ClaimInUse(held.claim_namespace, held.claim_name, pod.name, devices)
+        for pod in _listed(socket, timeout_seconds).pod_resources
+        for container in pod.containers
+        for held in container.dynamic_resources
+        if (devices := _cdi_devices(held, driver))
+    )
+
+
+def given_by_device_plugins(socket: Path, prefix: str, timeout_seconds: float = 2.0) -> frozenset[str]:
+    """The ids of the devices that containers have from device plugins, of resources that begin with
+    ``prefix``.
+
+    The other arguments and errors as for ``devices_in_use``.
+    """
+    return frozenset(
+        device_id
+        for pod in _listed(socket, timeout_seconds).pod_resources
+        for container in pod.containers
+        for given in container.devices
+        if given.resource_name.startswith(prefix)
+        for device_id in given.device_ids
+    )
+
+
+def _listed(socket: Path, timeout_seconds: float) -> pb.ListPodResourcesResponse:
     options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
     with grpc.insecure_channel(f"unix:{socket.absolute()}", options) as channel:
         ask = channel.unary_unary(
@@ -57,18 +83,12 @@ def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tu
         )
         try:
             answer: pb.ListPodResourcesResponse = ask(pb.ListPodResourcesRequest(), timeout=timeout_seconds)
+            return answer
         except grpc.RpcError as error:
             raise PodResourcesUnavailable(
                 f"the kubelet does not list pod resources at {socket}: {error}",
                 "check that the kubelet runs and that its pod-resources folder is mounted",
             ) from error
-    return tuple(
-        ClaimInUse(held.claim_namespace, held.claim_name, pod.name, devices)
-        for pod in answer.pod_resources
-        for container in pod.containers
-        for held in container.dynamic_resources
-        if (devices := _cdi_devices(held, driver))
-    )
 
 
 def _cdi_devices(held: pb.DynamicResource, driver: str) -> frozenset[str]:

@@ -50,6 +50,7 @@ class NodeWatch:
         self._daemons: tuple[MpsState, ...] | None = None
         self._daemons_told = False
         self._hanging: tuple[BlockedPlacement, ...] = ()
+        self._given: tuple[BlockedPlacement, ...] = ()
         self._busy: set[PciAddress] = set()
 
     def mode_changes(self, pci: str, begins: bool) -> None:
@@ -90,6 +91,14 @@ class NodeWatch:
             self._hanging = blocked
             self._due = True
             self._changed.notify_all()
+
+    def given_elsewhere(self, blocked: tuple[BlockedPlacement, ...]) -> None:
+        """Tell it what pods have from a device plugin."""
+        with self._changed:
+            if blocked != self._given:
+                self._given = blocked
+                self._due = True
+                self._changed.notify_all()
 
     def saw(self, inventory: Inventory, before: Iterable[Entry]) -> None:
         """Take in a look at the hardware; ``before`` are the journal's entries just before that look."""
@@ -137,7 +146,7 @@ class NodeWatch:
         The journal is read without the lock, which those who change claims take to say so.
         """
         with self._changed:
-            foreign, left_behind = self._foreign, frozenset(self._left_behind)
+            foreign, left_behind = (*self._foreign, *self._given), frozenset(self._left_behind)
             daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
             busy = tuple(sorted(self._busy))
         entries, era = self._journal.entries(), self._era()
