@@ -7,7 +7,7 @@ that its messages are written by hand.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,10 +22,10 @@ _SERVICE = "v1beta1.DevicePlugin"
 class DevicePlugin:
     """Offers devices of a resource while it is entered; ``folder`` is the kubelet's for such plugins."""
 
-    def __init__(self, folder: Path, resource: str = "nvidia.com/gpu", count: int = 8) -> None:
+    def __init__(self, folder: Path, uuids: Sequence[str], resource: str = "nvidia.com/gpu") -> None:
         self._folder = folder
+        self._uuids = uuids
         self._resource = resource
-        self._count = count
         self._ended = threading.Event()
         self._running = ExitStack()
 
@@ -69,9 +69,7 @@ class DevicePlugin:
             register(request, timeout=10)
 
     def _devices(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        devices = (
-            _field(1, f"GPU-{number}".encode()) + _field(2, b"Healthy") for number in range(self._count)
-        )
+        devices = (_field(1, uuid.encode()) + _field(2, b"Healthy") for uuid in self._uuids)
         yield b"".join(_field(1, device) for device in devices)
         while context.is_active() and not self._ended.wait(0.5):
             pass

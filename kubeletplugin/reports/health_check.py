@@ -81,7 +81,7 @@ class HealthCheck:
         self._board.update(tuple(self._entries(sorted((held_devices | gpus).items()))))
 
     def _look_elsewhere(self, inventory: Inventory) -> None:
-        """Have it known what pods have from device plugins; what was known stays while the kubelet is silent."""
+        """Have it known what pods have from device plugins; what was known stays while it is silent."""
         try:
             given = self._given_elsewhere()
         except DriverError as error:

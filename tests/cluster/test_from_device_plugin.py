@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from driver.devices.taints import TAINT_DEVICE_PLUGIN
+from driver.devices.taints import TAINT_BLOCKED, TAINT_DEVICE_PLUGIN
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.shipped import PACKAGE_ROOT
@@ -64,6 +64,22 @@ def wait_taints(driver: DriverNode, wanted: set[str]) -> None:
     wait_for_list(driver.cluster.api, paths.resource_slice(), is_so, fieldSelector=selector)
 
 
+def wait_blocked(driver: DriverNode, reasons: list[str]) -> None:
+    """Wait until so many devices of a node are blocked, for these reasons."""
+
+    def is_so(slices: list[Object]) -> bool:
+        taints = [
+            taint
+            for item in slices
+            for device in item["spec"].get("devices") or ()
+            for taint in device.get("taints") or ()
+        ]
+        return [taint["value"] for taint in taints if taint["key"] == TAINT_BLOCKED] == reasons
+
+    selector = f"spec.nodeName={driver.node.name}"
+    wait_for_list(driver.cluster.api, paths.resource_slice(), is_so, fieldSelector=selector)
+
+
 def is_unschedulable(pod: Object) -> bool:
     return any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions") or ())
 
@@ -81,7 +97,8 @@ def test_nodes_move_over_one_by_one_under_the_same_pods(
     old, new = (DriverNode.install(cluster, index, launcher=driver_launcher) for index in (0, 1))
     cluster.api.apply(PACKAGE_ROOT / "deviceclasses" / "opt-in" / "gpu.yaml")
     with fresh_namespace(cluster.api) as namespace:
-        with DevicePlugin(old.node.kubelet_dir / "device-plugins"):
+        uuids = [old.machine.uuid(pci) for pci in old.machine.state.listed()]
+        with DevicePlugin(old.node.kubelet_dir / "device-plugins", uuids):
             wait_offered(cluster, "node-0", "8")
             start_on(new)
             wait_taints(new, set())
@@ -101,13 +118,16 @@ def test_nodes_move_over_one_by_one_under_the_same_pods(
             start(cluster, namespace, pod_with_limits("still-old", "node-0"))
             assert cluster.container("still-old", namespace).env[VARIABLE] == "yes"
 
-            for pod in ("on-old", "still-old"):
-                cluster.api.delete(paths.pod(pod, namespace))
-                wait_gone(cluster.api, paths.pod(pod, namespace))
+            cluster.api.delete(paths.pod("still-old", namespace))
+            wait_gone(cluster.api, paths.pod("still-old", namespace))
         cluster.restart_kubelet(0)
         wait_offered(cluster, "node-0", "0")
         old.wait_serving()
         wait_taints(old, set())
+        # Somebody forgot to drain the node: that pod keeps its GPU, and nobody else gets it.
+        wait_blocked(old, ["device-plugin"])
+        cluster.api.delete(paths.pod("on-old", namespace))
+        wait_blocked(old, [])
         start(cluster, namespace, pod_with_limits("moved", "node-0"), timeout_seconds=120)
         assert len(gpu_nodes(cluster, namespace, "moved")) == 1
         assert VARIABLE not in cluster.container("moved", namespace).env
