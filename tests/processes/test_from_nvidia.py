@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -137,3 +139,27 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
         nvidia.end()
         plugin.wait_for("no other driver of this name answers on the node any more")
         controller.wait_until(lambda: len(controller.logged("kubelet plugin serves")) == 2)
+
+
+def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia: NvidiaDriver) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=address)) as plugin:
+        plugin.wait_for("waits for NVIDIA's driver")
+        assert [probed(address, path)[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
+        assert str(nvidia.registration_socket) in probed(address, "readyz")[1]
+        nvidia.end()
+        node.register(plugin)
+        plugin.wait_for("registered with the kubelet")
+        assert node.server.wait_until(lambda: probed(address, "readyz")[0] == 200, WAIT_SECONDS)
+
+
+def probed(address: str, path: str) -> tuple[int, str]:
+    """The status and the line that a kubelet would get."""
+    connection = http.client.HTTPConnection(address, timeout=5)
+    try:
+        connection.request("GET", f"/{path}")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
