@@ -75,7 +75,7 @@ def start(cluster: Cluster, namespace: str, pod: dict[str, Any], timeout_seconds
 
 
 SCHEDULER_LOOKS_AGAIN_SECONDS = 330.0
-"""The real scheduler comes back to a pod after five minutes at the latest (podMaxInUnschedulablePodsDuration).
+"""The scheduler comes back to a pod after five minutes at the latest (podMaxInUnschedulablePodsDuration).
 
 It tries a waiting pod at once when an event may help it, and sometimes misses that one did.
 """
