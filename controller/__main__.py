@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.publish.slice_writer import SliceWriter
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
-    from driver.policy.config import NodeConfig
+    from driver.policy.rules import NodeConfig
     from driver.process.service import Service
 
 NAME = "gpu-dra-controller"

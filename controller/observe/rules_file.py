@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from controller.observe.node_events import NodeEvents
     from driver.kinds.kind import Kinds
-    from driver.policy.config import NodeConfig
+    from driver.policy.rules import NodeConfig
 
 _log = get_logger(__name__)
 

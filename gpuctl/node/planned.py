@@ -15,8 +15,9 @@ from driver.devices.names import DRIVER_NAME, checked_node_name, pool_name
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.policy.config import NodeConfig, load_config
+from driver.policy.config import load_config
 from driver.policy.offers import Withheld, node_offers
+from driver.policy.rules import NodeConfig
 from driver.slices.specs import lay_out
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
