@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from controller.intervals import Intervals
     from controller.observe.claim_watch import ClaimWatch
     from controller.observe.node_events import NodeEvents
+    from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
@@ -59,6 +60,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     """
     # Imported here, so that --help and a usage error need none of it.
     from controller.observe.node_events import NodeEvents
+    from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
@@ -94,7 +96,12 @@ def start(service: Service, options: Options, given: Given) -> None:
         follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
     offers = Observer(
-        discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
+        discovery,
+        _rules(options.config, events, kinds, NodeLabels(client, node, intervals.labels_seconds)),
+        metrics,
+        events,
+        publisher.offer,
+        kinds,
     )
     claims = _claim_watch(client, publisher, offers, node)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
@@ -166,13 +173,15 @@ def _plugin_watch(
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 
 
-def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], NodeConfig | None]:
+def _rules(
+    path: Path | None, events: NodeEvents, kinds: Kinds, labels: NodeLabels
+) -> Callable[[], NodeConfig | None]:
     """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
     if path is None:
         return lambda: None
     from controller.observe.rules_file import RulesFile
 
-    return RulesFile(path, events, kinds).current
+    return RulesFile(path, events, labels.current, kinds).current
 
 
 @click.command(

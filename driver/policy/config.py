@@ -171,6 +171,6 @@ def _rules_of(file: ConfigFile, labels: Labels | None) -> NodeConfig:
     if labels is None and file.has_pools:
         raise ConfigError(
             f"the node configuration {file.name} has pools of nodes, and the node's labels are not known",
-            "give the labels of the node",
+            "give the node's labels, to gpuctl with --node-labels",
         )
     return file.pool_of(labels or {}).rules
