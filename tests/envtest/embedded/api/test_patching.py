@@ -207,3 +207,16 @@ def test_drivers_share_the_status_of_a_claim_by_device(server: EmbeddedApiServer
     assert [one["device"] for one in two.body["status"]["devices"]] == ["x", "y"]
     assert [one["device"] for one in gone.body["status"]["devices"]] == ["y"]
     assert gone.body["status"]["allocation"] == {"devices": {"results": results}}
+
+
+def test_a_port_that_names_no_protocol_is_that_of_tcp(server: EmbeddedApiServer) -> None:
+    """The protocol tells ports apart as well, and the schema has a default for it."""
+    services = "/api/v1/namespaces/default/services/s"
+    port = {"name": "https", "port": 443}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [port]}}
+    applied(server, services, body, "one")
+    body["spec"] = {"ports": [port, {"name": "metrics", "port": 9400}]}
+
+    stored = applied(server, services, body, "one")
+
+    assert [one["name"] for one in stored["spec"]["ports"]] == ["https", "metrics"]
