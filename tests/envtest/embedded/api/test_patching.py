@@ -219,4 +219,4 @@ def test_a_port_that_names_no_protocol_is_that_of_tcp(server: EmbeddedApiServer)
 
     stored = applied(server, services, body, "one")
 
-    assert [one["name"] for one in stored["spec"]["ports"]] == ["https", "metrics"]
+    assert [one["name"] for one in stored.body["spec"]["ports"]] == ["https", "metrics"]
