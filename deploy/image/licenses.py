@@ -1,4 +1,4 @@
-"""Gathers the licences of what the image adds to its base: the texts, and the name that each library gives."""
+"""Gathers the licences of what the image adds to its base: their texts, and the names that libraries give."""
 
 from __future__ import annotations
 

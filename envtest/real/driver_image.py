@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from envtest.client.cache import user_cache
@@ -53,27 +54,52 @@ def driver_image(environment: Mapping[str, str] = os.environ, source: Path = PAC
         MissingPrerequisite: a program is missing, named with its package, or there is no Go.
         BuildFailed: a step failed; the message ends with what it wrote.
     """
-    cache = user_cache(environment) / "images"
-    cache.mkdir(parents=True, exist_ok=True)
-    base = _base_name()
-    target = cache / f"driver-{content_key(source, base)}.tar"
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    cache = _cache(environment)
+    target = cache / f"driver-{content_key(source)}.tar"
+    with _alone(cache):
         if target.is_file():
             target.touch()
         else:
-            check_programs()
-            builder = Builder(cache, environment, source)
-            builder.prepare_bases(base)
-            builder.build(base, target)
+            _build(cache, target, environment, source)
             _forget_oldest(cache)
     return target
 
 
-def content_key(source: Path, base: str) -> str:
-    """A digest of the base and of all files that the Dockerfile may copy."""
+def build_anew(
+    target: Path, environment: Mapping[str, str] = os.environ, source: Path = PACKAGE_ROOT
+) -> None:
+    """Build the archive of ``driver_image`` once more, into a file; raises what that does."""
+    cache = _cache(environment)
+    with _alone(cache):
+        _build(cache, target, environment, source)
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    cache = user_cache(environment) / "images"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Wait until nobody else builds, and keep others out."""
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(cache: Path, target: Path, environment: Mapping[str, str], source: Path) -> None:
+    check_programs()
+    builder = Builder(cache, environment, source)
+    base = _base_name()
+    builder.prepare_bases(base)
+    builder.build(base, target)
+
+
+def content_key(source: Path) -> str:
+    """A digest of the base's recipe and of all files that the Dockerfile may copy."""
     listed = (source / DOCKERFILE).with_name("Dockerfile.dockerignore").read_text().splitlines()
-    digest = hashlib.sha256(base.encode())
+    digest = hashlib.sha256(_base_name().encode())
     for top in sorted(line[1:] for line in listed if line.startswith("!")):
         for file in _files(source / top):
             digest.update(f"{file.relative_to(source)}\0{file.stat().st_size}\0".encode())
