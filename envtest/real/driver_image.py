@@ -89,7 +89,7 @@ def _alone(cache: Path) -> Iterator[None]:
 
 
 def _build(cache: Path, target: Path, environment: Mapping[str, str], source: Path) -> None:
-    check_programs()
+    check_programs(environment)
     builder = Builder(cache, environment, source)
     base = _base_name()
     builder.prepare_bases(base)
@@ -118,13 +118,14 @@ def _base_name() -> str:
     return f"localhost/gpu-dra-base:{hashlib.sha256(recipe.encode()).hexdigest()[:KEY_DIGITS]}"
 
 
-def check_programs() -> None:
-    """Return if the programs that build images are there.
+def check_programs(environment: Mapping[str, str]) -> None:
+    """Return if the programs that build images are on the PATH.
 
     Raises:
         MissingPrerequisite: names those that are missing.
     """
-    missing = [name for name in ("buildah", "debootstrap") if shutil.which(name) is None]
+    path = environment.get("PATH")
+    missing = [name for name in ("buildah", "debootstrap") if shutil.which(name, path=path) is None]
     if missing:
         raise MissingPrerequisite(
             f"an image needs {' and '.join(missing)}: apt-get install {' '.join(missing)}"
@@ -141,14 +142,14 @@ class Builder:
         store = ["--root", str(cache / "store"), "--runroot", str(cache / "store-run")]
         shared = ["buildah", *store, "--storage-driver"]
         # A file system that cannot be laid over another one, as that of many containers, takes copies.
-        layered = (
-            subprocess.run([*shared, "overlay", "info"], capture_output=True, check=False).returncode == 0
-        )
+        layered = self._works([*shared, "overlay", "info"])
         self._buildah = [*shared, "overlay" if layered else "vfs"]
 
     def prepare_bases(self, base: str) -> None:
         """Make the base and the one with tools, unless they are stored."""
+        self._run([*self._buildah, "rm", "--all"])  # what an interrupted build left
         if not self._stored(base):
+            self._run([*self._buildah, "rmi", "--all", "--force"])  # bases of former recipes
             with tempfile.TemporaryDirectory(dir=self._cache) as work:
                 self._make_base(base, Path(work))
         if not self._stored(_tools(base)):
@@ -180,8 +181,11 @@ class Builder:
         half.rename(target)
 
     def _stored(self, image: str) -> bool:
-        asked = [*self._buildah, "images", "--quiet", image]
-        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+        return self._works([*self._buildah, "images", "--quiet", image])
+
+    def _works(self, command: Sequence[str]) -> bool:
+        done = subprocess.run(command, env=self._environment, capture_output=True, check=False)
+        return done.returncode == 0
 
     def _make_base(self, base: str, work: Path) -> None:
         root = work / "root"
