@@ -17,14 +17,14 @@ from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.wiring import assemble_alone
 
-AGAIN_SECONDS = 2.0
-"""How long after a failure it is tried again: what is waited for is the end of a pod."""
+AGAIN_SECONDS, TRIES = 1.0, 15
+"""How long after a failure it is tried again, and how often: within that time a pod has ended."""
 
 _log = get_logger("retire")
 
 
 def retire_node(settings: Settings, given: Given) -> None:
-    """Clean the node and stay until SIGTERM; raises DriverError when that cannot begin.
+    """Clean the node and stay until SIGTERM; raises DriverError when that cannot be done.
 
     The process is ready, by its probe, when nothing of the plugin is left on the node; until then the probe
     says what is.
@@ -45,7 +45,7 @@ def retire_node(settings: Settings, given: Given) -> None:
 
     def work() -> None:
         if settings.data_dir.exists():
-            done = until_retired(attempt, service.stop_event.wait, progress.tell, AGAIN_SECONDS)
+            done = until_retired(attempt, service.stop_event.wait, progress.tell, AGAIN_SECONDS, TRIES)
         else:
             done = True
             progress.tell("")

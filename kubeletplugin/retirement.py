@@ -125,19 +125,24 @@ def until_retired(
     wait: Callable[[float], bool],
     tell: Callable[[str], None],
     again_seconds: float,
+    tries: int,
 ) -> bool:
     """Try until nothing is left; False when ``wait``, which sleeps, says that the process is to end.
 
-    ``tell`` hears why something is still there, and an empty line once nothing is.
+    ``tell`` hears why something is still there, and an empty line once nothing is. Raises DriverError, the
+    last one, after so many ``tries``.
     """
-    while True:
+    for left in reversed(range(tries)):
         try:
             attempt()
         except DriverError as error:
             _log.warning("not retired yet", error=error.logged)
             tell(str(error))
+            if left == 0:
+                raise
             if wait(again_seconds):
                 return False
         else:
-            tell("")
-            return True
+            break
+    tell("")
+    return True
