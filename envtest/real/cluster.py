@@ -14,6 +14,7 @@ from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ClusterError
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts
 from envtest.real import containers, control_plane, description, nodes, tokens
+from envtest.real.addresses import machine_address
 from envtest.real.description import Description
 from envtest.real.processes import Process, Processes
 
@@ -76,6 +77,14 @@ class RealCluster:
         if not self._closed:
             self._closed = True
             self.processes.shutdown()
+
+    @property
+    def pods_see_server_at(self) -> tuple[str, int]:
+        """Address and port at which pods reach the API server: there is no proxy for its Service.
+
+        What they have in their environment as KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+        """
+        return machine_address(), self._described.slot.port(control_plane.API_SERVER)
 
     @property
     def admin(self) -> Path:
