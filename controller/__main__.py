@@ -48,6 +48,7 @@ class Options:
     sysfs_root: Path
     plugin_data_dir: Path
     metrics_addr: str
+    health_addr: str
 
 
 def start(service: Service, options: Options, given: Given) -> None:
@@ -60,18 +61,20 @@ def start(service: Service, options: Options, given: Given) -> None:
     from controller.observe.observer import Observer
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
+    from controller.readiness import Readiness
     from driver.devices.names import DRIVER_NAME, checked_node_name
     from driver.hardware.inventory import Discovery
     from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
     from driver.nvml.deadline import Guard
-    from driver.process.metrics import Metrics, serve
+    from driver.process import metrics as numbers
+    from driver.process import probes
     from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
-    metrics = Metrics()
+    metrics = numbers.Metrics()
     discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
@@ -86,6 +89,7 @@ def start(service: Service, options: Options, given: Given) -> None:
         driver=DRIVER_NAME,
         intervals=intervals,
         kinds=kinds,
+        at_work=lambda: service.pulse.work("publisher"),
         follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
     offers = Observer(
@@ -93,15 +97,16 @@ def start(service: Service, options: Options, given: Given) -> None:
     )
     claims = _claim_watch(client, publisher, offers, node)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
-    endpoint = serve(options.metrics_addr, metrics)
+    ready = Readiness(publisher.why_not_published)
 
-    if endpoint is not None:
-        service.spawn("metrics", endpoint.run, endpoint.stop)
+    numbers.serve(service, options.metrics_addr, metrics)
+    probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
     service.on_stop("nvml", discovery.close)
     service.repeat("offers", intervals.check_seconds, offers.check)
     service.spawn("plugin-watch", plugin.run)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _wait_for_node(service, writer)
+    ready.waits_for = ""
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
@@ -204,6 +209,12 @@ def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], 
     "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
 )
 @click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="Answer /startupz, /livez and /readyz at host:port; empty for not at all.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
@@ -219,10 +230,11 @@ def main(given: Given | None, /, log_level: Level, **flags: object) -> None:
     from driver.process.service import Service
 
     configure(log_level)
-    service = Service()
+    given = given or Given()
+    service = Service(given.hung_seconds)
     try:
         options = Options(**flags)  # type: ignore[arg-type] # click's names and types are those of Options
-        start(service, options, given or Given())
+        start(service, options, given)
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line
