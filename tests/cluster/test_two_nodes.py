@@ -27,7 +27,8 @@ def test_pods_of_two_nodes_find_other_files_at_the_same_path_and_reach_the_api_s
             run_pod(cluster, namespace, looking_at(node.name))
             for path in PATHS:
                 assert cluster.exec(node.name, ["cat", f"/host{path}/name"], namespace) == node.name
-            cluster.exec(node.name, ["nc", "-z", "-w", "5", host, str(port)], namespace)
+            said = cluster.exec(node.name, ["sh", "-c", f"echo | nc -w 5 {host} {port}"], namespace)
+            assert "HTTP" in said
 
 
 def looking_at(node: str) -> dict[str, Any]:
