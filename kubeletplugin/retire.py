@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from driver.process.probes import Probes
-
 from driver.devices.names import DRIVER_NAME
 from driver.process import probes
 from driver.process.log import get_logger
+from driver.process.probes import Probes
 from driver.process.service import Service
 from kubeletplugin.assembly import Parts
 from kubeletplugin.given import Given
