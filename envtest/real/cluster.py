@@ -148,6 +148,15 @@ class RealCluster:
         """
         return containers.facts(self.exec(pod, containers.LOOK, namespace, container))
 
+    def tag_image(self, image: str, name: str) -> None:
+        """Give an image that all nodes have another name beside its own.
+
+        Raises:
+            CommandFailed: a node has no such image.
+        """
+        for node in self.nodes:
+            nodes.tag_image(self._described, node, image, name)
+
     def kubelet(self, node: int) -> Process:
         """The kubelet of a node, to be stopped, killed or read."""
         return self.processes.named(nodes.kubelet_name(self.nodes[node]))

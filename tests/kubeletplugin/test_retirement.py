@@ -67,8 +67,9 @@ def test_a_node_that_was_used_is_left_as_it_was(departing: Departing) -> None:
     ):
         node.prepare(ref)
         departing.end(ref)
-    registration_socket(departing.left.registry, "gpu.nvidia.com").touch()
-    registration_socket(departing.left.registry, "gpu.nvidia.com", "1234").touch()
+    for pod_uid in ("", "1234"):
+        name = registration_socket(Path("/registry"), "gpu.nvidia.com", pod_uid).name
+        (departing.left.registry / name).touch()
 
     departing.retire()
 
