@@ -18,6 +18,7 @@ from uninstall.holders import named
 from uninstall.steps import Installed, Patience, Uninstallation
 
 NAME = "gpu-dra-uninstall"
+_NAMES, _PATIENCE = Installed(), Patience()
 
 
 @click.command(name=NAME, context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
@@ -32,27 +33,27 @@ NAME = "gpu-dra-uninstall"
 )
 @click.option(
     "--controller",
-    default=Installed.controller,
+    default=_NAMES.controller,
     show_envvar=True,
     help="The name of the controllers' DaemonSet.",
 )
 @click.option(
     "--plugin",
-    default=Installed.plugin,
+    default=_NAMES.plugin,
     show_envvar=True,
     help="The name of the kubelet plugins' DaemonSet.",
 )
 @click.option(
     "--nodes-seconds",
     type=click.FloatRange(min=1),
-    default=Patience.nodes_seconds,
+    default=_PATIENCE.nodes_seconds,
     show_envvar=True,
     help="How long the nodes may take to be cleaned; nodes that are down are not waited for.",
 )
 @click.option(
     "--settle-seconds",
     type=click.FloatRange(min=0),
-    default=Patience.settle_seconds,
+    default=_PATIENCE.settle_seconds,
     show_envvar=True,
     help="How long after the last ResourceSlice is gone a scheduler may still write what it chose before.",
 )

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -112,7 +113,7 @@ class Cluster:
         token = ""
         while True:
             page = {"limit": str(_PAGE), **params, **({"continue": token} if token else {})}
-            answer = _patiently(lambda page=page: self.client.get(path, page))
+            answer = _patiently(partial(self.client.get, path, page))
             found += answer.get("items") or []
             token = (answer.get("metadata") or {}).get("continue") or ""
             if not token:
