@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from controller.intervals import Intervals
     from controller.observe.claim_watch import ClaimWatch
     from controller.observe.node_events import NodeEvents
-    from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
@@ -63,7 +62,6 @@ def start(service: Service, options: Options, given: Given) -> None:
     """
     # Imported here, so that --help and a usage error need none of it.
     from controller.observe.node_events import NodeEvents
-    from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
@@ -100,14 +98,8 @@ def start(service: Service, options: Options, given: Given) -> None:
         at_work=lambda: service.pulse.work("publisher"),
         follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
-    offers = Observer(
-        discovery,
-        _rules(options.config, events, kinds, NodeLabels(client, node, intervals.labels_seconds)),
-        metrics,
-        events,
-        publisher.offer,
-        kinds,
-    )
+    rules = _rules(options, client, events, kinds, intervals)
+    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds)
     claims = _claim_watch(client, publisher, offers, node)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
     ready = Readiness(publisher.why_not_published)
@@ -181,14 +173,16 @@ def _plugin_watch(
 
 
 def _rules(
-    path: Path | None, events: NodeEvents, kinds: Kinds, labels: NodeLabels
+    options: Options, client: KubeClient, events: NodeEvents, kinds: Kinds, intervals: Intervals
 ) -> Callable[[], NodeConfig | None]:
     """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
-    if path is None:
+    if options.config is None:
         return lambda: None
+    from controller.observe.node_labels import NodeLabels
     from controller.observe.rules_file import RulesFile
 
-    return RulesFile(path, events, labels.current, kinds).current
+    labels = NodeLabels(client, options.node_name, intervals.labels_seconds)
+    return RulesFile(options.config, events, labels.current, kinds).current
 
 
 @click.command(
