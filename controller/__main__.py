@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from controller.observe.claim_watch import ClaimWatch
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
+    from controller.plugin.companions import Companions
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
+    from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
@@ -98,7 +100,8 @@ def start(service: Service, options: Options, given: Given) -> None:
         discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
     )
     claims = _claim_watch(client, publisher, offers, node)
-    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
+    companions = _companions(events, intervals)
+    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
     ready = Readiness(publisher.why_not_published)
 
     numbers.serve(service, options.metrics_addr, metrics)
@@ -106,13 +109,14 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.on_stop("nvml", discovery.close)
     service.repeat("offers", intervals.check_seconds, offers.check)
     service.spawn("plugin-watch", plugin.run)
+    service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _wait_for_node(service, writer)
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
     floor = ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
-    service.spawn("publisher", lambda: floor.passed() and publisher.run(), publisher.stop)
+    service.spawn("publisher", lambda: _publish(floor, publisher), publisher.stop)
 
 
 def _needed_capabilities(options: Options) -> set[int]:
@@ -123,6 +127,12 @@ def _needed_capabilities(options: Options) -> set[int]:
     """
     of_nvml = {CAP_SYS_ADMIN} if options.nvml == "real" else set()
     return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
+
+
+def _publish(floor: ServerFloor, publisher: Publisher) -> None:
+    """Publish once the API server is one that is supported."""
+    if floor.passed():
+        publisher.run()
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
@@ -151,16 +161,36 @@ def _claim_watch(client: KubeClient, publisher: Publisher, offers: Observer, nod
     return ClaimWatch(client, given, driver=DRIVER_NAME, pool=pool_name(node))
 
 
+def _companions(events: NodeEvents, intervals: Intervals) -> Companions:
+    """What notices that two releases of the driver are installed on the node."""
+    from controller.plugin.companions import Companions
+
+    def tell(sentence: str) -> None:
+        _log.warning("several kubelet plugins serve", error=sentence)
+        events.post("Warning", "TwoInstallations", sentence)
+
+    return Companions(tell, intervals.companion_seconds)
+
+
 def _plugin_watch(
-    service: Service, folder: Path, publisher: Publisher, offers: Observer, intervals: Intervals
+    service: Service,
+    folder: Path,
+    publisher: Publisher,
+    offers: Observer,
+    companions: Companions,
+    intervals: Intervals,
 ) -> PluginWatch:
     """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
     from controller.plugin.serving import PluginServing
     from controller.plugin.state import PluginState
     from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 
+    def count(serving: int) -> None:
+        publisher.plugin_serves(serving > 0)
+        companions.serving(serving)
+
     streams = (
-        PluginServing(lambda serving: publisher.plugin_serves(serving > 0)).stream(),
+        PluginServing(count).stream(),
         PluginState(offers.plugin_tells).stream(),
     )
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
