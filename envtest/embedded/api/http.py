@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +191,8 @@ class Handler(StreamRequestHandler):
         self._send(code, json_bytes(body), _JSON, headers)
 
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
-        self.wfile.write(answer_bytes(code, data, kind, headers))
+        date = formatdate(time.time() + self._api.ahead_seconds, usegmt=True)
+        self.wfile.write(answer_bytes(code, data, kind, {"Date": date, **(headers or {})}))
         self.wfile.flush()
 
 
