@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from controller.publish.publisher import Publisher
     from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
+    from controller.readiness import Readiness
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.policy.config import NodeConfig
+    from driver.process.metrics import Metrics
     from driver.process.service import Service
 
 NAME = "gpu-dra-controller"
@@ -63,22 +65,19 @@ def start(service: Service, options: Options, given: Given) -> None:
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
     from controller.publish.publisher import Publisher
-    from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
-    from controller.readiness import Readiness
     from driver.devices.names import DRIVER_NAME, checked_node_name
     from driver.hardware.inventory import Discovery
     from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
     from driver.nvml.deadline import Guard
-    from driver.process import metrics as numbers
-    from driver.process import probes
+    from driver.process.metrics import Metrics
     from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
-    metrics = numbers.Metrics()
+    metrics = Metrics()
     discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
@@ -102,10 +101,8 @@ def start(service: Service, options: Options, given: Given) -> None:
     claims = _claim_watch(client, publisher, offers, node)
     companions = _companions(events, intervals)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
-    ready = Readiness(publisher.why_not_published)
+    ready = _serve_http(service, options, metrics, publisher)
 
-    numbers.serve(service, options.metrics_addr, metrics)
-    probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
     service.on_stop("nvml", discovery.close)
     service.repeat("offers", intervals.check_seconds, offers.check)
     service.spawn("plugin-watch", plugin.run)
@@ -115,7 +112,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
-    floor = ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
+    floor = _server_floor(service, client, events, ready, intervals)
     service.spawn("publisher", lambda: _publish(floor, publisher), publisher.stop)
 
 
@@ -127,6 +124,26 @@ def _needed_capabilities(options: Options) -> set[int]:
     """
     of_nvml = {CAP_SYS_ADMIN} if options.nvml == "real" else set()
     return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
+
+
+def _serve_http(service: Service, options: Options, metrics: Metrics, publisher: Publisher) -> Readiness:
+    """Serve metrics and answer probes; what the controller waits for is to be told to the answer."""
+    from controller.readiness import Readiness
+    from driver.process import metrics as numbers
+    from driver.process import probes
+
+    ready = Readiness(publisher.why_not_published)
+    numbers.serve(service, options.metrics_addr, metrics)
+    probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
+    return ready
+
+
+def _server_floor(
+    service: Service, client: KubeClient, events: NodeEvents, ready: Readiness, intervals: Intervals
+) -> ServerFloor:
+    from controller.publish.server_floor import ServerFloor
+
+    return ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
 
 
 def _publish(floor: ServerFloor, publisher: Publisher) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from driver.errors import ConfigError
-from driver.kube.proxy import is_proxied
+from driver.process.proxy import is_proxied
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
