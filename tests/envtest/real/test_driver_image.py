@@ -24,7 +24,8 @@ done
 """
 DEBOOTSTRAP = """\
 for root in "$@"; do :; done
-for folder in usr/share/doc usr/share/man usr/share/locale usr/share/info var/log var/cache/apt var/lib/apt/lists; do
+for folder in usr/share/doc usr/share/man usr/share/locale usr/share/info \\
+    var/log var/cache/apt var/lib/apt/lists; do
   mkdir -p "$root/$folder"
   touch "$root/$folder/file"
 done
@@ -106,16 +107,14 @@ def test_the_base_is_made_once(tmp_path: Path, source: Path, environment: dict[s
     assert (tmp_path / "again.tar").read_text() == "image\n"
 
 
-def test_a_build_that_fails_leaves_nothing_that_counts(
-    tmp_path: Path, source: Path, environment: dict[str, str]
-) -> None:
+def test_a_build_that_fails_leaves_nothing_that_counts(source: Path, environment: dict[str, str]) -> None:
     (source / "deploy/image/build.py").write_text("import sys; sys.exit('no such base')")
     for _ in range(2):
         with pytest.raises(BuildFailed, match="no such base"):
             driver_image(environment, source)
 
 
-def test_former_images_are_forgotten(tmp_path: Path, source: Path, environment: dict[str, str]) -> None:
+def test_former_images_are_forgotten(source: Path, environment: dict[str, str]) -> None:
     for number in range(MOST_KEPT + 2):
         (source / "driver" / "module.py").write_text(f"one = {number}\n")
         last = driver_image(environment, source)
