@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     given = give_go(tmp_path, BUILDING_GO)
     programs = Path(given["PATH"].split(os.pathsep)[0])
     texts = {
-        "go": 'test "$1" = env && printf "%s\\n" /go /modules /built; exit 0',
+        "go": 'test "$1" = env && printf "%s\\n" /go "$HOME/modules" "$HOME/built"; exit 0',
         "buildah": BUILDAH.format(log=tmp_path / "log", stored=tmp_path / "stored"),
         "debootstrap": DEBOOTSTRAP,
     }
@@ -104,6 +105,9 @@ def test_the_base_is_made_once(tmp_path: Path, source: Path, environment: dict[s
 
     lines = (tmp_path / "log").read_text().splitlines()
     assert sum("--tag localhost/gpu-dra-base:" in line for line in lines) == 1
+    mounted = {path for line in lines for path in re.findall(r"--volume (/\S*?):", line)}
+    assert str(tmp_path / "built") in mounted
+    assert (tmp_path / "built").is_dir()  # buildah mounts only what is there
     assert (tmp_path / "again.tar").read_text() == "image\n"
 
 
