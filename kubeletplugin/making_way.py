@@ -116,7 +116,7 @@ class _Looks:
         from fakegpu.nvml_flag import nvml_from_flag
 
         discovery = Discovery(
-            nvml_from_flag(self._settings.nvml, self._settings.library_root),
+            nvml_from_flag(self._settings.nvml, self._settings.roots),
             self._settings.sysfs_root,
             Guard(),
         )

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+FORMER_CHECKPOINT = "checkpoint.json"
+"""The file in the driver's folder in which NVIDIA's keeps what it has prepared, from its first start on."""
+
 _CHECK = "/grpc.health.v1.Health/Check"
 _ANSWER_SECONDS = 2.0
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))

@@ -113,5 +113,5 @@ class _Waiting:
         self._told = text
         held = [entry.owner for entry in self._decided.entries] if self._decided else []
         in_the_way = self._error.logged if self._error else ""
-        _log.warning("waits for NVIDIA's driver", reason=text, in_the_way=in_the_way, can_be_taken_over=held)
         self._ports.tell(text)
+        _log.warning("waits for NVIDIA's driver", reason=text, in_the_way=in_the_way, can_be_taken_over=held)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.publish.server_floor import ServerFloor
+from controller.publish.server_floor import OLDEST, ServerFloor, ServerVersion, server_version
 from driver.kube.client import KubeClient
 from tests.controller.heard_events import HeardEvents
 
@@ -88,3 +88,21 @@ def test_a_process_that_ends_meanwhile_publishes_nothing(server: EmbeddedApiServ
         stop.set()
 
         assert not passed.result(WAIT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("minor", "version"),
+    [("36", (1, 36)), ("36+", (1, 36)), ("9", (1, 9)), ("", None), ("x36", None), ("٣٦", None)],
+)
+def test_the_minor_version_is_its_digits(
+    server: EmbeddedApiServer, tmp_path: Path, minor: str, version: tuple[int, int] | None
+) -> None:
+    server.minor = minor
+    client = KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
+
+    assert server_version(client) == version
+
+
+def test_versions_follow_each_other_by_number() -> None:
+    assert ServerVersion(1, 9) < ServerVersion(1, 35) < OLDEST <= ServerVersion(1, 36) < ServerVersion(2, 0)
+    assert str(ServerVersion(1, 36)) == "1.36"
