@@ -139,8 +139,8 @@ class Values:
     ] = field(default_factory=UpdateStrategy)
     devicePlugin: Annotated[
         Literal["taint", "withhold"],
-        "What becomes of a node's devices while a device plugin offers GPUs there as well: they have a taint, "
-        "or none is published.",
+        "What becomes of a node's devices while a device plugin offers GPUs there as well: they have a "
+        "taint, or none is published.",
     ] = "taint"
     nodeConfig: Annotated[
         NodeConfiguration, "In which forms the GPUs are offered (docs/node-configuration.md)."
