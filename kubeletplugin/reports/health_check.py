@@ -72,13 +72,15 @@ class HealthCheck:
         self._log_changes(now)
         self._seen = now
         held_devices = {
-            held.device: found
+            (held.pool, held.allocated_name): found
             for entry in entries
             for held in entry.devices
             if (found := self._kinds.of(held).health(held, now)) is not None
         }
-        gpus = {gpu_device_name(pci): found for pci, found in now.items()}
-        self._board.update(tuple(self._entries(sorted((held_devices | gpus).items()))))
+        gpus = {(self._pool, gpu_device_name(pci)): found for pci, found in now.items()}
+        self._board.update(
+            tuple(self._entries(sorted((held_devices | gpus).items(), key=lambda one: one[0])))
+        )
 
     def _look_elsewhere(self, inventory: Inventory) -> None:
         """Have it known what pods have from device plugins; what was known stays while it is silent."""
@@ -89,10 +91,10 @@ class HealthCheck:
             return
         self._watch.given_elsewhere(given_by_device_plugin(inventory, given))
 
-    def _entries(self, devices: Iterable[tuple[str, Health]]) -> Iterable[DeviceHealth]:
+    def _entries(self, devices: Iterable[tuple[tuple[str, str], Health]]) -> Iterable[DeviceHealth]:
         checked = int(time.time())
-        for device, found in devices:
-            yield DeviceHealth(self._pool, device, _WORDS[found.word], checked, found.message)
+        for (pool, device), found in devices:
+            yield DeviceHealth(pool, device, _WORDS[found.word], checked, found.message)
 
     def _log_changes(self, now: dict[PciAddress, Health]) -> None:
         for pci, found in now.items():

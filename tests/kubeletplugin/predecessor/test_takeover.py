@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from kubeletplugin.predecessor.entries import ClaimUser, Origin, Surroundings
 from kubeletplugin.predecessor.takeover import CannotTakeOver, TakeOver, decide, origins
 from kubeletplugin.wire.claim_call import ClaimRef, PreparedDevice
 from tests.kubeletplugin.cut_node import ONE, foreign, instances
-from tests.kubeletplugin.fake_node import NODE, Crash, FakeNode
+from tests.kubeletplugin.fake_node import NODE, POOL, Crash, FakeNode
 from tests.kubeletplugin.predecessor.nvidia_state import (
     Object,
     checkpoint,
@@ -126,6 +127,26 @@ def test_its_gpu_is_blocked_and_refused_to_others_until_it_ends(scene: Scene) ->
     scene.node.unprepare(REF)
     assert scene.blocked() == []
     assert len(scene.node.prepare(other)) == 1
+
+
+class _Open:
+    """A stream of the kubelet that stays open."""
+
+    def is_active(self) -> bool:
+        return True
+
+    def add_callback(self, _callback: Callable[[], None]) -> bool:
+        return True
+
+
+def test_the_kubelet_hears_how_its_gpu_is_under_the_name_that_it_knows(scene: Scene) -> None:
+    scene.whole()
+    scene.take_over()
+    scene.node.health.run_once()
+    sent = next(iter(scene.node.board.follow(_Open(), 10.0)))
+    told = {(one.pool, one.device): one.health for one in sent}
+    assert told[NODE, "gpu-0"] == "healthy"
+    assert told[POOL, gpu_device_name(scene.node.gpus[0])] == "healthy"
 
 
 def test_it_stays_taken_over_when_the_plugin_is_started_anew(scene: Scene) -> None:
