@@ -115,15 +115,14 @@ class _Looks:
         from driver.nvml.deadline import Guard
         from fakegpu.nvml_flag import nvml_from_flag
 
-        discovery = Discovery(
-            nvml_from_flag(self._settings.nvml, self._settings.roots),
-            self._settings.sysfs_root,
-            Guard(),
-        )
+        guard, nvml = Guard(), nvml_from_flag(self._settings.nvml, self._settings.roots)
+        discovery = Discovery(nvml, self._settings.sysfs_root, guard)
         try:
             return discovery.snapshot()
         finally:
+            # NVIDIA's driver may still run: the kernel modules must not be held for longer than a look.
             discovery.close()
+            guard.close()
 
     def _slices(self) -> dict[str, Origin]:
         from driver.kube.paths import RESOURCE_SLICES
