@@ -15,7 +15,9 @@ from driver.devices.node_state import NodeState
 from driver.errors import DriverError
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
-from kubeletplugin.cdi.spec import HostPaths
+from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
+from kubeletplugin.cdi.hooks import Hooks
+from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
@@ -56,7 +58,8 @@ def _nobody(_step: str) -> None:
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
-    ``host_driver_root`` is the driver root as the container runtime sees it.
+    ``host_driver_root`` is the driver root as the container runtime sees it; ``hook`` says where the hook
+    that makes containers ready comes from.
     """
 
     discovery: Discovery
@@ -66,6 +69,7 @@ class Hardware:
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
+    hook: HookSource = NO_HOOK
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class Parts:
     kinds: HeldKinds
     journal: Journal
     store: CdiStore
+    hooks: Hooks
     preparer: Preparer
     reconciler: Reconciler
     keeper: SharingKeeper
@@ -149,6 +154,9 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
+    host = HostPaths(hardware.driver_root, hardware.host_driver_root)
+    hooks = Hooks(hardware.hook, folders.data, peers.alone, host)
+    hooks.install()
     nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
@@ -165,7 +173,7 @@ def assemble(
         locks,
         kinds,
         shares,
-        _specs(hardware, kinds, nodes),
+        Specs(kinds, nodes, DriverRoot(hardware.driver_root), host, hardware.mps_folders, hooks),
         store,
         _ports(cluster, hardware, listeners, watch),
         intervals.patience_seconds,
@@ -175,6 +183,7 @@ def assemble(
         kinds,
         journal,
         store,
+        hooks,
         preparer,
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
@@ -217,16 +226,6 @@ def _sharing(
         identity.era,
         mps_is_used,
         step,
-    )
-
-
-def _specs(hardware: Hardware, kinds: HeldKinds, nodes: GpuNodes) -> Specs:
-    return Specs(
-        kinds,
-        nodes,
-        DriverRoot(hardware.driver_root),
-        HostPaths(hardware.driver_root, hardware.host_driver_root),
-        hardware.mps_folders,
     )
 
 

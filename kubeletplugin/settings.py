@@ -9,6 +9,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, checked_node_name
 from driver.errors import ConfigError
 from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
+from kubeletplugin.cdi.hook_source import COPY, HookSource
 from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.names import is_safe_uid
 
@@ -27,19 +28,28 @@ class Settings:
     plugins_dir: Path
     registry_dir: Path
     cdi_dir: Path
+    cdi_hook: HookSource
     sysfs_root: Path
     mps_dir: Path
     metrics_addr: str
     pod_uid: str
 
     @classmethod
-    def from_flags(cls, *, driver_root: Path, host_driver_root: Path | None, **flags: Any) -> Settings:
+    def from_flags(
+        cls, *, driver_root: Path, host_driver_root: Path | None, cdi_hook: str = COPY, **flags: Any
+    ) -> Settings:
         """The settings, with what was left out put in.
 
-        Raises ConfigError for a node name or a pod UID that is none, and for a socket path that is too long.
+        Raises ConfigError for a node name or a pod UID that is none, for a socket path that is too long, and
+        for a hook that is none.
         """
         root = driver_root.absolute()
-        settings = cls(driver_root=root, host_driver_root=host_driver_root or root, **flags)
+        settings = cls(
+            driver_root=root,
+            host_driver_root=host_driver_root or root,
+            cdi_hook=HookSource.from_flag(cdi_hook),
+            **flags,
+        )
         checked_node_name(settings.node_name)
         if settings.pod_uid and not is_safe_uid(settings.pod_uid):
             raise ConfigError(

@@ -9,14 +9,9 @@ from dataclasses import dataclass
 
 from driver.errors import HardwareChanged
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.cdi.spec import (
-    NO_FILES,
-    CdiDevice,
-    FileEdits,
-    HostPaths,
-    build_spec,
-    file_edits,
-)
+from kubeletplugin.cdi.hooks import Hooks
+from kubeletplugin.cdi.host_paths import HostPaths
+from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, FileEdits, build_spec, file_edits
 from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles, DriverRoot
 from kubeletplugin.host.gpu_nodes import GpuNodes
@@ -52,12 +47,14 @@ class Specs:
         driver_root: DriverRoot,
         host: HostPaths,
         mps: MpsFolders,
+        hooks: Hooks,
     ) -> None:
         self._kinds = kinds
         self._nodes = nodes
         self._driver_root = driver_root
         self._host = host
         self._mps = mps
+        self._hooks = hooks
         self._made: dict[frozenset[str], tuple[DriverFiles, FileEdits]] = {}
         self._specs: OrderedDict[str, tuple[_Parts, Spec]] = OrderedDict()
 
@@ -96,9 +93,11 @@ class Specs:
     def _file_edits(self, without_programs: frozenset[str]) -> FileEdits:
         """What it was the last time, for as long as the files are the same; there are two such sets."""
         files = self._driver_root.files()
+        hook = self._hooks.of(files)
         made = self._made.get(without_programs)
-        if made is None or made[0] is not files:
-            made = self._made[without_programs] = (files, file_edits(files, self._host, without_programs))
+        if made is None or made[0] is not files or made[1].hook is not hook:
+            edits = file_edits(files, self._host, hook, without_programs)
+            made = self._made[without_programs] = (files, edits)
         return made[1]
 
 

@@ -10,6 +10,9 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.host.capabilities import Capabilities
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.host.library_files import Link
+
+_DRM = "/dev/dri/"
 
 Nodes = tuple[DeviceNode, ...]
 
@@ -87,3 +90,12 @@ class GpuNodes:
         if stamps is not None:
             self._known[key] = stamps, found
         return found
+
+
+def drm_links(pci: PciAddress, nodes: Nodes) -> tuple[Link, ...]:
+    """The links to a GPU's DRM nodes by its address, as udev makes them (60-drm.rules)."""
+    names = (node.path.removeprefix(_DRM) for node in nodes if node.path.startswith(_DRM))
+    return tuple(
+        Link(f"{_DRM}by-path/pci-{pci}-{'card' if name.startswith('card') else 'render'}", f"../{name}")
+        for name in names
+    )

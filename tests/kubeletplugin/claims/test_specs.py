@@ -15,7 +15,9 @@ from driver.hardware.boards import Boards
 from driver.kinds.partition.names import partition_device_name
 from fakegpu.capabilities import access_minor
 from fakegpu.driver_root import build_driver_root
-from kubeletplugin.cdi.spec import HostPaths
+from kubeletplugin.cdi.hook_source import NO_HOOK
+from kubeletplugin.cdi.hooks import Hooks
+from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.gpu_nodes import GpuNodes
@@ -43,7 +45,8 @@ class Built:
         ports = NodePorts(scene.discovery, nodes, Journal(folder / "journal", lambda: False), era)
         kinds = HeldKinds(own_kinds(ports), HeldUnknown())
         paths = HostPaths(self.root, Path("/host"))
-        self.specs = Specs(kinds, nodes, DriverRoot(self.root), paths, MPS)
+        hooks = Hooks(NO_HOOK, folder, lambda: True, paths)
+        self.specs = Specs(kinds, nodes, DriverRoot(self.root), paths, MPS, hooks)
 
     def whole(self, gpu: int) -> HeldDevice:
         """A claim's whole GPU."""
