@@ -56,6 +56,7 @@ OWN_VERSIONS = {
     "libnvidia-egl-xlib.so.1.0.3": "libnvidia-egl-xlib.so.1",
     "libnvidia-nvvm70.so.4": "",
 }
+_NARROW = ("libcuda.so", "libnvidia-ml.so")
 OF_OTHERS = ("libssl.so.3", "libcuda.so.550.163.01", "libGL.so.1.7.0")
 PROGRAMS = (
     "nvidia-smi",
@@ -82,7 +83,8 @@ class Layout:
     """Where a driver lies below its root; paths have no slash at either end.
 
     ``xorg`` are the folders of the X.Org driver and of its GLX module, ``files`` the settings by their path,
-    ``links`` folders that are links to others, ``sockets`` those that services of the host listen on.
+    ``links`` folders that are links to others, ``sockets`` those that services of the host listen on,
+    ``narrow_libraries`` the folder of libraries for programs of 32 bits.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Layout:
     files: tuple[str, ...] = ()
     links: Mapping[str, str] = field(default_factory=dict)
     sockets: tuple[str, ...] = ()
+    narrow_libraries: str = ""
 
 
 def _below(folder: str, names: tuple[str, ...] = SHARED) -> tuple[str, ...]:
@@ -127,6 +130,7 @@ LAYOUTS = (
         ),
         links={"lib": "usr/lib", "lib64": "usr/lib64", "var/run": "../run"},
         sockets=("run/nvidia-persistenced/socket",),
+        narrow_libraries="usr/lib",
     ),
     Layout(
         "driver-container",
@@ -166,6 +170,8 @@ def install_driver(root: Path, layout: Layout, version: str = VERSION) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).symlink_to(target)
     _install_libraries(root / layout.libraries, version)
+    for library in _NARROW if layout.narrow_libraries else ():
+        _file(root / layout.narrow_libraries / f"{library}.{version}", b"\x7fELF\x01\x01\x01" + bytes(57))
     for name in PROGRAMS:
         program = _file(root / layout.programs / name, b"#!/bin/sh\n")
         program.chmod(0o755)
