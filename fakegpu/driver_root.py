@@ -51,7 +51,7 @@ def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = Fa
     """Build the driver root of the machine as it is now, below ``folder``; returns ``folder``.
 
     Device nodes are real character devices (the null device) where this process may make them, else
-    links to /dev/null. Libraries are ELF files of the driver's version without code. nvidia-smi lists the GPUs
+    links to /dev/null. Libraries are ELF files of the driver's version. nvidia-smi lists the GPUs
     whose nodes it sees, so inside a container those of the container; every binary notes its calls
     in CALL_LOG, where that can be reached. Where the machine's state is in a file, nvidia-smi and
     nvidia-cuda-mps-control also change it (fakegpu.smi, fakegpu.mps.program); elsewhere, and

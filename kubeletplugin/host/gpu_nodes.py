@@ -11,6 +11,7 @@ from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.host.capabilities import Capabilities
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.host.library_files import Link
+from kubeletplugin.host.uvm_nodes import make_uvm_nodes
 
 _DRM = "/dev/dri/"
 
@@ -73,10 +74,14 @@ class GpuNodes:
         return (folder.require_gpu(minor), *own)
 
     def control(self, stamps: FolderStamps) -> Nodes:
-        """The nodes that every CUDA program needs; raises NodeIncomplete."""
-        return self._unless_changed(
-            "control", stamps.of(self._folders), lambda: DeviceFolder.below(self._driver_root).control()
-        )
+        """The nodes that every CUDA program needs, made where nobody has; raises NodeIncomplete."""
+
+        def find() -> Nodes:
+            folder = DeviceFolder.below(self._driver_root)
+            make_uvm_nodes(folder)
+            return folder.control()
+
+        return self._unless_changed("control", stamps.of(self._folders), find)
 
     def _unless_changed(self, key: str, stamps: tuple[Stamp, ...] | None, find: Callable[[], Nodes]) -> Nodes:
         """What was found before, unless one of the folders has changed; several threads may call it.
