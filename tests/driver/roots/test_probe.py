@@ -9,11 +9,11 @@ import pytest
 
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import PLACES
-from fakegpu.driver_layouts import LAYOUTS, Layout, lay_driver
+from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
 
-CONTAINER = LAYOUTS["driver container, Ubuntu"]
-UBUNTU = LAYOUTS["Ubuntu"]
-GKE = LAYOUTS["GKE"]
+CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
+UBUNTU = HOST_LAYOUTS["Ubuntu"]
+GKE = HOST_LAYOUTS["GKE"]
 OLD, NEW = "570.133.20", "580.95.05"
 
 
@@ -47,7 +47,9 @@ def test_without_a_driver_every_place_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layouts", [(CONTAINER, UBUNTU), (UBUNTU, GKE), (CONTAINER, GKE)])
-def test_the_first_place_with_a_driver_is_used(tmp_path: Path, layouts: tuple[Layout, Layout]) -> None:
+def test_the_first_place_with_a_driver_is_used(
+    tmp_path: Path, layouts: tuple[HostLayout, HostLayout]
+) -> None:
     for layout in layouts:
         lay_driver(tmp_path, layout, NEW)
 
