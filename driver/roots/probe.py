@@ -88,8 +88,7 @@ def prove(root: Root) -> tuple[Looked, tuple[Root, Path] | None]:
     for path in _paths(root):
         file = root.at(path)
         if file is None:
-            if _is_link(root, path):
-                broken.append(f"{path} leads nowhere")
+            broken.append(f"{path} leads nowhere")
         elif not _is_filled(file):
             broken.append(f"{path} is empty")
         elif (version := _VERSION.search(file.name)) is None:
@@ -129,11 +128,6 @@ def loaded_version(sysfs_root: Path) -> str | None:
 
 def _paths(root: Root) -> Iterable[str]:
     for folder in LIBRARY_FOLDERS:
-        if root.at(folder) is not None:
-            yield from (f"/{folder}/{name}" for name in LIBRARIES)
-
-
-def _is_link(root: Root, path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    real = root.at(folder)
-    return real is not None and (real / name).is_symlink()
+        real = root.at(folder)
+        if real is not None:
+            yield from (f"/{folder}/{name}" for name in LIBRARIES if os.path.lexists(real / name))
