@@ -13,6 +13,7 @@ import click
 
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
+from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder
 from kubeletplugin.cdi.hook_source import COPY
 from kubeletplugin.front import open_front
 from kubeletplugin.given import Given
@@ -37,17 +38,18 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option(
     "--driver-root",
-    type=_FOLDER,
-    default="/",
+    callback=lambda _context, _option, text: checked_folder(text),
+    default=AUTO,
     show_envvar=True,
-    help="Where this process sees the installed NVIDIA driver: its libraries, binaries and perhaps dev.",
+    help=DRIVER_ROOT_HELP,
 )
+@click.option("--host-root", type=_FOLDER, default="/", show_envvar=True, help=HOST_ROOT_HELP)
 @click.option(
     "--host-driver-root",
     type=click.Path(path_type=Path),
     show_default="--driver-root",
     show_envvar=True,
-    help="Where the host has that folder, when it is mounted at another path here.",
+    help="Where the host has the folder that --driver-root names, when it is mounted at another path here.",
 )
 @click.option(
     "--plugins-dir",

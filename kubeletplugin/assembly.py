@@ -17,14 +17,13 @@ from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
-from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry
@@ -58,14 +57,13 @@ def _nobody(_step: str) -> None:
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
-    ``host_driver_root`` is the driver root as the container runtime sees it; ``hook`` says where the hook
-    that makes containers ready comes from.
+    ``driver`` is where the driver is installed now; ``hook`` says where the hook that makes containers ready
+    comes from.
     """
 
     discovery: Discovery
     sysfs_root: Path
-    driver_root: Path
-    host_driver_root: Path
+    driver: InstalledDriver
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
@@ -154,10 +152,9 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
-    host = HostPaths(hardware.driver_root, hardware.host_driver_root)
-    hooks = Hooks(hardware.hook, folders.data, peers.alone, host)
+    hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
     hooks.install()
-    nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
+    nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
@@ -173,7 +170,7 @@ def assemble(
         locks,
         kinds,
         shares,
-        Specs(kinds, nodes, DriverRoot(hardware.driver_root), host, hardware.mps_folders, hooks),
+        Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks),
         store,
         _ports(cluster, hardware, listeners, watch),
         intervals.patience_seconds,

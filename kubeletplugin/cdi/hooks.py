@@ -23,21 +23,22 @@ class Hooks:
     """
 
     def __init__(
-        self, source: HookSource, data_dir: Path, alone: Callable[[], bool], host: HostPaths
+        self, source: HookSource, data_dir: Path, alone: Callable[[], bool], host_root: Path
     ) -> None:
-        self._host = host
+        """``host_root`` is where this process sees that of the host; ``alone`` is that of ``HookCopies``."""
         self._copies = None if source.copied is None else HookCopies(data_dir, source.copied, alone)
-        self._own: Hook | None = _known(Path(source.on_host), source.on_host) if source.on_host else None
+        seen = host_root / source.on_host.lstrip("/")
+        self._own: Hook | None = _known(seen, source.on_host) if source.on_host else None
         self._of_driver: tuple[DriverFiles, Hook | None] | None = None
         self._complaint = ""
 
-    def of(self, files: DriverFiles) -> Hook | None:
-        """The hook to use with these files; None where there is none."""
+    def of(self, files: DriverFiles, host: HostPaths) -> Hook | None:
+        """The hook to use with these files of the driver root; None where there is none."""
         if self._own is not None:
             return self._own
         known = self._of_driver
         if known is None or known[0] is not files:
-            known = self._of_driver = (files, self._below_root(files))
+            known = self._of_driver = (files, _below_root(files, host))
         return known[1]
 
     def keep(self, is_named: Callable[[str], bool]) -> None:
@@ -72,10 +73,11 @@ class Hooks:
             self._complaint = str(error)
             _log.error("nvidia-cdi-hook is not on the host as it should be", error=str(error))
 
-    def _below_root(self, files: DriverFiles) -> Hook | None:
-        if files.hook is None:
-            return None
-        return _known(Path(f"{self._host.seen}/{files.hook.lstrip('/')}"), self._host.below_root(files.hook))
+
+def _below_root(files: DriverFiles, host: HostPaths) -> Hook | None:
+    if files.hook is None:
+        return None
+    return _known(Path(f"{host.seen}/{files.hook.lstrip('/')}"), host.below_root(files.hook))
 
 
 def _known(seen: Path, on_host: str) -> Hook:

@@ -8,18 +8,28 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """Where the container runtime, which runs on the host, finds what this process sees below a root."""
+    """Where the container runtime, which runs on the host, finds what this process sees below a root.
+
+    ``host_root`` is where this process sees the root of the host, where it was told.
+    """
 
     seen: Path
     on_host: Path
+    host_root: Path = Path("/")
 
     def of(self, path: str) -> str:
-        """The host's path of an absolute path below ``seen``; any other path is the same on the host."""
-        seen, on_host = str(self.seen).rstrip("/"), str(self.on_host).rstrip("/")
-        if seen == on_host or not path.startswith(f"{seen}/"):
-            return path
-        return on_host + path[len(seen) :]
+        """The host's path of one below ``seen`` or ``host_root``; any other is the same on the host."""
+        for here, there in ((self.seen, self.on_host), (self.host_root, Path("/"))):
+            seen, on_host = str(here).rstrip("/"), str(there).rstrip("/")
+            if seen != on_host and path.startswith(f"{seen}/"):
+                return on_host + path[len(seen) :]
+        return path
 
     def below_root(self, path: str) -> str:
         """The host's path of the file that lies at ``path`` below ``seen``."""
         return str(self.on_host).rstrip("/") + path
+
+    def on_host_itself(self, path: str) -> Path:
+        """Where this process sees the file that the host has at ``path``."""
+        root = self.seen if self.on_host == Path("/") else self.host_root
+        return root / path.lstrip("/")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from kubeletplugin.cdi.hook import Hook, driver_calls, links_call
@@ -177,20 +177,23 @@ def _mount(host_path: str, container_path: str, options: list[str]) -> dict[str,
 
 def _mounts(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
     mounts = [
-        _mount(host.below_root(path), path, _READ_ONLY)
+        _mount(host.below_root(files.below_root(path)), path, _READ_ONLY)
         for path in (*files.libraries, *files.modules, *files.binaries, *files.firmware)
     ]
     mounts += [_mount(host.below_root(one.path), one.in_container, _READ_ONLY) for one in files.settings]
     mounts += [_mount(host.below_root(path), path, _SOCKET) for path in files.sockets]
     if hook is None:
         # Without the hook nobody makes the links: each becomes a mount of what it leads to.
-        mounts += [_mount(host.below_root(link.file), link.path, _READ_ONLY) for link in files.links]
+        mounts += [
+            _mount(host.below_root(files.below_root(link.file)), link.path, _READ_ONLY)
+            for link in files.links
+        ]
     return mounts
 
 
 def _hooks(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
     if hook is None:
         return []
-    # The hook fails a container where the host has no ldconfig; which is seen where the driver is the host's.
-    is_host = host.on_host == Path("/")
-    return driver_calls(hook, files, has_linker_cache=not is_host or (host.seen / _LDCONFIG).exists())
+    # The hook fails a container where the host has no ldconfig.
+    ldconfig = host.on_host_itself(_LDCONFIG)
+    return driver_calls(hook, files, has_linker_cache=ldconfig.exists() or ldconfig.is_symlink())

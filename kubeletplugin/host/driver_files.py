@@ -6,24 +6,16 @@ The list is remembered until one of the folders looked into changes.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from driver.nvml.library import LIBRARY_FOLDERS
-from kubeletplugin.host.folders import distinct, nearest, stamp
+from driver.roots.places import LIBRARY_FOLDERS, PROGRAM_FOLDERS
+from driver.roots.root import Root
+from kubeletplugin.host.folders import distinct, has_file, nearest, stamp
 from kubeletplugin.host.graphics_files import Placed, find_graphics, graphics_folders
 from kubeletplugin.host.library_files import Link, driver_version, find_libraries
 
-BINARY_FOLDERS = (
-    "usr/bin",
-    "usr/sbin",
-    "usr/local/bin",
-    "usr/local/sbin",
-    "usr/local/nvidia/bin",
-    "bin",
-    "sbin",
-    "opt/bin",
-)
 MPS_PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 BINARIES = (
     "nvidia-smi",
@@ -44,10 +36,11 @@ _FIRMWARE_PATH = Path("/sys/module/firmware_class/parameters/path")
 
 @dataclass(frozen=True, slots=True)
 class DriverFiles:
-    """The driver's files by their absolute path in the container, which is that below the driver root.
+    """The driver's files by their absolute path in the container.
 
-    ``settings`` alone have a place of their own there. ``modules`` are those of X.Org. ``hook`` is the path
-    of nvidia-cdi-hook below the driver root, or None where there is none.
+    That is their path below the driver root but for those in ``elsewhere``, which says where these are, and
+    for ``settings``, which say it themselves. ``modules`` are those of X.Org. ``hook`` is the path of
+    nvidia-cdi-hook below the driver root, or None where there is none.
     """
 
     version: str
@@ -59,6 +52,11 @@ class DriverFiles:
     hook: str | None = None
     settings: tuple[Placed, ...] = ()
     modules: tuple[str, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+
+    def below_root(self, path: str) -> str:
+        """Where the file that has this path in containers lies below the driver root."""
+        return self.elsewhere.get(path, path)
 
     @property
     def library_folders(self) -> tuple[str, ...]:
@@ -74,10 +72,11 @@ class DriverFiles:
 class DriverRoot:
     """The folder below which the driver's files lie, ``/`` or that of a driver container."""
 
-    def __init__(self, root: Path) -> None:
-        self.path = root
+    def __init__(self, root: Path | Root) -> None:
+        self.root = root if isinstance(root, Root) else Root.given(root)
+        self.path = self.root.seen
         self._watched: tuple[str, ...] = ()
-        self._stamp: tuple[tuple[int, int] | None, ...] = ()
+        self._stamp: tuple[tuple[int, int, int] | None, ...] = ()
         self._files: DriverFiles | None = None
 
     def files(self) -> DriverFiles:
@@ -88,7 +87,7 @@ class DriverRoot:
         files = self._files
         if files is None or tuple(map(stamp, self._watched)) != self._stamp:
             # The stamps come first: what changes while the files are looked for is looked for again.
-            watched = nearest(self.path, _folders(driver_version(self.path)))
+            watched = nearest(self.root, _folders(driver_version(self.root)))
             stamps = tuple(map(stamp, watched))
             found = self._find()
             files = files if found == files else found  # whoever made something of them keeps it
@@ -96,11 +95,11 @@ class DriverRoot:
         return files
 
     def _find(self) -> DriverFiles:
-        version = driver_version(self.path)
-        found = find_libraries(self.path, version)
-        graphics = find_graphics(self.path, version, distinct(self.path, LIBRARY_FOLDERS))
+        version = driver_version(self.root)
+        found = find_libraries(self.root, version)
+        graphics = find_graphics(self.root, version, distinct(self.root, LIBRARY_FOLDERS))
         binaries = self._binaries()
-        return DriverFiles(
+        files = DriverFiles(
             version,
             found.libraries,
             (*found.links, *graphics.links),
@@ -111,27 +110,55 @@ class DriverRoot:
             graphics.settings,
             graphics.modules,
         )
+        return _as_in_containers(files, self.root)
 
     def _binaries(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        for folder in distinct(self.path, BINARY_FOLDERS):
+        for folder in distinct(self.root, PROGRAM_FOLDERS):
             for name in (*BINARIES, HOOK):
-                if name not in found and (self.path / folder / name).is_file():
+                if name not in found and has_file(self.root, f"{folder}/{name}"):
                     found[name] = f"/{folder}/{name}"
         return found
 
     def _firmware(self, version: str) -> tuple[str, ...]:
-        folders = distinct(self.path, _firmware_folders(version))
-        files = (sorted((self.path / f).glob(pattern)) for f in folders for pattern in _FIRMWARE)
-        return tuple(f"/{file.relative_to(self.path)}" for found in files for file in found)
+        found: list[str] = []
+        for folder in distinct(self.root, _firmware_folders(version)):
+            real = self.root.at(folder)
+            files = [] if real is None else [file for name in _FIRMWARE for file in sorted(real.glob(name))]
+            found += (f"/{folder}/{file.name}" for file in files)
+        return tuple(found)
 
     def _sockets(self) -> tuple[str, ...]:
         """The first place of each that has it."""
-        places = (
-            [f"{folder}/{name}" for folder in SOCKET_FOLDERS if (self.path / folder / name).is_socket()]
-            for name in SOCKETS
-        )
-        return tuple(f"/{found[0]}" for found in places if found)
+        places = ([f"{folder}/{name}" for folder in SOCKET_FOLDERS] for name in SOCKETS)
+        found = (next((path for path in paths if _is_socket(self.root.at(path))), None) for paths in places)
+        return tuple(f"/{path}" for path in found if path is not None)
+
+
+def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:
+    """The files with the paths that they have in containers; as found, they have those below the root."""
+    elsewhere: dict[str, str] = {}
+
+    def moved(path: str) -> str:
+        there, source = root.in_container(path), root.for_host(path)
+        if there != source:
+            elsewhere[there] = source
+        return there
+
+    links = (Link(root.in_container(link.path), link.target, moved(link.file)) for link in found.links)
+    return replace(
+        found,
+        libraries=tuple(map(moved, found.libraries)),
+        links=tuple(links),
+        binaries=tuple(map(moved, found.binaries)),
+        firmware=tuple(map(moved, found.firmware)),
+        modules=tuple(map(moved, found.modules)),
+        elsewhere=elsewhere,
+    )
+
+
+def _is_socket(path: Path | None) -> bool:
+    return path is not None and path.is_socket()
 
 
 def _firmware_folders(version: str) -> tuple[str, ...]:
@@ -155,7 +182,7 @@ def _folders(version: str) -> tuple[str, ...]:
     return (
         *LIBRARY_FOLDERS,
         *(f"{folder}/vdpau" for folder in LIBRARY_FOLDERS),
-        *BINARY_FOLDERS,
+        *PROGRAM_FOLDERS,
         *_firmware_folders(version),
         *(f"{folder}/{PurePosixPath(name).parent}" for folder in SOCKET_FOLDERS for name in SOCKETS),
         *graphics_folders(LIBRARY_FOLDERS),

@@ -9,8 +9,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
+from driver.roots.root import Root
+from kubeletplugin.host.folders import has_file
 from kubeletplugin.host.library_files import Link, links_to
 
 _SETTINGS_FOLDERS = ("etc", "usr/local/share", "usr/share")
@@ -51,7 +53,7 @@ _XORG_DRIVER, _GLX_MODULE = "nvidia_drv.so", "libglxserver_nvidia.so"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A file by its absolute path below the driver root, and where the container has it."""
+    """A file by its path below the driver root, as the host finds it, and where the container has it."""
 
     path: str
     in_container: str
@@ -81,7 +83,7 @@ def graphics_folders(library_folders: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def find_graphics(root: Path, version: str, library_folders: Iterable[str]) -> GraphicsFiles:
+def find_graphics(root: Root, version: str, library_folders: Iterable[str]) -> GraphicsFiles:
     """What is there of them; the first of several places counts."""
     settings = [
         *_settings(root, _IN_SHARE, "/usr/share", _SETTINGS_FOLDERS),
@@ -92,23 +94,24 @@ def find_graphics(root: Path, version: str, library_folders: Iterable[str]) -> G
     modules: list[str] = []
     links: list[Link] = []
     for name in (_XORG_DRIVER, f"{_GLX_MODULE}.{version}"):
-        folder = next((f for f in _xorg_folders(library_folders) if (root / f / name).is_file()), None)
-        if folder is None:
+        folder = next((f for f in _xorg_folders(library_folders) if has_file(root, f"{f}/{name}")), None)
+        real = None if folder is None else root.at(folder)
+        if real is None:
             continue
         modules.append(f"/{folder}/{name}")
         if name != _XORG_DRIVER:
-            links += links_to(root / folder, f"/{folder}", {name}) or [
+            links += links_to(real, f"/{folder}", {name}) or [
                 Link(f"/{folder}/{_GLX_MODULE}", name, f"/{folder}/{name}")
             ]
     return GraphicsFiles(tuple(settings), tuple(modules), tuple(links))
 
 
-def _settings(root: Path, names: Iterable[str], placed: str, folders: tuple[str, ...]) -> list[Placed]:
+def _settings(root: Root, names: Iterable[str], placed: str, folders: tuple[str, ...]) -> list[Placed]:
     found: dict[str, Placed] = {}
     for name in names:
-        path = next((f"{f}/{name}".lstrip("/") for f in folders if (root / f / name).is_file()), None)
+        path = next((f"{f}/{name}".lstrip("/") for f in folders if has_file(root, f"{f}/{name}")), None)
         if path is not None:
-            found.setdefault(path, Placed(f"/{path}", f"{placed}/{name}"))
+            found.setdefault(path, Placed(root.for_host(f"/{path}"), f"{placed}/{name}"))
     return list(found.values())
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from driver.errors import NodeIncomplete
-from driver.nvml.library import LIBRARY_FOLDERS
+from driver.roots.places import LIBRARY_FOLDERS
+from driver.roots.probe import LIBRARIES, prove
+from driver.roots.root import Root
 from kubeletplugin.host.folders import distinct
 
 _VERSIONED = re.compile(r"^(?P<stem>[\w.+-]+?\.so)\.(?P<version>\d+\.\d+(?:\.\d+)?)$")
@@ -53,32 +55,31 @@ class LibraryFiles:
     links: tuple[Link, ...]
 
 
-def driver_version(root: Path) -> str:
-    """The version of the driver in use: what libnvidia-ml.so.1 or libcuda.so.1 points to.
+def driver_version(root: Root) -> str:
+    """The version of the driver in use: what libnvidia-ml.so.1 or libcuda.so.1 leads to.
 
-    Raises NodeIncomplete when neither is there.
+    Raises NodeIncomplete when there is none.
     """
-    for folder in distinct(root, LIBRARY_FOLDERS):
-        for name in ("libnvidia-ml.so.1", "libcuda.so.1"):
-            link = root / folder / name
-            match = _VERSIONED.match(link.readlink().name) if link.is_symlink() else None
-            if match is not None and link.with_name(match[0]).exists():
-                return match["version"]
-    raise NodeIncomplete(
-        f"no NVIDIA driver library (libnvidia-ml.so.1, libcuda.so.1) was found below {root}",
-        "install the driver, or set --driver-root to the folder that it is installed in",
-    )
+    looked, _ = prove(root)
+    if looked.version is None:
+        raise NodeIncomplete(
+            f"no NVIDIA driver library ({', '.join(LIBRARIES)}) was found below {root.seen}: {looked.reason}",
+            "install the driver, or set --driver-root to the folder that it is installed in",
+        )
+    return looked.version
 
 
-def find_libraries(root: Path, version: str) -> LibraryFiles:
+def find_libraries(root: Root, version: str) -> LibraryFiles:
     """The libraries of this version and those with their own, with the links beside them."""
     folders = distinct(root, LIBRARY_FOLDERS)
     libraries: list[str] = []
     links: list[Link] = []
     for folder in (*folders, *distinct(root, (f"{folder}/vdpau" for folder in folders))):
-        found, aliases = _in_folder(root / folder, f"/{folder}", version)
-        libraries += found
-        links += aliases
+        real = root.at(folder)
+        if real is not None:
+            found, aliases = _in_folder(real, f"/{folder}", version)
+            libraries += found
+            links += aliases
     return LibraryFiles(tuple(libraries), tuple(links))
 
 

@@ -20,6 +20,7 @@ from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.cdi.spec import CdiDevice, Edits, build_spec, file_edits
 from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.gpu_nodes import FolderStamps, GpuNodes, drm_links
+from kubeletplugin.host.installed_driver import InstalledDriver
 from tests.cluster.cdi_differences import Entries
 
 HOOK = "/opt/nvidia-cdi-hook"
@@ -77,7 +78,7 @@ class FakeNode:
 
     def ours(self) -> Any:
         """The spec of a claim for the same GPU."""
-        pci, nodes = min(self.machine.state.gpus), GpuNodes(self.root, self.sysfs)
+        pci, nodes = min(self.machine.state.gpus), GpuNodes(InstalledDriver.below(self.root), self.sysfs)
         stamps, host = FolderStamps(), HostPaths(self.root, self.root)
         own = nodes.whole(pci, self.machine.state.gpus[pci].minor, stamps)
         device = CdiDevice(self.machine.uuid(pci), Edits(own, links=drm_links(pci, own)))
@@ -100,7 +101,9 @@ def _entries(edits: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], dict[s
     for node in edits.get("deviceNodes", ()):
         yield ("node", node["path"]), node
     for mount in edits.get("mounts", ()):
-        yield ("mount", mount["containerPath"]), {**mount, "options": sorted(mount["options"])}
+        # The same file, by whichever links of the host it is named.
+        real = {"hostPath": os.path.realpath(mount["hostPath"]), "options": sorted(mount["options"])}
+        yield ("mount", mount["containerPath"]), {**mount, **real}
     for call in edits.get("hooks", ()):
         _program, name, *arguments = call["args"]
         if name != LINKS:

@@ -24,13 +24,14 @@ class Node:
         self.data = folder / "data"
         self.data.mkdir()
         self.root = folder / "driver"
+        self.host = HostPaths(self.root, Path("/run/nvidia/driver"))
+        self.host_root = folder / "host"
         self.image = hook_program(folder / "image/hook")
         hook_program(self.root / "usr/bin/nvidia-cdi-hook", tuple(sorted(OLDEST_CALLS)))
 
     def hooks(self, source: HookSource) -> Hooks:
         """What an instance of the plugin has once it has started."""
-        host = HostPaths(self.root, Path("/run/nvidia/driver"))
-        hooks = Hooks(source, self.data, lambda: True, host)
+        hooks = Hooks(source, self.data, lambda: True, self.host_root)
         hooks.install()
         return hooks
 
@@ -41,7 +42,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_the_copy_is_used_with_all_that_it_knows(node: Node) -> None:
-    hook = node.hooks(HookSource(node.image)).of(FILES)
+    hook = node.hooks(HookSource(node.image)).of(FILES, node.host)
 
     assert hook is not None
     assert Path(hook.path).parent.parent == hooks_folder(node.data)
@@ -51,31 +52,32 @@ def test_the_copy_is_used_with_all_that_it_knows(node: Node) -> None:
 def test_without_a_copy_that_of_the_driver_root_is_used_by_the_hosts_path(node: Node) -> None:
     hooks = node.hooks(NO_HOOK)
 
-    assert hooks.of(FILES) == Hook("/run/nvidia/driver/usr/bin/nvidia-cdi-hook", OLDEST_CALLS)
-    assert hooks.of(FILES) is hooks.of(FILES), "it is asked once"
-    assert hooks.of(DriverFiles("580.65.06")) is None
+    assert hooks.of(FILES, node.host) == Hook("/run/nvidia/driver/usr/bin/nvidia-cdi-hook", OLDEST_CALLS)
+    assert hooks.of(FILES, node.host) is hooks.of(FILES, node.host), "it is asked once"
+    assert hooks.of(DriverFiles("580.65.06"), node.host) is None
 
 
 def test_a_path_of_the_host_that_is_not_seen_from_here_gets_the_oldest_calls(node: Node) -> None:
-    assert node.hooks(HookSource(on_host="/opt/hook")).of(FILES) == Hook("/opt/hook", OLDEST_CALLS)
+    assert node.hooks(HookSource(on_host="/opt/hook")).of(FILES, node.host) == Hook("/opt/hook", OLDEST_CALLS)
 
 
 def test_a_path_of_the_host_that_is_seen_is_asked(node: Node) -> None:
-    hook = node.hooks(HookSource(on_host=str(node.image))).of(FILES)
+    hook_program(node.host_root / "opt/hook")
+    hook = node.hooks(HookSource(on_host="/opt/hook")).of(FILES, node.host)
 
     assert hook is not None
-    assert (hook.path, len(hook.calls)) == (str(node.image), 5)
+    assert (hook.path, len(hook.calls)) == ("/opt/hook", 5)
 
 
 def test_where_the_copy_cannot_be_made_the_driver_roots_serves_until_it_can(node: Node) -> None:
     hooks_folder(node.data).touch()  # a file is in the way
     hooks = node.hooks(HookSource(node.image))
-    assert hooks.of(FILES) == Hook("/run/nvidia/driver/usr/bin/nvidia-cdi-hook", OLDEST_CALLS)
+    assert hooks.of(FILES, node.host) == Hook("/run/nvidia/driver/usr/bin/nvidia-cdi-hook", OLDEST_CALLS)
 
     hooks_folder(node.data).unlink()
     hooks.keep(lambda _text: True)
 
-    hook = hooks.of(FILES)
+    hook = hooks.of(FILES, node.host)
     assert hook is not None
     assert Path(hook.path).is_file()
 
@@ -86,6 +88,6 @@ def test_a_copy_that_somebody_removed_comes_back(node: Node) -> None:
 
     hooks.keep(lambda _text: False)
 
-    hook = hooks.of(FILES)
+    hook = hooks.of(FILES, node.host)
     assert hook is not None
     assert Path(hook.path).is_file()

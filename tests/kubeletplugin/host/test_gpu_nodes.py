@@ -15,7 +15,7 @@ from fakegpu.machine import FakeMachine
 from kubeletplugin.host import device_nodes
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.host.gpu_nodes import FolderStamps, GpuNodes
-from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
+from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 
@@ -25,7 +25,7 @@ class Scene:
         self.machine = FakeMachine.open("a30-quad")
         self.root = lay_driver_root(folder / "driver", self.machine)
         self.sysfs = lay_sysfs(folder, self.machine)
-        self.nodes = GpuNodes(self.root, self.sysfs)
+        self.nodes = GpuNodes(laid_driver(self.root), self.sysfs)
         self.dev = self.root / "dev"
         self.settle()
 

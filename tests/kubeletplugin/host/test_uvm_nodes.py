@@ -11,7 +11,7 @@ import pytest
 from driver.errors import NodeIncomplete
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host.gpu_nodes import FolderStamps, GpuNodes
-from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
+from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make device nodes")
 
@@ -27,7 +27,7 @@ class Host:
     def __init__(self, folder: Path) -> None:
         machine = FakeMachine.open("t4")
         root = lay_driver_root(folder / "driver", machine)
-        self.nodes = GpuNodes(root, lay_sysfs(folder, machine))
+        self.nodes = GpuNodes(laid_driver(root), lay_sysfs(folder, machine))
         self.dev, self.proc = root / "dev", root / "proc"
         for name in (UVM, TOOLS):
             (self.dev / name).unlink()
