@@ -34,6 +34,7 @@ FLAGS = {
         "--plugins-dir": "default:/var/lib/kubelet/plugins",
         "--registry-dir": "default:/var/lib/kubelet/plugins_registry",
         "--cdi-dir": "default:/var/run/cdi",
+        "--cdi-hook": "default:copy",
         "--sysfs-root": "default:/sys",
         "--mps-dir": "default:/run/gpu.nvidia.com/mps",
         "--metrics-addr": 'default:""',
