@@ -52,11 +52,14 @@ class Settings:
         """The settings, with what was left out put in.
 
         Raises ConfigError for a node name or a pod UID that is none, for a socket path that is too long, and
-        for flags of the driver root that contradict each other, and for a hook that is none.
+        for a hook that is none or flags of the driver root that contradict each other.
         """
-        roots = roots_from_flags(driver_root, host_root, sysfs_root, host_driver_root)
-        hook = HookSource.from_flag(cdi_hook)
-        settings = cls(roots=roots, sysfs_root=sysfs_root, cdi_hook=hook, **flags)
+        settings = cls(
+            roots=roots_from_flags(driver_root, host_root, sysfs_root, host_driver_root),
+            sysfs_root=sysfs_root,
+            cdi_hook=HookSource.from_flag(cdi_hook),
+            **flags,
+        )
         checked_node_name(settings.node_name)
         if settings.pod_uid and not is_safe_uid(settings.pod_uid):
             raise ConfigError(

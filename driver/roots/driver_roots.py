@@ -12,8 +12,8 @@ from driver.roots.places import PLACES
 from driver.roots.probe import Looked, Probe, probe, prove
 from driver.roots.root import Root
 
-Proof = tuple[tuple[int, int], ...]
-"""Which folder and which library these were, by device and inode."""
+Proof = tuple[int, ...]
+"""Device and inode of the root's folder and of its library, and when that was written."""
 
 _log = get_logger(__name__)
 
@@ -104,7 +104,8 @@ def _proof(found: Probe) -> Proof | None:
         return None
     try:
         # os.stat, since every prepare asks.
-        stamps = [os.stat(path) for path in (found.root.seen, found.library)]  # noqa: PTH116
+        folder, library = (os.stat(path) for path in (found.root.seen, found.library))  # noqa: PTH116
     except OSError:
         return None
-    return tuple((status.st_dev, status.st_ino) for status in stamps)
+    # An inode may be used again: the time tells the next file from the one that had it.
+    return folder.st_dev, folder.st_ino, library.st_dev, library.st_ino, library.st_mtime_ns

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from driver.roots.links import below
 from kubeletplugin.cdi.hook import Hook, driver_calls, links_call
 from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.host.device_nodes import DeviceNode
@@ -194,6 +195,7 @@ def _mounts(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict
 def _hooks(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
     if hook is None:
         return []
-    # The hook fails a container where the host has no ldconfig.
-    ldconfig = host.on_host_itself(_LDCONFIG)
-    return driver_calls(hook, files, has_linker_cache=ldconfig.exists() or ldconfig.is_symlink())
+    # The hook fails a container where the host has no ldconfig, as far as the host is seen.
+    seen = host.seen_host
+    has_ldconfig = seen is None or below(seen, _LDCONFIG) is not None
+    return driver_calls(hook, files, has_linker_cache=has_ldconfig)

@@ -98,7 +98,7 @@ class Specs:
 
     def _host_paths(self) -> HostPaths:
         """Where the host has what this process sees, of the driver where one is installed."""
-        host_root = self._driver.host_root or _SLASH
+        host_root = self._driver.host_root
         try:
             root = self._driver.now().root
         except NodeIncomplete:

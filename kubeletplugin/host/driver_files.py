@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from driver.roots.places import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from driver.roots.root import Root
-from kubeletplugin.host.folders import distinct, has_file, nearest, stamp
+from kubeletplugin.host.folders import distinct, files_in, is_file, nearest, stamp
 from kubeletplugin.host.graphics_files import Placed, find_graphics, graphics_folders
 from kubeletplugin.host.library_files import Link, driver_version, find_libraries
 
@@ -38,8 +38,8 @@ _FIRMWARE_PATH = Path("/sys/module/firmware_class/parameters/path")
 class DriverFiles:
     """The driver's files by their absolute path in the container.
 
-    That is their path below the driver root but for those in ``elsewhere``, which says where these are, and
-    for ``settings``, which say it themselves. ``modules`` are those of X.Org. ``hook`` is the path of
+    That is their path below the driver root but for those in ``elsewhere``, which says where these are.
+    ``settings`` have a place of their own there. ``modules`` are those of X.Org. ``hook`` is the path of
     nvidia-cdi-hook below the driver root, or None where there is none.
     """
 
@@ -116,23 +116,25 @@ class DriverRoot:
         found: dict[str, str] = {}
         for folder in distinct(self.root, PROGRAM_FOLDERS):
             for name in (*BINARIES, HOOK):
-                if name not in found and has_file(self.root, f"{folder}/{name}"):
+                if name not in found and is_file(self.root, f"{folder}/{name}"):
                     found[name] = f"/{folder}/{name}"
         return found
 
     def _firmware(self, version: str) -> tuple[str, ...]:
-        found: list[str] = []
-        for folder in distinct(self.root, _firmware_folders(version)):
-            real = self.root.at(folder)
-            files = [] if real is None else [file for name in _FIRMWARE for file in sorted(real.glob(name))]
-            found += (f"/{folder}/{file.name}" for file in files)
-        return tuple(found)
+        folders = distinct(self.root, _firmware_folders(version))
+        return tuple(path for folder in folders for path in files_in(self.root, folder, *_FIRMWARE))
 
     def _sockets(self) -> tuple[str, ...]:
         """The first place of each that has it."""
-        places = ([f"{folder}/{name}" for folder in SOCKET_FOLDERS] for name in SOCKETS)
-        found = (next((path for path in paths if _is_socket(self.root.at(path))), None) for paths in places)
-        return tuple(f"/{path}" for path in found if path is not None)
+        places = (
+            [f"{folder}/{name}" for folder in SOCKET_FOLDERS if self._is_socket(f"{folder}/{name}")]
+            for name in SOCKETS
+        )
+        return tuple(f"/{found[0]}" for found in places if found)
+
+    def _is_socket(self, path: str) -> bool:
+        real = self.root.at(path)
+        return real is not None and real.is_socket()
 
 
 def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:
@@ -141,24 +143,21 @@ def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:
 
     def moved(path: str) -> str:
         there, source = root.in_container(path), root.for_host(path)
-        if there != source:
+        if path and there != source:
             elsewhere[there] = source
         return there
 
-    links = (Link(root.in_container(link.path), link.target, moved(link.file)) for link in found.links)
+    links = tuple(Link(root.in_container(one.path), one.target, moved(one.file)) for one in found.links)
     return replace(
         found,
         libraries=tuple(map(moved, found.libraries)),
-        links=tuple(links),
+        links=links,
         binaries=tuple(map(moved, found.binaries)),
         firmware=tuple(map(moved, found.firmware)),
+        settings=tuple(Placed(root.for_host(one.path), one.in_container) for one in found.settings),
         modules=tuple(map(moved, found.modules)),
         elsewhere=elsewhere,
     )
-
-
-def _is_socket(path: Path | None) -> bool:
-    return path is not None and path.is_socket()
 
 
 def _firmware_folders(version: str) -> tuple[str, ...]:

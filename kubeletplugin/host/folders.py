@@ -24,17 +24,17 @@ def nearest(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(_nearest(root, PurePosixPath(folder))) for folder in folders))
 
 
-def stamp(path: str) -> tuple[int, int, int] | None:
-    """Device, inode and time of a folder; os.stat on text, since every prepare asks for some twenty."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - see above
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns
+def files_in(root: Root, folder: str, *patterns: str) -> tuple[str, ...]:
+    """The files of a folder that match the patterns, by their path below the root."""
+    real = root.at(folder)
+    found = (
+        () if real is None else (name for one in patterns for name in sorted(f.name for f in real.glob(one)))
+    )
+    return tuple(f"/{folder}/{name}" for name in found)
 
 
-def has_file(root: Root, path: str) -> bool:
-    """Whether a file lies at a path below the root, links followed."""
+def is_file(root: Root, path: str) -> bool:
+    """Whether a file lies at the path, or a link to one."""
     real = root.at(path)
     return real is not None and real.is_file()
 
@@ -45,3 +45,12 @@ def _nearest(root: Root, folder: PurePosixPath) -> Path:
         if real is not None and real.is_dir():
             return real
     return root.seen
+
+
+def stamp(path: str) -> tuple[int, int, int] | None:
+    """Device, inode and time of a folder; os.stat on text, since every prepare asks for twenty of them."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - see above
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns

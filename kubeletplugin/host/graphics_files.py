@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from driver.roots.root import Root
-from kubeletplugin.host.folders import has_file
+from kubeletplugin.host.folders import is_file
 from kubeletplugin.host.library_files import Link, links_to
 
 _SETTINGS_FOLDERS = ("etc", "usr/local/share", "usr/share")
@@ -53,7 +53,7 @@ _XORG_DRIVER, _GLX_MODULE = "nvidia_drv.so", "libglxserver_nvidia.so"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A file by its path below the driver root, as the host finds it, and where the container has it."""
+    """A file by its absolute path below the driver root, and where the container has it."""
 
     path: str
     in_container: str
@@ -94,7 +94,7 @@ def find_graphics(root: Root, version: str, library_folders: Iterable[str]) -> G
     modules: list[str] = []
     links: list[Link] = []
     for name in (_XORG_DRIVER, f"{_GLX_MODULE}.{version}"):
-        folder = next((f for f in _xorg_folders(library_folders) if has_file(root, f"{f}/{name}")), None)
+        folder = next((f for f in _xorg_folders(library_folders) if is_file(root, f"{f}/{name}")), None)
         real = None if folder is None else root.at(folder)
         if real is None:
             continue
@@ -109,9 +109,9 @@ def find_graphics(root: Root, version: str, library_folders: Iterable[str]) -> G
 def _settings(root: Root, names: Iterable[str], placed: str, folders: tuple[str, ...]) -> list[Placed]:
     found: dict[str, Placed] = {}
     for name in names:
-        path = next((f"{f}/{name}".lstrip("/") for f in folders if has_file(root, f"{f}/{name}")), None)
+        path = next((f"{f}/{name}".lstrip("/") for f in folders if is_file(root, f"{f}/{name}")), None)
         if path is not None:
-            found.setdefault(path, Placed(root.for_host(f"/{path}"), f"{placed}/{name}"))
+            found.setdefault(path, Placed(f"/{path}", f"{placed}/{name}"))
     return list(found.values())
 
 

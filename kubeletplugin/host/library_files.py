@@ -56,9 +56,9 @@ class LibraryFiles:
 
 
 def driver_version(root: Root) -> str:
-    """The version of the driver in use: what libnvidia-ml.so.1 or libcuda.so.1 leads to.
+    """The version of the driver in use: what libnvidia-ml.so.1 or libcuda.so.1 points to.
 
-    Raises NodeIncomplete when there is none.
+    Raises NodeIncomplete when neither is there.
     """
     looked, _ = prove(root)
     if looked.version is None:

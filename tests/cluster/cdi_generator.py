@@ -101,9 +101,7 @@ def _entries(edits: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], dict[s
     for node in edits.get("deviceNodes", ()):
         yield ("node", node["path"]), node
     for mount in edits.get("mounts", ()):
-        # The same file, by whichever links of the host it is named.
-        real = {"hostPath": os.path.realpath(mount["hostPath"]), "options": sorted(mount["options"])}
-        yield ("mount", mount["containerPath"]), {**mount, **real}
+        yield ("mount", mount["containerPath"]), {**mount, "options": sorted(mount["options"])}
     for call in edits.get("hooks", ()):
         _program, name, *arguments = call["args"]
         if name != LINKS:

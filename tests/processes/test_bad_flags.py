@@ -207,6 +207,12 @@ def test_a_pod_uid_that_is_none_is_refused(node: Node) -> None:
     assert "--pod-uid '../../up'" in refused(node, "kubeletplugin", pod_uid="../../up")
 
 
+def test_a_hook_that_is_no_absolute_path_is_refused(node: Node) -> None:
+    assert "--cdi-hook 'nvidia-cdi-hook' is no absolute path" in refused(
+        node, "kubeletplugin", cdi_hook="nvidia-cdi-hook"
+    )
+
+
 def test_a_data_folder_that_cannot_be_made_is_named(node: Node) -> None:
     node.data.write_text("in the way")
 

@@ -14,6 +14,7 @@ from driver.nvml.library import SONAME, LibraryUnusable, NvmlLibrary
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
+from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver, remove_driver
 from kubeletplugin.host.driver_files import DriverRoot
 
 FOLDER = LIBRARY_FOLDERS[0]
@@ -190,3 +191,32 @@ def test_a_file_of_this_machine_that_is_no_library_is_told_without_a_driver_root
 
     with pytest.raises(LibraryUnusable, match=f"{tmp_path / SONAME}: file too short"):
         RealNvml(load=Linker(tmp_path)).init()
+
+
+@compiled
+@pytest.mark.parametrize("layout", HOST_LAYOUTS.values(), ids=list(HOST_LAYOUTS))
+def test_nvml_is_loaded_in_every_layout(tmp_path: Path, layout: HostLayout) -> None:
+    build(lay_driver(tmp_path, layout, "570.1.1"), "570.1.1")
+    roots = DriverRoots.probed(tmp_path, tmp_path / "sys")
+
+    assert version_of(RealNvml(roots)) == "570.1.1"
+
+
+@compiled
+def test_nvml_is_loaded_from_the_root_that_comes_late_and_from_the_one_that_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    container, host = HOST_LAYOUTS["driver container, Ubuntu"], HOST_LAYOUTS["Ubuntu"]
+    nvml = RealNvml(DriverRoots.probed(tmp_path, tmp_path / "sys"))
+    with pytest.raises(DriverNotLoaded, match="no NVIDIA driver was found on this node"):
+        nvml.init()
+
+    build(lay_driver(tmp_path, container, "570.1.1"), "570.1.1")
+    versions = [version_of(nvml)]
+    build(lay_driver(tmp_path, container, "580.1.1"), "580.1.1")
+    versions.append(version_of(nvml))
+    remove_driver(tmp_path, container)
+    build(lay_driver(tmp_path, host, "590.1.1"), "590.1.1")
+    versions.append(version_of(nvml))
+
+    assert versions == ["570.1.1", "580.1.1", "590.1.1"]
