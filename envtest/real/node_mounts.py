@@ -1,8 +1,8 @@
 """Gives each node of a cluster a mount namespace of its own, in which it has the folders of a real node.
 
-Below ``/var/lib/kubelet`` and ``/run`` every node of a real cluster finds files of its own. Here all nodes are
-on one machine, where what a DaemonSet installs at the same paths would meet. In its namespace a node has its
-own folders at these paths; they stay what they are below the node's folder.
+Below ``/var/lib/kubelet`` and ``/run`` every node of a real cluster finds files of its own. Here all nodes
+are on one machine, where what a DaemonSet installs at the same paths would meet. In its namespace a node has
+its own folders at these paths; they stay what they are below the node's folder.
 """
 
 from __future__ import annotations
@@ -62,6 +62,6 @@ def hold(processes: Processes, node: NodeLayout) -> None:
 
 
 def within(processes: Processes, node: NodeLayout, command: Sequence[str | Path]) -> list[str]:
-    """The command line that runs a command in the mount namespace of a node, in the process that it starts."""
+    """The command line that becomes a command in the mount namespace of a node."""
     pid = processes.cluster_pid(holder_name(node))
     return ["nsenter", f"--mount=/proc/{pid}/ns/mnt", "--", *map(str, command)]
