@@ -70,7 +70,7 @@ def import_image(processes: Processes, description: Description, node: NodeLayou
 def start_kubelet(processes: Processes, description: Description, node: NodeLayout) -> None:
     """Start the kubelet of a node."""
     arguments = commands.kubelet(description.layout, node)
-    command = [description.assets.binary("kubelet"), *arguments]
+    command: list[str | Path] = [description.assets.binary("kubelet"), *arguments]
     processes.start(kubelet_name(node), node_mounts.within(processes, node, command))
 
 
