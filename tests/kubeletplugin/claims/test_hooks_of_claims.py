@@ -116,3 +116,17 @@ def test_a_spec_that_is_written_again_calls_the_copy_of_today(hooked: HookedNode
 
     assert "/1.20.1-" in hooked.edits(claim)[1]["hooks"][0]["path"]
     assert hooked.versions() == ["1.20.1"]
+
+
+def test_a_copy_that_could_not_be_made_at_first_serves_the_claims_that_follow(hooked: HookedNode) -> None:
+    hooks_folder(hooked.node.folder).touch()  # a file is in the way
+    hooked.upgrade("1.20.1")
+    before, after = hooked.node.claim("before", 0), hooked.node.claim("after", 1)
+    hooked.node.prepare(before)
+    hooks_folder(hooked.node.folder).unlink()
+
+    assert hooked.versions() == ["1.20.1"]
+    hooked.node.prepare(after)
+
+    assert "hooks" not in hooked.edits(before)[1]
+    assert "/1.20.1-" in hooked.edits(after)[1]["hooks"][0]["path"]
