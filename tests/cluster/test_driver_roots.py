@@ -119,7 +119,8 @@ class Host:
 
     def _in_cluster(self, *command: str) -> None:
         pid = self.driver.process("kubeletplugin").host_pid
-        subprocess.run(["nsenter", f"--mount=/proc/{pid}/ns/mnt", "--", *command], check=True)
+        # umount reads /proc, which in there is that of the cluster's own process ids.
+        subprocess.run(["nsenter", f"--target={pid}", "--mount", "--pid", "--", *command], check=True)
 
 
 @pytest.fixture
