@@ -170,6 +170,7 @@ def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], 
     name=NAME,
     context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
 )
+@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
 @click.option(
     "--node-name", required=True, show_envvar=True, help="The Node that this controller publishes for."
 )

@@ -23,6 +23,9 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@click.version_option(
+    package_name="gpu-dra", allow_from_autoenv=False, message="gpu-dra-kubeletplugin %(version)s"
+)
 @click.option("--node-name", required=True, show_envvar=True, help="The name of this node's Node object.")
 @click.option(
     "--kubeconfig",

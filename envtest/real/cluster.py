@@ -139,6 +139,15 @@ class RealCluster:
         """
         return containers.facts(self.exec(pod, containers.LOOK, namespace, container))
 
+    def import_image(self, archive: Path) -> None:
+        """Load the images of a docker or OCI archive into every node; pods name them as the archive does.
+
+        Raises:
+            NotReady: a node did not take it in time.
+        """
+        for node in self.nodes:
+            nodes.import_image(self.processes, self._described, node, archive)
+
     def kubelet(self, node: int) -> Process:
         """The kubelet of a node, to be stopped, killed or read."""
         return self.processes.named(nodes.kubelet_name(self.nodes[node]))
