@@ -16,6 +16,7 @@ import click
 from controller.given import Given
 from driver.errors import DriverError
 from driver.process.log import Level, configure, get_logger
+from driver.process.privileges import CAP_DAC_OVERRIDE, CAP_SYS_ADMIN, keep_only
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, roots_from_flags
 
 if TYPE_CHECKING:
@@ -25,13 +26,19 @@ if TYPE_CHECKING:
     from controller.observe.claim_watch import ClaimWatch
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
+    from controller.plugin.companions import Companions
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
+    from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
+    from controller.readiness import Readiness
+    from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
-    from driver.policy.config import NodeConfig
+    from driver.policy.rules import NodeConfig
+    from driver.process.metrics import Metrics
     from driver.process.service import Service
+    from driver.roots.driver_roots import DriverRoots
 
 NAME = "gpu-dra-controller"
 
@@ -51,6 +58,7 @@ class Options:
     sysfs_root: Path
     plugin_data_dir: Path
     metrics_addr: str
+    health_addr: str
 
 
 def start(service: Service, options: Options, given: Given) -> None:
@@ -64,20 +72,16 @@ def start(service: Service, options: Options, given: Given) -> None:
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.names import DRIVER_NAME, checked_node_name
-    from driver.hardware.inventory import Discovery
     from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
-    from driver.nvml.deadline import Guard
-    from driver.process.metrics import Metrics, serve
+    from driver.process.metrics import Metrics
     from driver.roots.watch import watch_roots
-    from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
     metrics = Metrics()
-    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
-    discovery = Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
+    roots, discovery = _discovery(options)
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
@@ -91,28 +95,75 @@ def start(service: Service, options: Options, given: Given) -> None:
         driver=DRIVER_NAME,
         intervals=intervals,
         kinds=kinds,
+        at_work=lambda: service.pulse.work("publisher"),
         follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
-    offers = Observer(
-        discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
-    )
+    rules = _rules(options, client, events, kinds, intervals)
+    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds)
     claims = _claim_watch(client, publisher, offers, node)
-    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
-    endpoint = serve(options.metrics_addr, metrics)
+    companions = _companions(events, intervals)
+    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
+    ready = _serve_http(service, options, metrics, publisher)
 
-    if endpoint is not None:
-        service.spawn("metrics", endpoint.run, endpoint.stop)
     service.on_stop("nvml", discovery.close)
     look_now = Event()
     watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
     service.repeat("offers", intervals.check_seconds, offers.check, look_now)
     service.spawn("plugin-watch", plugin.run)
+    service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _wait_for_node(service, writer)
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
-    service.spawn("publisher", publisher.run, publisher.stop)
+    floor = _server_floor(service, client, events, ready, intervals)
+    service.spawn("publisher", lambda: _publish(floor, publisher), publisher.stop)
+
+
+def _needed_capabilities(options: Options) -> set[int]:
+    """What of root's rights the controller uses: it only reads, and what it opens in a pod is root's.
+
+    nvml.h says of the calls that list GPU instances and their possible placements that they need a
+    privileged user. With a kubeconfig it runs outside of a pod, among the files of whoever started it.
+    """
+    of_nvml = {CAP_SYS_ADMIN} if options.nvml == "real" else set()
+    return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
+
+
+def _serve_http(service: Service, options: Options, metrics: Metrics, publisher: Publisher) -> Readiness:
+    """Serve metrics and answer probes; what the controller waits for is to be told to the answer."""
+    from controller.readiness import Readiness
+    from driver.process import metrics as numbers
+    from driver.process import probes
+
+    ready = Readiness(publisher.why_not_published)
+    numbers.serve(service, options.metrics_addr, metrics)
+    probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
+    return ready
+
+
+def _server_floor(
+    service: Service, client: KubeClient, events: NodeEvents, ready: Readiness, intervals: Intervals
+) -> ServerFloor:
+    from controller.publish.server_floor import ServerFloor
+
+    return ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
+
+
+def _publish(floor: ServerFloor, publisher: Publisher) -> None:
+    """Publish once the API server is one that is supported."""
+    if floor.passed():
+        publisher.run()
+
+
+def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
+    """Where the driver is, and what looks at the GPUs with it."""
+    from driver.hardware.inventory import Discovery
+    from driver.nvml.deadline import Guard
+    from fakegpu.nvml_flag import nvml_from_flag
+
+    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
+    return roots, Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
@@ -141,29 +192,53 @@ def _claim_watch(client: KubeClient, publisher: Publisher, offers: Observer, nod
     return ClaimWatch(client, given, driver=DRIVER_NAME, pool=pool_name(node))
 
 
+def _companions(events: NodeEvents, intervals: Intervals) -> Companions:
+    """What notices that two releases of the driver are installed on the node."""
+    from controller.plugin.companions import Companions
+
+    def tell(sentence: str) -> None:
+        _log.warning("several kubelet plugins serve", error=sentence)
+        events.post("Warning", "TwoInstallations", sentence)
+
+    return Companions(tell, intervals.companion_seconds)
+
+
 def _plugin_watch(
-    service: Service, folder: Path, publisher: Publisher, offers: Observer, intervals: Intervals
+    service: Service,
+    folder: Path,
+    publisher: Publisher,
+    offers: Observer,
+    companions: Companions,
+    intervals: Intervals,
 ) -> PluginWatch:
     """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
     from controller.plugin.serving import PluginServing
     from controller.plugin.state import PluginState
     from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 
+    def count(serving: int) -> None:
+        publisher.plugin_serves(serving > 0)
+        companions.serving(serving)
+
     streams = (
-        PluginServing(lambda serving: publisher.plugin_serves(serving > 0)).stream(),
+        PluginServing(count).stream(),
         PluginState(offers.plugin_tells).stream(),
     )
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 
 
-def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], NodeConfig | None]:
+def _rules(
+    options: Options, client: KubeClient, events: NodeEvents, kinds: Kinds, intervals: Intervals
+) -> Callable[[], NodeConfig | None]:
     """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
-    if path is None:
+    if options.config is None:
         return lambda: None
+    from controller.observe.node_labels import NodeLabels
     from controller.observe.rules_file import RulesFile
 
-    return RulesFile(path, events, kinds).current
+    labels = NodeLabels(client, options.node_name, intervals.labels_seconds)
+    return RulesFile(options.config, events, labels.current, kinds).current
 
 
 @click.command(
@@ -210,6 +285,12 @@ def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], 
     "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
 )
 @click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="Answer /startupz, /livez and /readyz at host:port; empty for not at all.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
@@ -225,10 +306,12 @@ def main(given: Given | None, /, log_level: Level, **flags: object) -> None:
     from driver.process.service import Service
 
     configure(log_level)
-    service = Service()
+    given = given or Given()
+    service = Service(given.hung_seconds)
     try:
         options = Options(**flags)  # type: ignore[arg-type] # click's names and types are those of Options
-        start(service, options, given or Given())
+        keep_only(_needed_capabilities(options))
+        start(service, options, given)
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

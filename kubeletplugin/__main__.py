@@ -97,25 +97,43 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="host:port at which Prometheus finds metrics; empty serves none.",
 )
 @click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+)
+@click.option(
     "--pod-uid",
     default="",
     show_envvar=True,
     help="The UID of this pod; with it two instances serve side by side during a rolling update.",
 )
 @click.option(
+    "--retire",
+    is_flag=True,
+    show_envvar=True,
+    help="Instead of serving, put the node back as it was before the plugin, and remove its files.",
+)
+@click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
 )
 @click.pass_obj
-def main(given: Given | None, /, log_level: Level, **flags: Any) -> None:
+def main(given: Given | None, /, log_level: Level, *, retire: bool, **flags: Any) -> None:
     """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
     configure(log_level)
+    given = given or Given()
     try:
         settings = Settings.from_flags(**flags)
-        front = open_front(settings)
+        if retire:
+            from kubeletplugin.retire import retire_node
+
+            retire_node(settings, given)
+            return
+        front = open_front(settings, given.hung_seconds)
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets
 
-            serve(settings, given or Given(), front)
+            serve(settings, given, front)
         finally:
             front.service.stop()
     except DriverError as error:

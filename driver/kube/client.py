@@ -9,6 +9,9 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlencode
 
@@ -38,6 +41,9 @@ PatchType = Literal[
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ]
+
+_JSON = "application/json"
+_METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 _CONNECT_TIMEOUT_SECONDS = 5.0
@@ -72,6 +78,7 @@ class KubeClient:
         self._credentials = credentials
         self._user_agent = user_agent
         self._on_request = on_request
+        self._date: tuple[str, float] | None = None
         self._lock = threading.Lock()
         self._streams: set[WatchStream] = set()
         self._closed = False
@@ -96,16 +103,24 @@ class KubeClient:
         params: Mapping[str, str] | None = None,
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        accept: str = _JSON,
     ) -> Object:
         """The object, or the list, at ``path``."""
         until = self._clock() + timeout_seconds
         try:
-            return self._request("GET", path, params, timeout_seconds=timeout_seconds)
+            return self._request("GET", path, params, timeout_seconds=timeout_seconds, accept=accept)
         except _ConnectionWasClosed:
             left_seconds = until - self._clock()
             if left_seconds <= 0:
                 raise
-            return self._request("GET", path, params, timeout_seconds=left_seconds)
+            return self._request("GET", path, params, timeout_seconds=left_seconds, accept=accept)
+
+    def get_metadata(self, path: str) -> Object:
+        """The object at ``path`` without all but its metadata, which spares the server most of a Node.
+
+        It is a PartialObjectMetadata of meta.k8s.io/v1.
+        """
+        return self.get(path, accept=_METADATA_ONLY)
 
     def create(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
         """Create ``body`` in the collection at ``path``; the answer is the object as it is stored."""
@@ -167,6 +182,17 @@ class KubeClient:
             stream.close()
         return stream
 
+    def server_time(self) -> datetime:
+        """What time it is by the API server's clock, as its last answer told; this machine's where none has.
+
+        Times in objects are the server's: ours may be off, and objects are compared and shown by theirs.
+        """
+        if self._date is not None:
+            date, at = self._date
+            with suppress(ValueError):
+                return parsedate_to_datetime(date) + timedelta(seconds=self._clock() - at)
+        return datetime.now(UTC)
+
     def close(self) -> None:
         """End all watches at once, now and to come; other requests run to their end."""
         with self._lock:
@@ -188,9 +214,10 @@ class KubeClient:
         body: Object | list[Object] | None = None,
         *,
         timeout_seconds: float,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
     ) -> Object:
-        headers = {} if body is None else {"Content-Type": content_type}
+        headers = {"Accept": accept, **({} if body is None else {"Content-Type": content_type})}
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         timeout = urllib3.Timeout(total=timeout_seconds)
         response = self._send(verb, self._url(path, params), data, headers, timeout, preload=True)
@@ -219,7 +246,7 @@ class KubeClient:
     ) -> urllib3.BaseHTTPResponse:
         """The answer when it is 2xx; raises otherwise."""
         headers["User-Agent"] = self._user_agent
-        headers["Accept"] = "application/json"
+        headers.setdefault("Accept", _JSON)
         authorization = self._authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
@@ -237,6 +264,8 @@ class KubeClient:
                 preload_content=preload,
             )
             code = str(response.status)
+            if date := response.headers.get("Date"):
+                self._date = date, self._clock()
         except urllib3.exceptions.ProtocolError as error:
             kind = _ConnectionWasClosed if verb == "GET" and preload else Unreachable
             raise kind(*_no_answer(verb, url, error)) from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ from envtest.embedded.api.wire import (
 from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.schema.protobuf import CONTENT_TYPE as PROTOBUF
 from envtest.embedded.schema.protobuf import from_protobuf
-from envtest.embedded.shown.tables import TABLE, table_of
+from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of, table_of
 
 if TYPE_CHECKING:
     from envtest.embedded.api.faults import Fault
@@ -118,6 +120,8 @@ class Handler(StreamRequestHandler):
                 metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
                 include = request.query.get("includeObject", "Metadata")
                 answer = table_of(items, resource.plural, metadata, include)
+            elif request.verb in ("get", "list") and METADATA in head.header("accept"):
+                answer = metadata_of(answer)
         except Refused as refused:
             code, answer = refused.code, refused.body
         self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))
@@ -154,7 +158,7 @@ class Handler(StreamRequestHandler):
             self._send(200, b"ok", "text/plain")
             return True
         if path == "/version":
-            self._send_json(200, discovery.VERSION)
+            self._send_json(200, discovery.version(self._api.minor))
             return True
         if path == "/openapi/v3":
             document: Any = openapi.openapi_v3_index()
@@ -189,7 +193,8 @@ class Handler(StreamRequestHandler):
         self._send(code, json_bytes(body), _JSON, headers)
 
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
-        self.wfile.write(answer_bytes(code, data, kind, headers))
+        date = formatdate(time.time() + self._api.ahead_seconds, usegmt=True)
+        self.wfile.write(answer_bytes(code, data, kind, {"Date": date, **(headers or {})}))
         self.wfile.flush()
 
 
