@@ -8,6 +8,7 @@ import driver.process.lean  # noqa: F401 - before everything else, which it keep
 
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -16,6 +17,7 @@ from controller.given import Given
 from driver.errors import DriverError
 from driver.process.log import Level, configure, get_logger
 from driver.process.privileges import CAP_DAC_OVERRIDE, CAP_SYS_ADMIN, keep_only
+from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, roots_from_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
     from controller.readiness import Readiness
+    from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
-    from driver.policy.config import NodeConfig
+    from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
     from driver.process.service import Service
+    from driver.roots.driver_roots import DriverRoots
 
 NAME = "gpu-dra-controller"
 
@@ -49,7 +53,8 @@ class Options:
     kubeconfig: Path | None
     nvml: str
     config: Path | None
-    driver_root: Path | None
+    driver_root: str
+    host_root: Path
     sysfs_root: Path
     plugin_data_dir: Path
     metrics_addr: str
@@ -67,18 +72,16 @@ def start(service: Service, options: Options, given: Given) -> None:
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.names import DRIVER_NAME, checked_node_name
-    from driver.hardware.inventory import Discovery
     from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
-    from driver.nvml.deadline import Guard
     from driver.process.metrics import Metrics
-    from fakegpu.nvml_flag import nvml_from_flag
+    from driver.roots.watch import watch_roots
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
     metrics = Metrics()
-    discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
+    roots, discovery = _discovery(options)
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
@@ -95,16 +98,17 @@ def start(service: Service, options: Options, given: Given) -> None:
         at_work=lambda: service.pulse.work("publisher"),
         follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
-    offers = Observer(
-        discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
-    )
+    rules = _rules(options, client, events, kinds, intervals)
+    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds)
     claims = _claim_watch(client, publisher, offers, node)
     companions = _companions(events, intervals)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
     ready = _serve_http(service, options, metrics, publisher)
 
     service.on_stop("nvml", discovery.close)
-    service.repeat("offers", intervals.check_seconds, offers.check)
+    look_now = Event()
+    watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
+    service.repeat("offers", intervals.check_seconds, offers.check, look_now)
     service.spawn("plugin-watch", plugin.run)
     service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
@@ -150,6 +154,16 @@ def _publish(floor: ServerFloor, publisher: Publisher) -> None:
     """Publish once the API server is one that is supported."""
     if floor.passed():
         publisher.run()
+
+
+def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
+    """Where the driver is, and what looks at the GPUs with it."""
+    from driver.hardware.inventory import Discovery
+    from driver.nvml.deadline import Guard
+    from fakegpu.nvml_flag import nvml_from_flag
+
+    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
+    return roots, Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
@@ -214,19 +228,24 @@ def _plugin_watch(
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 
 
-def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], NodeConfig | None]:
+def _rules(
+    options: Options, client: KubeClient, events: NodeEvents, kinds: Kinds, intervals: Intervals
+) -> Callable[[], NodeConfig | None]:
     """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
-    if path is None:
+    if options.config is None:
         return lambda: None
+    from controller.observe.node_labels import NodeLabels
     from controller.observe.rules_file import RulesFile
 
-    return RulesFile(path, events, kinds).current
+    labels = NodeLabels(client, options.node_name, intervals.labels_seconds)
+    return RulesFile(options.config, events, labels.current, kinds).current
 
 
 @click.command(
     name=NAME,
     context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
 )
+@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
 @click.option(
     "--node-name", required=True, show_envvar=True, help="The Node that this controller publishes for."
 )
@@ -248,11 +267,9 @@ def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], 
     show_envvar=True,
     help="The node configuration, read anew when it changes; without it every GPU is offered as a whole.",
 )
+@click.option("--driver-root", default=AUTO, show_envvar=True, help=DRIVER_ROOT_HELP)
 @click.option(
-    "--driver-root",
-    type=click.Path(path_type=Path),
-    show_envvar=True,
-    help="Where the NVIDIA driver is installed; without it the library is found as programs find theirs.",
+    "--host-root", type=click.Path(path_type=Path), default="/", show_envvar=True, help=HOST_ROOT_HELP
 )
 @click.option(
     "--sysfs-root", type=click.Path(path_type=Path), default="/sys", show_envvar=True, help="Where sysfs is."

@@ -13,6 +13,7 @@ import click
 
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
+from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder
 from kubeletplugin.front import open_front
 from kubeletplugin.given import Given
 from kubeletplugin.settings import Settings
@@ -21,6 +22,9 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@click.version_option(
+    package_name="gpu-dra", allow_from_autoenv=False, message="gpu-dra-kubeletplugin %(version)s"
+)
 @click.option("--node-name", required=True, show_envvar=True, help="The name of this node's Node object.")
 @click.option(
     "--kubeconfig",
@@ -36,17 +40,18 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option(
     "--driver-root",
-    type=_FOLDER,
-    default="/",
+    callback=lambda _context, _option, text: checked_folder(text),
+    default=AUTO,
     show_envvar=True,
-    help="Where this process sees the installed NVIDIA driver: its libraries, binaries and perhaps dev.",
+    help=DRIVER_ROOT_HELP,
 )
+@click.option("--host-root", type=_FOLDER, default="/", show_envvar=True, help=HOST_ROOT_HELP)
 @click.option(
     "--host-driver-root",
     type=click.Path(path_type=Path),
     show_default="--driver-root",
     show_envvar=True,
-    help="Where the host has that folder, when it is mounted at another path here.",
+    help="Where the host has the folder that --driver-root names, when it is mounted at another path here.",
 )
 @click.option(
     "--plugins-dir",
@@ -96,15 +101,26 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="The UID of this pod; with it two instances serve side by side during a rolling update.",
 )
 @click.option(
+    "--retire",
+    is_flag=True,
+    show_envvar=True,
+    help="Instead of serving, put the node back as it was before the plugin, and remove its files.",
+)
+@click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
 )
 @click.pass_obj
-def main(given: Given | None, /, log_level: Level, **flags: Any) -> None:
+def main(given: Given | None, /, log_level: Level, *, retire: bool, **flags: Any) -> None:
     """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
     configure(log_level)
     given = given or Given()
     try:
         settings = Settings.from_flags(**flags)
+        if retire:
+            from kubeletplugin.retire import retire_node
+
+            retire_node(settings, given)
+            return
         front = open_front(settings, given.hung_seconds)
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets

@@ -15,14 +15,13 @@ from driver.devices.node_state import NodeState
 from driver.errors import DriverError
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
-from kubeletplugin.cdi.spec import HostPaths
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry
@@ -56,13 +55,12 @@ def _nobody(_step: str) -> None:
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
-    ``host_driver_root`` is the driver root as the container runtime sees it.
+    ``driver`` is where the driver is installed now.
     """
 
     discovery: Discovery
     sysfs_root: Path
-    driver_root: Path
-    host_driver_root: Path
+    driver: InstalledDriver
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
@@ -149,7 +147,7 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
-    nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
+    nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
@@ -224,8 +222,7 @@ def _specs(hardware: Hardware, kinds: HeldKinds, nodes: GpuNodes) -> Specs:
     return Specs(
         kinds,
         nodes,
-        DriverRoot(hardware.driver_root),
-        HostPaths(hardware.driver_root, hardware.host_driver_root),
+        hardware.driver,
         hardware.mps_folders,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME, pool_name
@@ -17,13 +18,15 @@ from driver.nvml.deadline import Guard
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
+from driver.process.service import Service
+from driver.roots.watch import watch_roots
 from fakegpu.nvml_flag import nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
 from kubeletplugin.given import Given
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.generation import driver_generation
@@ -40,6 +43,7 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.health_board import HealthBoard
 
 _CLAIM_SECONDS = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -119,7 +123,7 @@ class _Node:
 def serve(settings: Settings, given: Given, front: Front) -> None:
     """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start."""
     intervals = given.intervals
-    node = _connect(settings, intervals, front)
+    node = _connect(settings, intervals, front.service, front.metrics)
     service, metrics = front.service, front.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
@@ -132,7 +136,9 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     front.face.serving.up(READY_PART)
     service.spawn("claim status", statuses.run, stop=statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
-    service.repeat("CDI specs", intervals.check_seconds, parts.reconciler.restore_specs)
+    specs_now = Event()
+    watch_roots(service, settings.roots, intervals.check_seconds, node.discovery.close, specs_now.set)
+    service.repeat("CDI specs", intervals.check_seconds, parts.reconciler.restore_specs, specs_now)
     service.repeat("reconciler", intervals.reconcile_seconds, parts.reconciler.run_once)
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
@@ -142,17 +148,15 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     service.run()
 
 
-def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
-    service = front.service
+def _connect(settings: Settings, intervals: Intervals, service: Service, metrics: Metrics) -> _Node:
     client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
     service.on_stop("API client", client.close)
-    library_root = None if settings.driver_root == Path("/") else settings.driver_root
     guard = Guard()
     service.on_stop("NVML", guard.close)
     return _Node(
         settings,
         intervals,
-        front.metrics,
+        metrics,
         Identity(
             DRIVER_NAME,
             pool_name(settings.node_name),
@@ -160,7 +164,7 @@ def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
             lambda: driver_generation(settings.sysfs_root),
         ),
         client,
-        Discovery(nvml_from_flag(settings.nvml, library_root), settings.sysfs_root, guard),
+        Discovery(nvml_from_flag(settings.nvml, settings.roots), settings.sysfs_root, guard),
         EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name),
     )
 
@@ -207,14 +211,31 @@ def _claims(
     return parts, statuses
 
 
+def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
+    """The parts with the real ports, and nobody who hears of them; raises DriverError.
+
+    For a process that serves nobody: it takes away what the plugin has left.
+    """
+    node = _connect(settings, given.intervals, service, Metrics())
+    return assemble(
+        node.identity,
+        _hardware(node),
+        _cluster(node, PublishedDevices()),
+        Folders(settings.data_dir, settings.cdi_dir),
+        Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
+        node.intervals,
+        given.kinds() if given.kinds else own_kinds,
+    )
+
+
 def _hardware(node: _Node) -> Hardware:
     settings = node.settings
+    driver = InstalledDriver(settings.roots)
     return Hardware(
         node.discovery,
         settings.sysfs_root,
-        settings.driver_root,
-        settings.host_driver_root,
-        TimeSlices(DriverPrograms(DriverRoot(settings.driver_root), settings.data_dir / "libraries")),
+        driver,
+        TimeSlices(DriverPrograms(driver, settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
     )

@@ -69,17 +69,22 @@ class CdiDevice:
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """Where the container runtime, which runs on the host, finds what this process sees below a root."""
+    """Where the container runtime, which runs on the host, finds what this process sees below a root.
+
+    ``host_root`` is where this process sees the root of the host, where it was told.
+    """
 
     seen: Path
     on_host: Path
+    host_root: Path = Path("/")
 
     def of(self, path: str) -> str:
-        """The host's path of an absolute path below ``seen``; any other path is the same on the host."""
-        seen, on_host = str(self.seen).rstrip("/"), str(self.on_host).rstrip("/")
-        if seen == on_host or not path.startswith(f"{seen}/"):
-            return path
-        return on_host + path[len(seen) :]
+        """The host's path of one below ``seen`` or ``host_root``; any other is the same on the host."""
+        for here, there in ((self.seen, self.on_host), (self.host_root, Path("/"))):
+            seen, on_host = str(here).rstrip("/"), str(there).rstrip("/")
+            if seen != on_host and path.startswith(f"{seen}/"):
+                return on_host + path[len(seen) :]
+        return path
 
     def below_root(self, path: str) -> str:
         """The host's path of the file that lies at ``path`` below ``seen``."""
@@ -174,13 +179,16 @@ def _mount(host_path: str, container_path: str, options: list[str]) -> dict[str,
 
 def _mounts(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
     mounts = [
-        _mount(host.below_root(path), path, _READ_ONLY)
+        _mount(host.below_root(files.below_root(path)), path, _READ_ONLY)
         for path in (*files.libraries, *files.binaries, *files.firmware)
     ]
     mounts += [_mount(host.below_root(path), path, _SOCKET) for path in files.sockets]
     if files.hook is None:
         # Without the hook nobody makes the links: each becomes a mount of what it points to.
-        mounts += [_mount(host.below_root(link.path), link.path, _READ_ONLY) for link in files.links]
+        mounts += [
+            _mount(host.below_root(files.below_root(link.path)), link.path, _READ_ONLY)
+            for link in files.links
+        ]
     return mounts
 
 

@@ -33,11 +33,13 @@ class DeviceFolder:
     root: str
 
     @classmethod
-    def below(cls, driver_root: Path) -> DeviceFolder:
-        """The nodes below a driver root that has the control node, else those of the node itself."""
-        root = str(driver_root).rstrip("/")
-        own = os.path.exists(f"{root}/dev/nvidiactl")  # noqa: PTH110 - on every prepare
-        return cls(root if own else "")
+    def below(cls, *roots: Path) -> DeviceFolder:
+        """The nodes below the first root that has the control node, else those that this process has."""
+        for root in roots:
+            text = str(root).rstrip("/")
+            if os.path.exists(f"{text}/dev/nvidiactl"):  # noqa: PTH110 - on every prepare
+                return cls(text)
+        return cls("")
 
     def find(self, path: str) -> DeviceNode | None:
         """The character device at the absolute ``path``, or None when there is none."""

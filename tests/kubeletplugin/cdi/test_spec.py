@@ -140,3 +140,13 @@ def test_a_store_lists_its_own_specs_only_and_reads_what_it_wrote(tmp_path: Path
     store.remove("u-1")
     assert store.read("u-1") is None
     assert CdiStore(tmp_path / "gone").uids() == ()
+
+
+def test_nodes_of_the_host_are_named_by_the_hosts_path(tmp_path: Path) -> None:
+    """Below a driver root that is no root file system there are none: the host's own are taken."""
+    root, host = tmp_path / "home/kubernetes/bin/nvidia", tmp_path
+    paths = HostPaths(root, Path("/home/kubernetes/bin/nvidia"), host)
+
+    assert paths.of(f"{host}/dev/nvidia0") == "/dev/nvidia0"
+    assert paths.of("/dev/nvidia0") == "/dev/nvidia0"
+    assert paths.of(f"{root}/lib64/libcuda.so.1") == "/home/kubernetes/bin/nvidia/lib64/libcuda.so.1"
