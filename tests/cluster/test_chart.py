@@ -191,6 +191,10 @@ REFUSED: dict[str, tuple[Object, str]] = {
         {"resources": {"computeDomains": {"enabled": True}}},
         "resources.computeDomains.enabled is a value of NVIDIA's chart that does nothing here",
     ),
+    "two of theirs, told together": (
+        {"fullnameOverride": "gpus", "featureGates": {"DynamicMIG": True}},
+        "the admission policies and gpuctl know; featureGates is a value of NVIDIA's chart",
+    ),
     "their gates": ({"featureGates": {"MPSSupport": True}}, "there are no feature gates: MPS is mps.enabled"),
     "their folder that is none of the kubelet": (
         {"kubeletPlugin": {"kubeletPluginsDirectoryPath": "/var/lib/kubelet/elsewhere"}},
