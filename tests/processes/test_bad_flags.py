@@ -43,13 +43,14 @@ FLAGS = {
         "--metrics-addr": 'default:""',
         "--health-addr": 'default:""',
         "--pod-uid": 'default:""',
+        "--retire": "",
         "--log-level": "default:info",
     },
 }
 """What people may set, and what it is when they do not."""
 
 OPTION = re.compile(
-    r"(--[a-z-]+)(?:TEXT|PATH|DIRECTORY|\[[a-z|]+\])(.+?)\[envvar:(GPU_DRA_[A-Z_]+)(?:;([^\]]*))?\]"
+    r"(--(?!version|help)[a-z-]+)(?:TEXT|PATH|DIRECTORY|\[[a-z|]+\]|(?=[A-Z]))(.+?)\[envvar:(GPU_DRA_[A-Z_]+)(?:;([^\]]*))?\]"
 )
 """A flag, its words, its variable and its default in the help text without white space."""
 
