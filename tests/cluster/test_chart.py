@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from driver.kube.client import KubeClient
+from driver.kube.paths import NODES, object_path
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.client.errors import ApiRefused
 from envtest.real.chart import CHART, HELMS, HelmRefused, helm, rendered
@@ -93,6 +95,18 @@ def test_the_api_server_takes_every_object_and_knows_every_field(
             refused[one["kind"], one["metadata"]["name"]] = warned
 
     assert refused == {}
+
+
+def test_the_controllers_token_reads_the_labels_of_its_node(installed_cluster: RealCluster) -> None:
+    name = installed_cluster.nodes[0].name
+    client = KubeClient.connect(installed_cluster.service_account_kubeconfig("gpu-dra-controller", name))
+    try:
+        node = client.get_metadata(object_path(NODES, name))
+    finally:
+        client.close()
+
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == name
+    assert "status" not in node
 
 
 @pytest.mark.parametrize("name", VALUES)
