@@ -119,6 +119,7 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
     floor = _server_floor(service, client, events, ready, intervals)
+    _wait_for_turn(service, options.plugin_data_dir, publisher)
     service.spawn("publisher", lambda: _publish(floor, publisher), publisher.stop)
 
 
@@ -150,6 +151,16 @@ def _server_floor(
     from controller.publish.server_floor import ServerFloor
 
     return ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
+
+
+def _wait_for_turn(service: Service, folder: Path, publisher: Publisher) -> None:
+    """Have the publisher write nothing while another controller of this node does."""
+    from controller.publish.turn import Turn
+
+    publisher.stand_by()
+    turn = Turn(folder, publisher.has_turn, service.stop_event)
+    service.on_stop("turn", turn.give)
+    service.spawn("turn", turn.run)
 
 
 def _publish(floor: ServerFloor, publisher: Publisher) -> None:
