@@ -6,6 +6,8 @@ import driver.process.lean  # noqa: F401 - before everything else, which it keep
 
 # isort: split
 
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -114,8 +116,9 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.spawn("plugin-watch", plugin.run)
     service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
+    _end_by_itself()
     _wait_for_node(service, writer)
-    service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
+    service.catch_signals()
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
     floor = _server_floor(service, client, events, ready, intervals)
@@ -167,6 +170,16 @@ def _publish(floor: ServerFloor, publisher: Publisher) -> None:
     """Publish once the API server is one that is supported."""
     if floor.passed():
         publisher.run()
+
+
+def _end_by_itself() -> None:
+    """Let a signal end the wait for the API server: the kernel ends no process 1, which a container's is."""
+
+    def end(_number: int, _frame: object) -> None:
+        sys.exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
