@@ -53,8 +53,6 @@ def retire(parts: Parts, mps: MpsClient, left: Left) -> None:
     parts.keeper.run_once()
     _refuse_shared(left.data / "sharing")
     _end_daemons(mps, left.mps)
-    for uid in parts.store.uids():
-        parts.store.remove(uid)
     _remove_files(left)
 
 
