@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
     from controller.readiness import Readiness
+    from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
     from driver.process.service import Service
+    from driver.roots.driver_roots import DriverRoots
 
 NAME = "gpu-dra-controller"
 
@@ -72,20 +74,16 @@ def start(service: Service, options: Options, given: Given) -> None:
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.names import DRIVER_NAME, checked_node_name
-    from driver.hardware.inventory import Discovery
     from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
-    from driver.nvml.deadline import Guard
     from driver.process.metrics import Metrics
     from driver.roots.watch import watch_roots
-    from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
     metrics = Metrics()
-    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
-    discovery = Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
+    roots, discovery = _discovery(options)
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
@@ -182,6 +180,16 @@ def _end_by_itself() -> None:
         signal.signal(number, end)
 
 
+def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
+    """Where the driver is, and what looks at the GPUs with it."""
+    from driver.hardware.inventory import Discovery
+    from driver.nvml.deadline import Guard
+    from fakegpu.nvml_flag import nvml_from_flag
+
+    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
+    return roots, Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
+
+
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
     """Return once the API server has told of the node; raises ApiError when it refuses to."""
     from driver.kube.retry import retry_until
@@ -261,7 +269,7 @@ def _rules(
     name=NAME,
     context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
 )
-@click.version_option(package_name="gpu-dra", message=f"{NAME} %(version)s")
+@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
 @click.option(
     "--node-name", required=True, show_envvar=True, help="The Node that this controller publishes for."
 )

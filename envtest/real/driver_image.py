@@ -162,6 +162,7 @@ class Builder:
         run_go([go, "mod", "download"], self._source / HOOK, {**self._environment, "GOWORK": "off"})
         names = ("GOROOT", "GOMODCACHE", "GOCACHE")
         root, modules, built = run_go([go, "env", *names], self._source, self._environment).split()
+        Path(built).mkdir(parents=True, exist_ok=True)  # Go makes it at its first build, and that is inside
         mounted = {
             root: f"{GO}:ro",
             modules: "/go/pkg/mod:ro",

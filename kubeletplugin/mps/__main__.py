@@ -28,7 +28,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
-@click.version_option(package_name="gpu-dra", message="gpu-dra-mps %(version)s")
+@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message="gpu-dra-mps %(version)s")
 @click.option(
     "--mps-dir",
     type=click.Path(file_okay=False, path_type=Path),

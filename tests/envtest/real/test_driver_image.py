@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ done
 """
 DEBOOTSTRAP = """\
 for root in "$@"; do :; done
-for folder in usr/share/doc usr/share/man usr/share/locale usr/share/info var/log var/cache/apt var/lib/apt/lists; do
+for folder in usr/share/doc usr/share/man usr/share/locale usr/share/info \\
+    var/log var/cache/apt var/lib/apt/lists; do
   mkdir -p "$root/$folder"
   touch "$root/$folder/file"
 done
@@ -57,7 +59,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     given = give_go(tmp_path, BUILDING_GO)
     programs = Path(given["PATH"].split(os.pathsep)[0])
     texts = {
-        "go": 'test "$1" = env && printf "%s\\n" /go /modules /built; exit 0',
+        "go": 'test "$1" = env && printf "%s\\n" /go "$HOME/modules" "$HOME/built"; exit 0',
         "buildah": BUILDAH.format(log=tmp_path / "log", stored=tmp_path / "stored"),
         "debootstrap": DEBOOTSTRAP,
     }
@@ -103,19 +105,20 @@ def test_the_base_is_made_once(tmp_path: Path, source: Path, environment: dict[s
 
     lines = (tmp_path / "log").read_text().splitlines()
     assert sum("--tag localhost/gpu-dra-base:" in line for line in lines) == 1
+    mounted = {path for line in lines for path in re.findall(r"--volume (/\S*?):", line)}
+    assert str(tmp_path / "built") in mounted
+    assert (tmp_path / "built").is_dir()  # buildah mounts only what is there
     assert (tmp_path / "again.tar").read_text() == "image\n"
 
 
-def test_a_build_that_fails_leaves_nothing_that_counts(
-    tmp_path: Path, source: Path, environment: dict[str, str]
-) -> None:
+def test_a_build_that_fails_leaves_nothing_that_counts(source: Path, environment: dict[str, str]) -> None:
     (source / "deploy/image/build.py").write_text("import sys; sys.exit('no such base')")
     for _ in range(2):
         with pytest.raises(BuildFailed, match="no such base"):
             driver_image(environment, source)
 
 
-def test_former_images_are_forgotten(tmp_path: Path, source: Path, environment: dict[str, str]) -> None:
+def test_former_images_are_forgotten(source: Path, environment: dict[str, str]) -> None:
     for number in range(MOST_KEPT + 2):
         (source / "driver" / "module.py").write_text(f"one = {number}\n")
         last = driver_image(environment, source)
