@@ -16,8 +16,8 @@ from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.wiring import assemble_alone
 
-AGAIN_SECONDS, TRIES = 1.0, 15
-"""How long after a failure it is tried again, and how often: within that time a pod has ended."""
+TRIES = 15
+"""How often it is tried: within some seconds a pod that was ended has let go of its devices."""
 
 _log = get_logger("retire")
 
@@ -44,7 +44,8 @@ def retire_node(settings: Settings, given: Given) -> None:
 
     try:
         if settings.data_dir.exists():
-            until_retired(attempt, service.stop_event.wait, progress.tell, AGAIN_SECONDS, TRIES)
+            again_seconds = given.intervals.retire_again_seconds
+            until_retired(attempt, service.stop_event.wait, progress.tell, again_seconds, TRIES)
         progress.tell("")
         _log.info("node is clean", driver=DRIVER_NAME, node=settings.node_name)
         service.run()

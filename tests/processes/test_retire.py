@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.former import python_environment
+from tests.brisk import BRISK
 from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 def retiring(node: Node) -> DriverProcess:
     """The process that cleans the node, with its probes at a free port."""
     flags = node.plugin_flags(health_addr="127.0.0.1:0")
-    return DriverProcess("kubeletplugin", *flags, "--retire", **python_environment(PACKAGE_ROOT))
+    return DriverProcess(
+        BRISK[0], *BRISK[1:], "kubeletplugin", *flags, "--retire", **python_environment(PACKAGE_ROOT)
+    )
 
 
 def ready(process: DriverProcess) -> tuple[int, str]:
