@@ -107,9 +107,32 @@ class KubeClient:
                 raise
             return self._request("GET", path, params, timeout_seconds=left_seconds)
 
-    def create(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
-        """Create ``body`` in the collection at ``path``; the answer is the object as it is stored."""
-        return self._request("POST", path, None, body, timeout_seconds=timeout_seconds)
+    def text(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> str:
+        """What is at ``path`` as text, the log of a container for example, or metrics."""
+        timeout = urllib3.Timeout(total=timeout_seconds)
+        headers = {"Accept": "application/json, */*"}
+        response = self._send("GET", self._url(path, params), None, headers, timeout, preload=True)
+        return response.data.decode(errors="replace")
+
+    def create(
+        self,
+        path: str,
+        body: Object,
+        params: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> Object:
+        """Create ``body`` in the collection at ``path``; the answer is the object as it is stored.
+
+        ``params`` may have ``dryRun``, with which nothing is stored.
+        """
+        return self._request("POST", path, params, body, timeout_seconds=timeout_seconds)
 
     def replace(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
         """Replace the object; raises Conflict when it was changed since ``body`` was read."""
@@ -219,7 +242,7 @@ class KubeClient:
     ) -> urllib3.BaseHTTPResponse:
         """The answer when it is 2xx; raises otherwise."""
         headers["User-Agent"] = self._user_agent
-        headers["Accept"] = "application/json"
+        headers.setdefault("Accept", "application/json")
         authorization = self._authorization()
         if authorization is not None:
             headers["Authorization"] = authorization
