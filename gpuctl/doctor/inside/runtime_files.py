@@ -43,28 +43,28 @@ def runtime_configs(host_root: Path) -> tuple[RuntimeConfig, ...]:
 def read_containerd(file: Path, name: str) -> RuntimeConfig:
     """What containerd's configuration says; of files that it imports the last one counts."""
     try:
-        content = _read(file)
-        parts = [content]
-        for pattern in content.get("imports") or ():
-            path = Path(str(pattern))
-            base, rest = (file.parent, str(path)) if not path.is_absolute() else _split_root(file, name, path)
-            parts += [_read(one) for one in sorted(base.glob(rest)) if one.is_file()]
-    except (OSError, ValueError, TypeError) as error:
+        parts = _with_imports(file, name)
+        version = max(int(part.get("version") or 0) for part in parts)
+        settings: dict[str, Any] = {}
+        for part in parts:
+            plugins = part.get("plugins") or {}
+            settings |= plugins.get(_CONTAINERD_1) or {}
+            settings |= plugins.get(_CONTAINERD_2) or {}
+        told = settings.get("cdi_spec_dirs")
+        folders = None if told is None else tuple(map(str, told))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         return RuntimeConfig(name, "containerd", wrong=str(error))
-    version = max(int(part.get("version") or 0) for part in parts)
-    settings: dict[str, Any] = {}
-    for part in parts:
-        plugins = part.get("plugins") or {}
-        settings |= plugins.get(_CONTAINERD_1) or {}
-        settings |= plugins.get(_CONTAINERD_2) or {}
-    folders = settings.get("cdi_spec_dirs")
-    return RuntimeConfig(
-        name,
-        "containerd",
-        settings.get("enable_cdi"),
-        None if folders is None else tuple(map(str, folders)),
-        since_2=version >= 3,
-    )
+    return RuntimeConfig(name, "containerd", settings.get("enable_cdi"), folders, since_2=version >= 3)
+
+
+def _with_imports(file: Path, name: str) -> list[dict[str, Any]]:
+    """A configuration, then the files that it imports; raises OSError, ValueError, TypeError."""
+    parts = [_read(file)]
+    for pattern in parts[0].get("imports") or ():
+        path = Path(str(pattern))
+        base, rest = (file.parent, str(path)) if not path.is_absolute() else _split_root(file, name, path)
+        parts += [_read(one) for one in sorted(base.glob(rest)) if one.is_file()]
+    return parts
 
 
 def _split_root(file: Path, name: str, path: Path) -> tuple[Path, str]:
@@ -79,11 +79,10 @@ def _crio(files: list[Path], host_root: Path) -> RuntimeConfig:
     last = files[-1]
     for file in files:
         try:
-            runtime = (_read(file).get("crio") or {}).get("runtime") or {}
-        except (OSError, ValueError) as error:
+            told = ((_read(file).get("crio") or {}).get("runtime") or {}).get("cdi_spec_dirs")
+            folders = folders if told is None else tuple(map(str, told))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             return RuntimeConfig(f"/{file.relative_to(host_root)}", "cri-o", wrong=str(error))
-        told = runtime.get("cdi_spec_dirs")
-        folders = folders if told is None else tuple(map(str, told))
     return RuntimeConfig(f"/{last.relative_to(host_root)}", "cri-o", cdi=True, folders=folders)
 
 

@@ -18,6 +18,8 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 def _device_plugin(seen: ClusterSeen) -> Finding:
     if isinstance(seen.nodes, Unread):
         return skipped(seen.nodes.why)
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
     free = {
         node
         for node, device in current_devices(seen)
