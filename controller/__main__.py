@@ -8,6 +8,7 @@ import driver.process.lean  # noqa: F401 - before everything else, which it keep
 
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -15,6 +16,7 @@ import click
 from controller.given import Given
 from driver.errors import DriverError
 from driver.process.log import Level, configure, get_logger
+from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, roots_from_flags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +46,8 @@ class Options:
     kubeconfig: Path | None
     nvml: str
     config: Path | None
-    driver_root: Path | None
+    driver_root: str
+    host_root: Path
     sysfs_root: Path
     plugin_data_dir: Path
     metrics_addr: str
@@ -67,12 +70,14 @@ def start(service: Service, options: Options, given: Given) -> None:
     from driver.kube.events import EventRecorder
     from driver.nvml.deadline import Guard
     from driver.process.metrics import Metrics, serve
+    from driver.roots.watch import watch_roots
     from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
     metrics = Metrics()
-    discovery = Discovery(nvml_from_flag(options.nvml, options.driver_root), options.sysfs_root, Guard())
+    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
+    discovery = Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
@@ -98,7 +103,9 @@ def start(service: Service, options: Options, given: Given) -> None:
     if endpoint is not None:
         service.spawn("metrics", endpoint.run, endpoint.stop)
     service.on_stop("nvml", discovery.close)
-    service.repeat("offers", intervals.check_seconds, offers.check)
+    look_now = Event()
+    watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
+    service.repeat("offers", intervals.check_seconds, offers.check, look_now)
     service.spawn("plugin-watch", plugin.run)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _wait_for_node(service, writer)
@@ -184,11 +191,9 @@ def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], 
     show_envvar=True,
     help="The node configuration, read anew when it changes; without it every GPU is offered as a whole.",
 )
+@click.option("--driver-root", default=AUTO, show_envvar=True, help=DRIVER_ROOT_HELP)
 @click.option(
-    "--driver-root",
-    type=click.Path(path_type=Path),
-    show_envvar=True,
-    help="Where the NVIDIA driver is installed; without it the library is found as programs find theirs.",
+    "--host-root", type=click.Path(path_type=Path), default="/", show_envvar=True, help=HOST_ROOT_HELP
 )
 @click.option(
     "--sysfs-root", type=click.Path(path_type=Path), default="/sys", show_envvar=True, help="Where sysfs is."

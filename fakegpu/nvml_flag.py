@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 from driver.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from driver.nvml.api import Nvml
+    from driver.roots.driver_roots import DriverRoots
 
 
-def nvml_from_flag(text: str, driver_root: Path | None = None) -> Nvml:
+def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
     """The NVML of ``real``, ``fake:MACHINE`` or ``fake:MACHINE@STATE``.
 
-    ``real`` loads its library from ``driver_root``, or as the dynamic linker finds it where that is
-    None; nothing is loaded before ``init``. Raises ConfigError for an unknown word or machine, or
+    ``real`` loads its library from the driver root that counts, or as the dynamic linker finds it without
+    ``roots``; nothing is loaded before ``init``. Raises ConfigError for an unknown word or machine, or
     for a file that cannot be used.
     """
     if text == "real":
         from driver.nvml.real import RealNvml
 
-        return RealNvml(driver_root)
+        return RealNvml(roots)
     if text.startswith("fake:"):
         from fakegpu.machine import FakeMachine
 

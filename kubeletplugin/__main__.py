@@ -13,6 +13,8 @@ import click
 
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
+from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder
+from kubeletplugin.cdi.hook_source import COPY
 from kubeletplugin.front import open_front
 from kubeletplugin.given import Given
 from kubeletplugin.settings import Settings
@@ -36,17 +38,18 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option(
     "--driver-root",
-    type=_FOLDER,
-    default="/",
+    callback=lambda _context, _option, text: checked_folder(text),
+    default=AUTO,
     show_envvar=True,
-    help="Where this process sees the installed NVIDIA driver: its libraries, binaries and perhaps dev.",
+    help=DRIVER_ROOT_HELP,
 )
+@click.option("--host-root", type=_FOLDER, default="/", show_envvar=True, help=HOST_ROOT_HELP)
 @click.option(
     "--host-driver-root",
     type=click.Path(path_type=Path),
     show_default="--driver-root",
     show_envvar=True,
-    help="Where the host has that folder, when it is mounted at another path here.",
+    help="Where the host has the folder that --driver-root names, when it is mounted at another path here.",
 )
 @click.option(
     "--plugins-dir",
@@ -68,6 +71,13 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     default="/var/run/cdi",
     show_envvar=True,
     help="A folder in which the container runtime looks for CDI specs.",
+)
+@click.option(
+    "--cdi-hook",
+    default=COPY,
+    show_envvar=True,
+    help="The nvidia-cdi-hook that the container runtime runs: copy puts the image's into the plugin's "
+    "folder on the host, copy:FILE another one, a path is one that the host has.",
 )
 @click.option("--sysfs-root", type=_FOLDER, default="/sys", show_envvar=True, help="Where sysfs is mounted.")
 @click.option(

@@ -15,14 +15,15 @@ from driver.devices.node_state import NodeState
 from driver.errors import DriverError
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
-from kubeletplugin.cdi.spec import HostPaths
+from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
+from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry
@@ -56,16 +57,17 @@ def _nobody(_step: str) -> None:
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
-    ``host_driver_root`` is the driver root as the container runtime sees it.
+    ``driver`` is where the driver is installed now; ``hook`` says where the hook that makes containers ready
+    comes from.
     """
 
     discovery: Discovery
     sysfs_root: Path
-    driver_root: Path
-    host_driver_root: Path
+    driver: InstalledDriver
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
+    hook: HookSource = NO_HOOK
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class Parts:
     kinds: HeldKinds
     journal: Journal
     store: CdiStore
+    hooks: Hooks
     preparer: Preparer
     reconciler: Reconciler
     keeper: SharingKeeper
@@ -149,7 +152,9 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
-    nodes = GpuNodes(hardware.driver_root, hardware.sysfs_root)
+    hooks = Hooks(hardware.hook, folders.data, peers.alone)
+    hooks.install()
+    nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
@@ -165,7 +170,7 @@ def assemble(
         locks,
         kinds,
         shares,
-        _specs(hardware, kinds, nodes),
+        Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks),
         store,
         _ports(cluster, hardware, listeners, watch),
         intervals.patience_seconds,
@@ -175,6 +180,7 @@ def assemble(
         kinds,
         journal,
         store,
+        hooks,
         preparer,
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
@@ -217,16 +223,6 @@ def _sharing(
         identity.era,
         mps_is_used,
         step,
-    )
-
-
-def _specs(hardware: Hardware, kinds: HeldKinds, nodes: GpuNodes) -> Specs:
-    return Specs(
-        kinds,
-        nodes,
-        DriverRoot(hardware.driver_root),
-        HostPaths(hardware.driver_root, hardware.host_driver_root),
-        hardware.mps_folders,
     )
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, checked_node_name
 from driver.errors import ConfigError
 from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
+from driver.roots.driver_roots import DriverRoots
+from driver.roots.flag import roots_from_flags
+from kubeletplugin.cdi.hook_source import COPY, HookSource
 from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.names import is_safe_uid
 
@@ -17,29 +20,46 @@ _SHOWN_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The flags; ``python -m kubeletplugin --help`` says what each means."""
+    """The flags; ``python -m kubeletplugin --help`` says what each means.
+
+    ``roots`` is what those about the driver root say.
+    """
 
     node_name: str
     kubeconfig: Path | None
     nvml: str
-    driver_root: Path
-    host_driver_root: Path
+    roots: DriverRoots
     plugins_dir: Path
     registry_dir: Path
     cdi_dir: Path
+    cdi_hook: HookSource
     sysfs_root: Path
     mps_dir: Path
     metrics_addr: str
     pod_uid: str
 
     @classmethod
-    def from_flags(cls, *, driver_root: Path, host_driver_root: Path | None, **flags: Any) -> Settings:
+    def from_flags(
+        cls,
+        *,
+        driver_root: str,
+        host_root: Path,
+        host_driver_root: Path | None,
+        sysfs_root: Path,
+        cdi_hook: str = COPY,
+        **flags: Any,
+    ) -> Settings:
         """The settings, with what was left out put in.
 
-        Raises ConfigError for a node name or a pod UID that is none, and for a socket path that is too long.
+        Raises ConfigError for a node name or a pod UID that is none, for a socket path that is too long, and
+        for a hook that is none or flags of the driver root that contradict each other.
         """
-        root = driver_root.absolute()
-        settings = cls(driver_root=root, host_driver_root=host_driver_root or root, **flags)
+        settings = cls(
+            roots=roots_from_flags(driver_root, host_root, sysfs_root, host_driver_root),
+            sysfs_root=sysfs_root,
+            cdi_hook=HookSource.from_flag(cdi_hook),
+            **flags,
+        )
         checked_node_name(settings.node_name)
         if settings.pod_uid and not is_safe_uid(settings.pod_uid):
             raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME, pool_name
@@ -17,13 +18,14 @@ from driver.nvml.deadline import Guard
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
+from driver.roots.watch import watch_roots
 from fakegpu.nvml_flag import nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
 from kubeletplugin.given import Given
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.generation import driver_generation
@@ -134,8 +136,11 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     front.face.serving.up(READY_PART)
     service.spawn("claim status", statuses.run, stop=statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
-    service.repeat("CDI specs", intervals.check_seconds, parts.reconciler.restore_specs)
+    specs_now = Event()
+    watch_roots(service, settings.roots, intervals.check_seconds, node.discovery.close, specs_now.set)
+    service.repeat("CDI specs", intervals.check_seconds, parts.reconciler.restore_specs, specs_now)
     service.repeat("reconciler", intervals.reconcile_seconds, parts.reconciler.run_once)
+    service.repeat("hook", intervals.reconcile_seconds, lambda: parts.hooks.keep(parts.store.names))
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
@@ -148,7 +153,6 @@ def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
     service = front.service
     client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
     service.on_stop("API client", client.close)
-    library_root = None if settings.driver_root == Path("/") else settings.driver_root
     guard = Guard()
     service.on_stop("NVML", guard.close)
     return _Node(
@@ -162,7 +166,7 @@ def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
             lambda: driver_generation(settings.sysfs_root),
         ),
         client,
-        Discovery(nvml_from_flag(settings.nvml, library_root), settings.sysfs_root, guard),
+        Discovery(nvml_from_flag(settings.nvml, settings.roots), settings.sysfs_root, guard),
         EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name),
     )
 
@@ -211,14 +215,15 @@ def _claims(
 
 def _hardware(node: _Node) -> Hardware:
     settings = node.settings
+    driver = InstalledDriver(settings.roots)
     return Hardware(
         node.discovery,
         settings.sysfs_root,
-        settings.driver_root,
-        settings.host_driver_root,
-        TimeSlices(DriverPrograms(DriverRoot(settings.driver_root), settings.data_dir / "libraries")),
+        driver,
+        TimeSlices(DriverPrograms(driver, settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
+        settings.cdi_hook,
     )
 
 

@@ -12,31 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from driver.errors import NodeIncomplete
 from driver.nvml.api import Code, DriverNotLoaded
+from driver.roots.places import LIBRARY_FOLDERS
+from driver.roots.root import SLASH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from driver.roots.driver_roots import DriverRoots
+    from driver.roots.root import Root
+
 SONAME = "libnvidia-ml.so.1"
-LIBRARY_FOLDERS = (
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib/x86_64-linux-gnu/nvidia/current",
-    "usr/lib/aarch64-linux-gnu/nvidia/current",
-    "usr/lib64",
-    "usr/lib",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-    "lib64",
-    "lib",
-    "usr/local/nvidia/lib64",
-    "opt/lib64",
-)
-"""Where distributions and the driver containers put the driver's libraries, below the driver root.
-
-NVML is loaded from there, and containers are given what lies there.
-"""
-
 _FIRST_CALL = "nvmlInitWithFlags"
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 """``e_machine`` of elf.h."""
@@ -55,6 +42,14 @@ class LibraryUnusable(DriverNotLoaded):
         self.what = f"NVML's library cannot be loaded, {words}"
 
 
+class NoDriverToLoad(DriverNotLoaded):
+    """No driver root is there to load NVML's library from."""
+
+    def __init__(self, error: NodeIncomplete) -> None:
+        super().__init__(f"finding {SONAME}", Code.LIBRARY_NOT_FOUND)
+        self.what, self.way_out = error.what, error.way_out
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A library as ``load`` gave it; ``file`` says which file it was, and in which state."""
@@ -64,14 +59,14 @@ class Loaded:
 
 
 class NvmlLibrary:
-    """The library of the driver below ``root``; without a root that of this machine.
+    """The library of the driver below the root that counts now.
 
-    What lies in none of the known folders of this machine is left to the linker to find. ``load`` opens
-    a library by path or soname and raises OSError; it is ctypes.CDLL but in tests.
+    Below the root of this machine itself, what lies in none of the known folders is left to the linker to
+    find. ``load`` opens a library by path or soname and raises OSError; it is ctypes.CDLL but in tests.
     """
 
-    def __init__(self, root: Path | None, load: Callable[[str], object] = ctypes.CDLL) -> None:
-        self._root = root
+    def __init__(self, roots: DriverRoots, load: Callable[[str], object] = ctypes.CDLL) -> None:
+        self._roots = roots
         self._load = load
         self._loaded: Loaded | None = None
         self._linked_folder: Path | None = None
@@ -81,38 +76,42 @@ class NvmlLibrary:
 
         Raises LibraryUnusable when none of the files can be loaded, DriverNotLoaded when there are none.
         """
+        try:
+            root = self._roots.current()
+        except NodeIncomplete as error:
+            raise NoDriverToLoad(error) from error
         refused: list[str] = []
-        for path in self._files():
+        for path in self._files(root):
             try:
                 return self._from(path)
             except OSError as error:
                 refused.append(f"{_with_path(path, error)}{_built_for(path)}")
-        if self._root is None:
+        if root.seen == SLASH:
             return self._from_linker(refused)
         if refused:
             raise LibraryUnusable("; ".join(refused))
-        raise DriverNotLoaded(f"finding {SONAME} below {self._root}", Code.LIBRARY_NOT_FOUND)
+        raise DriverNotLoaded(f"finding {SONAME} below {root.seen}", Code.LIBRARY_NOT_FOUND)
 
-    def _files(self) -> Iterator[Path]:
+    def _files(self, root: Root) -> Iterator[Path]:
         """The files that may be it, the likeliest first.
 
         Links are followed to the file that has the driver's version in its name: the linker takes a path
         that it has loaded before for the same library, whatever lies there by then.
         """
         seen: set[Path] = set()
-        for folder in self._folders():
-            path = folder / SONAME
-            if path.is_file() and (file := path.resolve()) not in seen:
+        for file in self._found(root):
+            if file is not None and file.is_file() and file not in seen:
                 seen.add(file)
                 yield file
 
-    def _folders(self) -> Iterator[Path]:
-        if self._root is None:
+    def _found(self, root: Root) -> Iterator[Path | None]:
+        if root.seen == SLASH:
             # The linker's own order: what the environment names comes first.
-            yield from (Path(name) for name in os.environ.get("LD_LIBRARY_PATH", "").split(":") if name)
-        yield from ((self._root or Path("/")) / folder for folder in LIBRARY_FOLDERS)
+            named = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+            yield from ((Path(name) / SONAME).resolve() for name in named if name)
+        yield from (root.at(f"{folder}/{SONAME}") for folder in LIBRARY_FOLDERS)
         if self._linked_folder is not None:
-            yield self._linked_folder
+            yield (self._linked_folder / SONAME).resolve()
 
     def _from(self, path: Path) -> Loaded:
         """The library in this file; raises OSError."""

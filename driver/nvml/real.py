@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -34,6 +33,8 @@ from driver.nvml.api import (
 from driver.nvml.library import Loaded, NvmlLibrary
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.real_mig import RealMigCalls
+from driver.roots.driver_roots import DriverRoots
+from driver.roots.root import SLASH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,13 +65,13 @@ def _ask(call: str, subject: str, function: Callable[..., Any], *arguments: obje
 
 
 class RealNvml:
-    """NVML of the driver installed below ``driver_root``, or of this machine's own (``driver.nvml.library``).
+    """NVML of the driver below the root that counts (``driver.nvml.library``), by default this machine's own.
 
     ``load`` opens a library by path or soname and raises OSError; it is ctypes.CDLL but in tests.
     """
 
-    def __init__(self, driver_root: Path | None = None, load: Callable[[str], object] = ctypes.CDLL) -> None:
-        self._library = NvmlLibrary(driver_root, load)
+    def __init__(self, roots: DriverRoots | None = None, load: Callable[[str], object] = ctypes.CDLL) -> None:
+        self._library = NvmlLibrary(roots or DriverRoots.fixed(SLASH), load)
         self._loaded: Loaded | None = None
 
     def init(self) -> None:

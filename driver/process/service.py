@@ -58,13 +58,20 @@ class Service:
         self.on_stop(name, lambda: self._end(thread, stop))
         thread.start()
 
-    def repeat(self, name: str, every_seconds: float, fn: Callable[[], object]) -> None:
-        """Call ``fn`` now and every so many seconds, in a thread of that name.
+    def repeat(
+        self,
+        name: str,
+        every_seconds: float,
+        fn: Callable[[], object],
+        now: threading.Event | None = None,
+    ) -> None:
+        """Call ``fn`` now and every so many seconds, in a thread of that name; at once when ``now`` is set.
 
         A DriverError is logged and tried again with a doubling delay; anything else is a fault of
         ours and ends the service.
         """
-        self.spawn(name, lambda: self._repeat(name, every_seconds, fn))
+        wake = now or threading.Event()
+        self.spawn(name, lambda: self._repeat(name, every_seconds, fn, wake), wake.set)
 
     def pool(self, name: str, workers: int) -> ThreadPoolExecutor:
         """A thread pool that ends with the service: work that has not begun by then is cancelled."""
@@ -133,7 +140,9 @@ class Service:
         if thread.is_alive():
             _log.warning("thread did not end in time", thread=thread.name)
 
-    def _repeat(self, name: str, every_seconds: float, fn: Callable[[], object]) -> None:
+    def _repeat(
+        self, name: str, every_seconds: float, fn: Callable[[], object], wake: threading.Event
+    ) -> None:
         failures = 0
         while not self.stop_event.is_set():
             try:
@@ -142,7 +151,8 @@ class Service:
             except DriverError as error:
                 failures += 1
                 _log.warning("service loop failed", loop=name, failures=failures, error=str(error))
-            self.stop_event.wait(delay_seconds(every_seconds, failures))
+            wake.wait(delay_seconds(every_seconds, failures))
+            wake.clear()  # before the next call, which sees what has happened so far
 
     def _reason(self) -> BaseException | signal.Signals:
         """Wait for a signal or the first thread that failed, perhaps before this was called."""

@@ -22,6 +22,7 @@ from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs, refuse_changed_board
 from kubeletplugin.claims.taking_back import take_back, without_made
+from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
@@ -174,6 +175,25 @@ class Preparer:
             else:
                 self._commit(entry, spec)
             return True
+
+    def renew(self, entry: Entry) -> bool:
+        """Write the CDI spec of a prepared claim anew if it would differ now; whether that was so.
+
+        What a spec mounts is gone once the driver's files are others, and for a container that starts again
+        the kubelet does not ask again. Raises DriverError.
+        """
+        with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
+            if self._journal.get(entry.uid) != entry or not self._is_intact(entry, self._identity.era()):
+                return False
+            spec = self._specs.spec(entry.devices, self._ports.look())
+            if spec.sha256 == entry.spec_sha256:
+                return False
+            self._commit(entry, spec)
+            return True
+
+    def driver_files(self) -> DriverFiles:
+        """The driver's files that specs are made of now; raises NodeIncomplete while there is no driver."""
+        return self._specs.driver_files()
 
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from driver.claims.allocation import read_claim
-from driver.errors import ClaimRefused, DriverError
+from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
 from kubeletplugin.claims.preparer import Preparer
+from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
@@ -44,16 +45,32 @@ class Reconciler:
         self._get_claim = get_claim
         self._in_use = in_use
         self._suspects: set[str] = set()
+        self._driver_files: DriverFiles | None = None
         self._log = get_logger("reconciler")
 
     def restore_specs(self) -> None:
-        """Write the CDI specs again that were lost: containers that start again need them."""
+        """Write the CDI specs again that were lost, or whose driver has been replaced since the last pass.
+
+        Containers that start again need them.
+        """
+        is_other_driver = self._is_other_driver()
         for entry in self._journal.entries():
             try:
                 if self._preparer.restore(entry):
                     self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
+                elif is_other_driver and self._preparer.renew(entry):
+                    self._log.info("CDI spec names the files of another driver now", uid=entry.uid)
             except DriverError as error:
-                self._log.warning("CDI spec is lost", uid=entry.uid, error=str(error))
+                self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=str(error))
+
+    def _is_other_driver(self) -> bool:
+        """Whether the driver's files are others than they were when this was asked the last time."""
+        before = self._driver_files
+        try:
+            self._driver_files = self._preparer.driver_files()
+        except NodeIncomplete:
+            return False  # what was there before still counts once a driver is there again
+        return before is not None and before != self._driver_files
 
     def run_once(self) -> tuple[str, ...]:
         """Look at every entry once; the UIDs of the claims that were let go."""

@@ -6,25 +6,23 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from driver.errors import HardwareChanged
+from driver.errors import HardwareChanged, NodeIncomplete
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.cdi.spec import (
-    NO_FILES,
-    CdiDevice,
-    FileEdits,
-    HostPaths,
-    build_spec,
-    file_edits,
-)
+from kubeletplugin.cdi.hooks import Hooks
+from kubeletplugin.cdi.host_paths import HostPaths
+from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, FileEdits, build_spec, file_edits
 from kubeletplugin.host.device_nodes import DeviceNode
-from kubeletplugin.host.driver_files import DriverFiles, DriverRoot
+from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.journal.entry import HeldDevice
 from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
 
 _MOST_REMEMBERED = 256
+_SLASH = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Spec:
     sha256: str
 
 
-_Parts = tuple[tuple[CdiDevice, ...], tuple[DeviceNode, ...], FileEdits]
+_Parts = tuple[tuple[CdiDevice, ...], tuple[DeviceNode, ...], FileEdits, HostPaths]
 
 
 class Specs:
@@ -49,15 +47,15 @@ class Specs:
         self,
         kinds: HeldKinds,
         nodes: GpuNodes,
-        driver_root: DriverRoot,
-        host: HostPaths,
+        driver: InstalledDriver,
         mps: MpsFolders,
+        hooks: Hooks,
     ) -> None:
         self._kinds = kinds
         self._nodes = nodes
-        self._driver_root = driver_root
-        self._host = host
+        self._driver = driver
         self._mps = mps
+        self._hooks = hooks
         self._made: dict[frozenset[str], tuple[DriverFiles, FileEdits]] = {}
         self._specs: OrderedDict[str, tuple[_Parts, Spec]] = OrderedDict()
 
@@ -77,8 +75,9 @@ class Specs:
             found.append(CdiDevice(held.cdi_device, edits))
         if any(device.edits.needs_driver for device in found):
             without = frozenset().union(*(device.edits.without_programs for device in found))
-            return self._built((tuple(found), self._nodes.control(look.stamps), self._file_edits(without)))
-        return self._built((tuple(found), (), NO_FILES))
+            files, host = self._file_edits(without)
+            return self._built((tuple(found), self._nodes.control(look.stamps), files, host))
+        return self._built((tuple(found), (), NO_FILES, self._host_paths()))
 
     def _built(self, parts: _Parts) -> Spec:
         """The spec of these parts; may be called from several threads at once."""
@@ -86,20 +85,35 @@ class Specs:
         known = self._specs.get(key)
         if known is not None and known[0] == parts:
             return known[1]
-        data = build_spec(*parts, self._host)
+        data = build_spec(*parts)
         spec = Spec(data, hashlib.sha256(data).hexdigest())
         self._specs[key] = (parts, spec)
         while len(self._specs) > _MOST_REMEMBERED:
             self._specs.popitem(last=False)
         return spec
 
-    def _file_edits(self, without_programs: frozenset[str]) -> FileEdits:
+    def driver_files(self) -> DriverFiles:
+        """The driver's files as they are now: specs differ when these do. Raises NodeIncomplete."""
+        return self._driver.now().files()
+
+    def _host_paths(self) -> HostPaths:
+        """Where the host has what this process sees, of the driver where one is installed."""
+        host_root = self._driver.host_root
+        try:
+            root = self._driver.now().root
+        except NodeIncomplete:
+            return HostPaths(_SLASH, _SLASH, host_root)
+        return HostPaths(root.seen, root.on_host, host_root)
+
+    def _file_edits(self, without_programs: frozenset[str]) -> tuple[FileEdits, HostPaths]:
         """What it was the last time, for as long as the files are the same; there are two such sets."""
-        files = self._driver_root.files()
+        files, host = self.driver_files(), self._host_paths()
+        hook = self._hooks.of(files, host)
         made = self._made.get(without_programs)
-        if made is None or made[0] is not files:
-            made = self._made[without_programs] = (files, file_edits(files, self._host, without_programs))
-        return made[1]
+        if made is None or made[0] is not files or made[1].hook is not hook:
+            edits = file_edits(files, host, hook, without_programs)
+            made = self._made[without_programs] = (files, edits)
+        return made[1], host
 
 
 def refuse_changed_board(held: HeldDevice, expected_uuid: str) -> None:

@@ -13,12 +13,13 @@ import shutil
 from pathlib import Path, PurePosixPath
 
 from driver.errors import StorageError
+from driver.roots.root import Root
 from kubeletplugin.host.driver_files import DriverFiles
 
 _DIGITS = 16
 
 
-def linked_libraries(root: Path, files: DriverFiles, links: Path) -> tuple[Path, ...]:
+def linked_libraries(root: Root, files: DriverFiles, links: Path) -> tuple[Path, ...]:
     """Folders with a link for each of the driver's libraries, to be searched in this order.
 
     They lie below ``links``, which is ours alone, and are made where they are missing; those of a driver that
@@ -40,15 +41,17 @@ def linked_libraries(root: Path, files: DriverFiles, links: Path) -> tuple[Path,
     return tuple(made / folder for folder in sorted(wanted))
 
 
-def _wanted(root: Path, files: DriverFiles) -> dict[str, dict[str, str]]:
+def _wanted(root: Root, files: DriverFiles) -> dict[str, dict[str, str]]:
     """The folders, and in each the links with what they point to."""
     folders = {str(folder): f"{number:02}" for number, folder in enumerate(_in_order(files))}
     wanted: dict[str, dict[str, str]] = {number: {} for number in folders.values()}
     for library in map(PurePosixPath, files.libraries):
-        wanted[folders[str(library.parent)]][library.name] = f"{root}{library}"
+        real = root.at(files.below_root(str(library)))
+        wanted[folders[str(library.parent)]][library.name] = str(real or f"{root.seen}{library}")
     for link in files.links:
         path = PurePosixPath(link.path)
-        wanted[folders[str(path.parent)]][path.name] = link.target
+        if str(path.parent) in folders:  # others are of no use to the linker
+            wanted[folders[str(path.parent)]][path.name] = link.target
     return wanted
 
 

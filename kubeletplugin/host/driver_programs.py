@@ -23,7 +23,7 @@ from kubeletplugin.host.driver_libraries import linked_libraries
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kubeletplugin.host.driver_files import DriverRoot
+    from kubeletplugin.host.installed_driver import InstalledDriver
 
 TIMEOUT_SECONDS = 10.0
 MOST_OUTPUT_BYTES = 64 * 1024
@@ -65,10 +65,10 @@ class Program:
 
 
 class DriverPrograms:
-    """The programs below a driver root. ``links`` is a folder of ours alone, for links to its libraries."""
+    """The programs of the driver. ``links`` is a folder of ours alone, for links to its libraries."""
 
-    def __init__(self, root: DriverRoot, links: Path) -> None:
-        self._root = root
+    def __init__(self, driver: InstalledDriver, links: Path) -> None:
+        self._driver = driver
         self._links = links
 
     def find(self, name: str) -> Program:
@@ -77,16 +77,17 @@ class DriverPrograms:
         Its libraries are found by LD_LIBRARY_PATH, where the root is not that of this process. Nothing else
         of this process's environment is passed on: CUDA variables in it would change what the program does.
         """
-        files, root = self._root.files(), self._root.path.absolute()
+        installed = self._driver.now()
+        files, root = installed.files(), installed.root
         path = next((path for path in files.binaries if PurePosixPath(path).name == name), None)
-        if path is None:
+        full = None if path is None else root.at(files.below_root(path))
+        if full is None:
             raise NodeIncomplete(
-                f"the driver's program {name} is not below {root}",
+                f"the driver's program {name} is not below {root.seen}",
                 "install the package of the driver that has it, or set --driver-root to where it is",
             )
-        full = root / path.lstrip("/")
         environment = {"PATH": f"{full.parent}:{os.environ.get('PATH', _PATH)}", "LC_ALL": "C"}
-        if root != Path("/"):
+        if root.seen != Path("/"):
             folders = linked_libraries(root, files, self._links)
             environment["LD_LIBRARY_PATH"] = ":".join(map(str, folders))
         return Program(full, environment)

@@ -10,6 +10,11 @@ from driver.nvml.pci_address import PciAddress
 from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.host.capabilities import Capabilities
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
+from kubeletplugin.host.installed_driver import InstalledDriver
+from kubeletplugin.host.library_files import Link
+from kubeletplugin.host.uvm_nodes import make_uvm_nodes
+
+_DRM = "/dev/dri/"
 
 Nodes = tuple[DeviceNode, ...]
 
@@ -37,43 +42,54 @@ class FolderStamps:
 
 
 class GpuNodes:
-    """The nodes below a driver root: minors move over reboots and resets.
+    """The nodes below the driver's root, else the host's: minors move over reboots and resets.
 
     What lies in a folder is looked for anew once the folder has changed. A node gets other numbers only by
     being made anew, which changes its folder.
     """
 
-    def __init__(self, driver_root: Path, sysfs_root: Path) -> None:
-        self._driver_root = driver_root
+    def __init__(self, driver: InstalledDriver, sysfs_root: Path) -> None:
+        self._driver = driver
         self._sysfs_root = sysfs_root
-        root = str(driver_root).rstrip("/")
-        self._folders = tuple(dict.fromkeys((f"{root}/dev", "/dev")))
-        self._dri = tuple(f"{folder}/dri" for folder in self._folders)
         self._known: dict[str, tuple[tuple[Stamp, ...], Nodes]] = {}
 
     def whole(self, pci: PciAddress, minor: int, stamps: FolderStamps) -> Nodes:
         """The node of the GPU with this minor, and its DRM nodes; raises NodeIncomplete."""
 
+        roots = self._roots()
+
         def find() -> Nodes:
-            folder = DeviceFolder.below(self._driver_root)
+            folder = DeviceFolder.below(*roots)
             found = (folder.find(f"/dev/dri/{name}") for name in drm_nodes(self._sysfs_root, pci))
             return (folder.require_gpu(minor), *(node for node in found if node is not None))
 
-        folders = (*self._folders, *self._dri, drm_folder(self._sysfs_root, pci))
-        return self._unless_changed(f"{pci} {minor}", stamps.of(folders), find)
+        folders = (*_folders(roots, "dev"), *_folders(roots, "dev/dri"), drm_folder(self._sysfs_root, pci))
+        return self._unless_changed(f"{roots[0]} {pci} {minor}", stamps.of(folders), find)
 
     def instance(self, minor: int, gpu_instance_id: int, compute_instance_id: int) -> Nodes:
         """What opens one compute instance: the DRM nodes would open all of the GPU. Raises NodeIncomplete."""
-        folder = DeviceFolder.below(self._driver_root)
-        capabilities = Capabilities.below(self._driver_root)
+        roots = self._roots()
+        folder = DeviceFolder.below(*roots)
+        capabilities = Capabilities.below(roots[0])
         own = capabilities.nodes(folder, minor, gpu_instance_id, compute_instance_id)
         return (folder.require_gpu(minor), *own)
 
     def control(self, stamps: FolderStamps) -> Nodes:
-        """The nodes that every CUDA program needs; raises NodeIncomplete."""
-        return self._unless_changed(
-            "control", stamps.of(self._folders), lambda: DeviceFolder.below(self._driver_root).control()
-        )
+        """The nodes that every CUDA program needs, made where nobody has; raises NodeIncomplete."""
+
+        roots = self._roots()
+
+        def find() -> Nodes:
+            folder = DeviceFolder.below(*roots)
+            make_uvm_nodes(folder)
+            return folder.control()
+
+        return self._unless_changed(f"{roots[0]} control", stamps.of(_folders(roots, "dev")), find)
+
+    def _roots(self) -> tuple[Path, ...]:
+        """Below which nodes are looked for, in this order, before those of this process."""
+        root, host_root = self._driver.now().path, self._driver.host_root
+        return (root,) if host_root in (None, root) else (root, host_root)
 
     def _unless_changed(self, key: str, stamps: tuple[Stamp, ...] | None, find: Callable[[], Nodes]) -> Nodes:
         """What was found before, unless one of the folders has changed; several threads may call it.
@@ -87,3 +103,17 @@ class GpuNodes:
         if stamps is not None:
             self._known[key] = stamps, found
         return found
+
+
+def drm_links(pci: PciAddress, nodes: Nodes) -> tuple[Link, ...]:
+    """The links to a GPU's DRM nodes by its address, as udev makes them (60-drm.rules)."""
+    names = (node.path.removeprefix(_DRM) for node in nodes if node.path.startswith(_DRM))
+    return tuple(
+        Link(f"{_DRM}by-path/pci-{pci}-{'card' if name.startswith('card') else 'render'}", f"../{name}")
+        for name in names
+    )
+
+
+def _folders(roots: tuple[Path, ...], name: str) -> tuple[str, ...]:
+    """The folders of that name below the roots, and this process's own."""
+    return tuple(dict.fromkeys((*(f"{str(root).rstrip('/')}/{name}" for root in roots), f"/{name}")))

@@ -14,8 +14,9 @@ import click
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from driver.process.service import Service
-from kubeletplugin.host.driver_files import DriverRoot
+from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder, roots_from_flags
 from kubeletplugin.host.driver_programs import DriverPrograms
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.mps.keeper import Site
 from kubeletplugin.mps.memory import NodeMemory, OwnMemory
 from kubeletplugin.mps.service import handlers
@@ -39,10 +40,18 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option(
     "--driver-root",
-    type=_FOLDER,
-    default="/",
+    callback=lambda _context, _option, text: checked_folder(text),
+    default=AUTO,
     show_envvar=True,
-    help="Where this process sees the installed NVIDIA driver: its libraries and binaries.",
+    help=DRIVER_ROOT_HELP,
+)
+@click.option("--host-root", type=_FOLDER, default="/", show_envvar=True, help=HOST_ROOT_HELP)
+@click.option(
+    "--sysfs-root",
+    type=_FOLDER,
+    default="/sys",
+    show_envvar=True,
+    help="Where sysfs is mounted; it says which version of the driver is loaded.",
 )
 @click.option(
     "--proc-root",
@@ -71,7 +80,9 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 )
 def main(
     mps_dir: Path,
-    driver_root: Path,
+    driver_root: str,
+    host_root: Path,
+    sysfs_root: Path,
     proc_root: Path,
     shm: Literal["own", "node"],
     shm_mib: int,
@@ -80,7 +91,9 @@ def main(
     """Run the MPS control daemons of this node for the kubelet plugin."""
     configure(log_level)
     try:
-        programs = DriverPrograms(DriverRoot(driver_root.absolute()), mps_dir.absolute() / _LIBRARIES)
+        roots = roots_from_flags(driver_root, host_root, sysfs_root)
+        roots.look()  # its log says which root is used
+        programs = DriverPrograms(InstalledDriver(roots), mps_dir.absolute() / _LIBRARIES)
         proc = proc_root.absolute()
         memory = OwnMemory(shm_mib, proc) if shm == "own" else NodeMemory()
         serve(Site(programs, mps_dir.absolute(), proc, memory))

@@ -10,6 +10,7 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.nvml.real import RealNvml
+from driver.roots.driver_roots import DriverRoots
 from fakegpu.machine import FakeMachine
 from fakegpu.nvml import FakeNvml
 from fakegpu.nvml_flag import nvml_from_flag
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def test_real_is_the_binding_and_loads_nothing_yet(tmp_path: Path) -> None:
-    assert isinstance(nvml_from_flag("real", tmp_path), RealNvml)
+    assert isinstance(nvml_from_flag("real", DriverRoots.fixed(tmp_path)), RealNvml)
 
 
 def test_a_shipped_machine_is_taken_by_its_name() -> None:

@@ -35,7 +35,7 @@ from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.health_board import HealthBoard
 from kubeletplugin.wire.names import cdi_spec_file_name
-from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
+from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 NODE = "node-a"
@@ -63,9 +63,9 @@ class Crash(BaseException):
 
 def fake_hardware(discovery: Discovery, folder: Path, time_slices: TimeSlices, mps: MpsClient) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
-    driver = folder / "driver"
+    driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
-    return Hardware(discovery, folder / "sys", driver, driver, time_slices, mps, folders)
+    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders)
 
 
 class FakeNode:

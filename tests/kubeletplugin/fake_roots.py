@@ -13,8 +13,12 @@ from functools import cache
 from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
+from driver.roots.driver_roots import DriverRoots
+from driver.roots.places import place_at
+from driver.roots.root import Root
 from fakegpu.driver_root import build_device_nodes, build_driver_files, build_sysfs
 from fakegpu.machine import FakeMachine
+from kubeletplugin.host.installed_driver import InstalledDriver
 
 _INSTALLED = ("usr", "lib", "var")
 
@@ -56,6 +60,11 @@ def lay_driver_root(folder: Path, machine: FakeMachine) -> Path:
     for name in _INSTALLED:
         (folder / name).symlink_to(shared_files(machine.spec.name) / name)
     return folder
+
+
+def laid_driver(root: Path) -> InstalledDriver:
+    """The driver below a root that was laid: its folders are links to files that lie outside of it."""
+    return InstalledDriver(DriverRoots(Root(place_at(str(root)), root, root, Path("/")), root, root))
 
 
 def reinstall_driver(folder: Path, machine: FakeMachine) -> None:

@@ -11,8 +11,8 @@ from driver.errors import ClaimBlocked, DriverError
 from driver.nvml.api import Code, NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 from kubeletplugin.wire.mps_daemon import (
@@ -100,7 +100,7 @@ class FakeTimeSlices(TimeSlices):
     """nvidia-smi of the fake machine, without a process."""
 
     def __init__(self, machine: FakeMachine, root: Path) -> None:
-        super().__init__(DriverPrograms(DriverRoot(root), root / "libraries"))
+        super().__init__(DriverPrograms(InstalledDriver.below(root), root / "libraries"))
         self._machine = machine
         self.calls = 0
         self.failures: list[DriverError] = []

@@ -11,6 +11,7 @@ from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.journal.entry import HeldDevice
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
@@ -33,7 +34,7 @@ def held_kinds() -> HeldKinds:
     nowhere = Path(_FOLDER.name)
     ports = NodePorts(
         Discovery(FakeMachine.open("a30-quad").nvml(), nowhere, Guard()),
-        GpuNodes(nowhere, nowhere),
+        GpuNodes(InstalledDriver.below(nowhere), nowhere),
         Journal(nowhere / "journal", lambda: False),
         era,
     )

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from driver.nvml.api import DriverNotLoaded
-from driver.nvml.library import LIBRARY_FOLDERS, SONAME, LibraryUnusable, NvmlLibrary
+from driver.nvml.library import SONAME, LibraryUnusable, NvmlLibrary
 from driver.nvml.real import RealNvml
+from driver.roots.driver_roots import DriverRoots
+from driver.roots.places import LIBRARY_FOLDERS
+from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver, remove_driver
 from kubeletplugin.host.driver_files import DriverRoot
 
 FOLDER = LIBRARY_FOLDERS[0]
@@ -69,14 +72,14 @@ class Linker:
 def test_nvml_and_containers_have_their_libraries_from_the_same_folders(tmp_path: Path, folder: str) -> None:
     build(tmp_path / folder, "570.1.1")
 
-    assert version_of(RealNvml(tmp_path)) == "570.1.1"
+    assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == "570.1.1"
     assert DriverRoot(tmp_path).files().version == "570.1.1"
 
 
 @compiled
 def test_the_same_file_is_loaded_once(tmp_path: Path) -> None:
     build(tmp_path / FOLDER, "570.1.1")
-    library = NvmlLibrary(tmp_path)
+    library = NvmlLibrary(DriverRoots.fixed(tmp_path))
 
     assert library.current() is library.current()
 
@@ -85,12 +88,12 @@ def test_the_same_file_is_loaded_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["580.1.1", "570.1.1"], ids=["another version", "the same version anew"])
 def test_another_library_in_its_place_is_loaded(tmp_path: Path, version: str) -> None:
     build(tmp_path / FOLDER, "570.1.1")
-    library = NvmlLibrary(tmp_path)
+    library = NvmlLibrary(DriverRoots.fixed(tmp_path))
     before = library.current()
     build(tmp_path / FOLDER, version)
 
     assert library.current() is not before
-    assert version_of(RealNvml(tmp_path)) == version
+    assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == version
 
 
 @compiled
@@ -132,7 +135,7 @@ def test_a_file_that_is_no_library_is_told_with_its_path_and_the_linkers_words(t
     path.write_text("not a library")
 
     with pytest.raises(LibraryUnusable) as caught:
-        RealNvml(tmp_path).init()
+        RealNvml(DriverRoots.fixed(tmp_path)).init()
 
     assert f"{path}: file too short" in str(caught.value)
     assert "load the NVIDIA driver" not in str(caught.value)
@@ -148,7 +151,7 @@ def test_a_missing_symbol_is_named(tmp_path: Path, source: str, words: str) -> N
     path = build(tmp_path / FOLDER, "570.1.1", source)
 
     with pytest.raises(LibraryUnusable) as caught:
-        RealNvml(tmp_path).init()
+        RealNvml(DriverRoots.fixed(tmp_path)).init()
 
     assert f"{path}: {words}" in str(caught.value)
 
@@ -169,7 +172,7 @@ def test_a_library_for_another_machine_is_told_as_such(tmp_path: Path) -> None:
     of_another_machine(path)
 
     with pytest.raises(LibraryUnusable, match=rf"{path}: .*\(it is built for (aarch64|x86_64)\)"):
-        RealNvml(tmp_path).init()
+        RealNvml(DriverRoots.fixed(tmp_path)).init()
 
 
 @compiled
@@ -177,7 +180,7 @@ def test_a_library_that_cannot_be_loaded_does_not_hide_one_that_can(tmp_path: Pa
     of_another_machine(build(tmp_path / LIBRARY_FOLDERS[1], "570.1.1"))
     build(tmp_path / LIBRARY_FOLDERS[4], "570.1.1")
 
-    assert version_of(RealNvml(tmp_path)) == "570.1.1"
+    assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == "570.1.1"
 
 
 def test_a_file_of_this_machine_that_is_no_library_is_told_without_a_driver_root_too(
@@ -188,3 +191,32 @@ def test_a_file_of_this_machine_that_is_no_library_is_told_without_a_driver_root
 
     with pytest.raises(LibraryUnusable, match=f"{tmp_path / SONAME}: file too short"):
         RealNvml(load=Linker(tmp_path)).init()
+
+
+@compiled
+@pytest.mark.parametrize("layout", HOST_LAYOUTS.values(), ids=list(HOST_LAYOUTS))
+def test_nvml_is_loaded_in_every_layout(tmp_path: Path, layout: HostLayout) -> None:
+    build(lay_driver(tmp_path, layout, "570.1.1"), "570.1.1")
+    roots = DriverRoots.probed(tmp_path, tmp_path / "sys")
+
+    assert version_of(RealNvml(roots)) == "570.1.1"
+
+
+@compiled
+def test_nvml_is_loaded_from_the_root_that_comes_late_and_from_the_one_that_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    container, host = HOST_LAYOUTS["driver container, Ubuntu"], HOST_LAYOUTS["Ubuntu"]
+    nvml = RealNvml(DriverRoots.probed(tmp_path, tmp_path / "sys"))
+    with pytest.raises(DriverNotLoaded, match="no NVIDIA driver was found on this node"):
+        nvml.init()
+
+    build(lay_driver(tmp_path, container, "570.1.1"), "570.1.1")
+    versions = [version_of(nvml)]
+    build(lay_driver(tmp_path, container, "580.1.1"), "580.1.1")
+    versions.append(version_of(nvml))
+    remove_driver(tmp_path, container)
+    build(lay_driver(tmp_path, host, "590.1.1"), "590.1.1")
+    versions.append(version_of(nvml))
+
+    assert versions == ["570.1.1", "580.1.1", "590.1.1"]

@@ -16,8 +16,10 @@ from driver.nvml.api import (
     NvmlCallFailed,
     SessionLost,
 )
-from driver.nvml.library import LIBRARY_FOLDERS, SONAME
+from driver.nvml.library import SONAME
 from driver.nvml.real import RealNvml
+from driver.roots.driver_roots import DriverRoots
+from driver.roots.places import LIBRARY_FOLDERS
 from fakegpu.machine import FakeMachine
 from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, CLibrary
 
@@ -77,7 +79,7 @@ def test_without_a_library_the_driver_is_not_there() -> None:
 
 def test_a_driver_root_without_a_library_is_named(tmp_path: Path) -> None:
     with pytest.raises(DriverNotLoaded, match=str(tmp_path)):
-        RealNvml(tmp_path).init()
+        RealNvml(DriverRoots.fixed(tmp_path)).init()
 
 
 def test_an_upgraded_library_is_loaded_by_its_version_and_no_old_function_is_called(
@@ -93,7 +95,7 @@ def test_an_upgraded_library_is_loaded_by_its_version_and_no_old_function_is_cal
         loaded.append(Path(name).name)
         return CLibrary(machines[name.rpartition(".so.")[2]].nvml())
 
-    nvml = RealNvml(tmp_path, load)
+    nvml = RealNvml(DriverRoots.fixed(tmp_path), load)
     versions = []
     for version in machines:
         link.unlink(missing_ok=True)

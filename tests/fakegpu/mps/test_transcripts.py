@@ -14,8 +14,8 @@ from fakegpu.mps.record import main as record_main
 from fakegpu.mps.record import record
 from fakegpu.mps.replay import UNKNOWN_QUESTION, install_replay
 from fakegpu.mps.transcript import Malformed, Run, Transcript, read_transcript, write_transcript
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.mps.control import Control, limit_commands, sort_answers
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.wire.mps_daemon import MpsDaemon
@@ -134,7 +134,7 @@ def limits_replayed(programs: Programs, tmp_path: Path, change: str = "") -> Non
     path.write_text(write_transcript(found))
     install_replay(programs.root / CONTROL, path, gpus(programs))
     folder = DaemonFolder(tmp_path / "mps", "gpu")
-    found_programs = DriverPrograms(DriverRoot(programs.root), tmp_path / "libraries")
+    found_programs = DriverPrograms(InstalledDriver.below(programs.root), tmp_path / "libraries")
     Control(found_programs, folder, 20.0).set_limits(daemon, time.monotonic() + 20.0)
 
 

@@ -15,10 +15,11 @@ from driver.hardware.boards import Boards
 from driver.kinds.partition.names import partition_device_name
 from fakegpu.capabilities import access_minor
 from fakegpu.driver_root import build_driver_root
-from kubeletplugin.cdi.spec import HostPaths
+from kubeletplugin.cdi.hook_source import NO_HOOK
+from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.claims.specs import Specs
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.journal.entry import HeldDevice
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds, Look
@@ -39,11 +40,11 @@ class Built:
     def __init__(self, scene: Scene, folder: Path) -> None:
         self.scene = scene
         self.root = build_driver_root(folder / "driver", scene.machine)
-        nodes = GpuNodes(self.root, folder / "sys")
+        driver = InstalledDriver.below(self.root, Path("/host"))
+        nodes = GpuNodes(driver, folder / "sys")
         ports = NodePorts(scene.discovery, nodes, Journal(folder / "journal", lambda: False), era)
         kinds = HeldKinds(own_kinds(ports), HeldUnknown())
-        paths = HostPaths(self.root, Path("/host"))
-        self.specs = Specs(kinds, nodes, DriverRoot(self.root), paths, MPS)
+        self.specs = Specs(kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True))
 
     def whole(self, gpu: int) -> HeldDevice:
         """A claim's whole GPU."""

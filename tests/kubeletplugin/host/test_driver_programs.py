@@ -15,7 +15,6 @@ import pytest
 from driver.errors import NodeIncomplete, StorageError
 from fakegpu.driver_root import build_driver_files, build_driver_root
 from fakegpu.machine import FakeMachine
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import (
     MOST_OUTPUT_BYTES,
     MOST_STUCK,
@@ -24,13 +23,14 @@ from kubeletplugin.host.driver_programs import (
     ProgramHangs,
     run_program,
 )
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.mps.processes import ended_within
 
 SHELL = Program(Path("/bin/sh"), {"PATH": "/usr/bin:/bin"})
 
 
 def found_in(root: Path) -> Program:
-    return DriverPrograms(DriverRoot(root), root.with_name("libraries")).find("nvidia-smi")
+    return DriverPrograms(InstalledDriver.below(root), root.with_name("libraries")).find("nvidia-smi")
 
 
 def libraries_of(program: Program) -> dict[str, Path]:

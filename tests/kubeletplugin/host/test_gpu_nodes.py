@@ -11,11 +11,15 @@ import pytest
 from driver.errors import NodeIncomplete
 from driver.hardware.pci import drm_folder
 from driver.nvml.pci_address import PciAddress
+from driver.roots.driver_roots import DriverRoots
+from fakegpu.driver_root import build_device_nodes
+from fakegpu.host_layouts import HOST_LAYOUTS, lay_driver
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host import device_nodes
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.host.gpu_nodes import FolderStamps, GpuNodes
-from tests.kubeletplugin.fake_roots import lay_driver_root, lay_sysfs
+from kubeletplugin.host.installed_driver import InstalledDriver
+from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 
@@ -25,7 +29,7 @@ class Scene:
         self.machine = FakeMachine.open("a30-quad")
         self.root = lay_driver_root(folder / "driver", self.machine)
         self.sysfs = lay_sysfs(folder, self.machine)
-        self.nodes = GpuNodes(self.root, self.sysfs)
+        self.nodes = GpuNodes(laid_driver(self.root), self.sysfs)
         self.dev = self.root / "dev"
         self.settle()
 
@@ -98,3 +102,19 @@ def test_what_could_not_be_found_is_not_remembered(scene: Scene) -> None:
         DeviceFolder.below(scene.root).find("/dev/nvidia0")
         == scene.nodes.whole(scene.pci(), 0, FolderStamps())[0]
     )
+
+
+def test_a_root_without_nodes_has_those_of_the_host(tmp_path: Path) -> None:
+    """A root that is a mere folder of libraries, as GKE's, has no dev."""
+    machine = FakeMachine.open("a30-quad")
+    host = tmp_path / "host"
+    lay_driver(host, HOST_LAYOUTS["GKE"], machine.state.driver_version)
+    build_device_nodes(host, machine)
+    roots = DriverRoots.probed(host, tmp_path / "sys")
+    nodes = GpuNodes(InstalledDriver(roots), lay_sysfs(tmp_path, machine))
+
+    found = nodes.whole(machine.pci(0), 0, FolderStamps())
+
+    assert {node.below_root for node in (*found, *nodes.control(FolderStamps()))} == {
+        f"{host}{node.path}" for node in (*found, *nodes.control(FolderStamps()))
+    }

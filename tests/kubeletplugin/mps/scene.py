@@ -17,8 +17,8 @@ from driver.process.service import Service
 from fakegpu.driver_root import CALL_LOG, build_driver_root
 from fakegpu.machine import FakeMachine
 from fakegpu.mps.client import PRIVILEGED, CudaProcess, Line
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.mps.control import CONTROL
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.mps.keeper import Site
@@ -65,7 +65,7 @@ class MpsScene:
         self._supervisors: list[Supervisor] = []
 
     def site(self, start_seconds: float = 15.0, quit_seconds: int = 0, memory: Memory | None = None) -> Site:
-        programs = DriverPrograms(DriverRoot(self.root), self.mps_dir.with_name("libraries"))
+        programs = DriverPrograms(InstalledDriver.below(self.root), self.mps_dir.with_name("libraries"))
         return Site(
             programs, self.mps_dir, self.proc, memory or NodeMemory(),
             command_seconds=min(10.0, start_seconds), start_seconds=start_seconds,

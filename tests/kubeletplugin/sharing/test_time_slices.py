@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from driver.errors import ClaimBlocked, NodeIncomplete
-from kubeletplugin.host.driver_files import DriverRoot
 from kubeletplugin.host.driver_programs import DriverPrograms, ProgramHangs
+from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 from tests.fakegpu.programs import Programs
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def found(programs: Programs) -> DriverPrograms:
-    return DriverPrograms(DriverRoot(programs.root), programs.root.with_name("libraries"))
+    return DriverPrograms(InstalledDriver.below(programs.root), programs.root.with_name("libraries"))
 
 
 @pytest.mark.parametrize(("number", "interval"), list(enumerate(get_args(Interval))))

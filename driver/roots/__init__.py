@@ -1,0 +1,1 @@
+"""Finds where the NVIDIA driver is installed on this node."""

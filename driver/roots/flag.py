@@ -1,0 +1,44 @@
+"""Reads the flags that say where the NVIDIA driver is: ``--driver-root`` and what belongs to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from driver.errors import ConfigError
+from driver.roots.driver_roots import DriverRoots
+
+AUTO = "auto"
+DRIVER_ROOT_HELP = (
+    "Where this process sees the installed NVIDIA driver; auto looks into the known places below --host-root."
+)
+HOST_ROOT_HELP = "Where this process sees the root of the host's file system."
+
+
+def roots_from_flags(
+    driver_root: str, host_root: Path, sysfs_root: Path, host_driver_root: Path | None = None
+) -> DriverRoots:
+    """The roots of ``auto``, or that at a path, which the host has at ``host_driver_root``.
+
+    Raises ConfigError where flags contradict each other, or the host's root is not there.
+    """
+    if driver_root != AUTO:
+        return DriverRoots.fixed(Path(driver_root).absolute(), host_driver_root)
+    if host_driver_root is not None:
+        raise ConfigError(
+            f"--host-driver-root says nothing while --driver-root is {AUTO}",
+            "leave it out, or give --driver-root the path at which this process sees that folder",
+        )
+    if not host_root.is_dir():
+        raise ConfigError(
+            f"--host-root {host_root} is no folder", "mount the host's root there, or name where it is"
+        )
+    return DriverRoots.probed(host_root.absolute(), sysfs_root)
+
+
+def checked_folder(driver_root: str) -> str:
+    """The flag's value as it is; raises click.BadParameter for a path that is no folder."""
+    if driver_root != AUTO and not Path(driver_root).is_dir():
+        raise click.BadParameter(f"{driver_root!r} is neither {AUTO} nor a folder that is there")
+    return driver_root

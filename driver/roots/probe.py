@@ -1,0 +1,120 @@
+"""Looks at the places where an NVIDIA driver may be installed, and says of each why it is passed over."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.roots.links import below
+from driver.roots.places import LIBRARY_FOLDERS, Place
+from driver.roots.root import Root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
+"""Every installation of the driver has these links; they lead to the files of the version in use."""
+
+_VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found at one place: ``path`` is the host's, ``version`` that of the driver that lies there.
+
+    ``reason`` says why the place is passed over; it is empty for the one that is used.
+    """
+
+    name: str
+    path: str
+    version: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one look at all places gave: the root to use, if there is one, and what was found where.
+
+    ``library`` is where this process finds the library that proves the root.
+    """
+
+    looked: tuple[Looked, ...]
+    root: Root | None = None
+    library: Path | None = None
+
+
+def probe(places: Sequence[Place], host_root: Path, sysfs_root: Path) -> Probe:
+    """Look at each place below ``host_root``; the first with a driver that can work is used.
+
+    The kernel driver takes libraries of its own version alone (NVML_ERROR_LIB_RM_VERSION_MISMATCH), so a
+    place with another one cannot work while it is loaded: it is left over, or half of it is replaced.
+    """
+    loaded = loaded_version(sysfs_root)
+    looked: list[Looked] = []
+    used: Looked | None = None
+    result: tuple[Root, Path] | None = None
+    for place in places:
+        here, found = look_at(place, host_root)
+        if found is not None and used is not None:
+            here = replace(here, reason=f"{used.path} comes before it")
+        elif found is not None and loaded not in (None, here.version):
+            here = replace(here, reason=f"the kernel has version {loaded} of the driver loaded")
+        elif found is not None:
+            used, result = here, found
+        looked.append(here)
+    root, library = result or (None, None)
+    return Probe(tuple(looked), root, library)
+
+
+def look_at(place: Place, host_root: Path) -> tuple[Looked, tuple[Root, Path] | None]:
+    """Look at one place alone; with a driver in it, its root and the library that proves it."""
+    real = below(host_root, place.path)
+    if real is None or not real.is_dir():
+        return Looked(place.name, place.path, reason="there is no such folder"), None
+    links = real if place.own_links else host_root
+    # The place may be a link itself, /opt/nvidia/current for example.
+    root = Root(place, real, Path("/") / real.relative_to(host_root), links)
+    return prove(root)
+
+
+def prove(root: Root) -> tuple[Looked, tuple[Root, Path] | None]:
+    """Look for a library that proves that a driver is installed below a root."""
+    here = Looked(root.place.name, root.place.path)
+    broken: list[str] = []
+    for path in _paths(root):
+        file = root.at(path)
+        if file is None:
+            if _is_link(root, path):
+                broken.append(f"{path} leads nowhere")
+        elif not file.is_file() or not file.stat().st_size:
+            broken.append(f"{path} is empty")
+        elif (version := _VERSION.search(file.name)) is None:
+            broken.append(f"{path} is {file.name}, which names no version")
+        else:
+            return replace(here, version=version[1]), (root, file)
+    if broken:
+        return replace(here, reason=f"the driver is not whole: {broken[0]}"), None
+    empty = not any(root.seen.iterdir())
+    return replace(here, reason="the folder is empty" if empty else f"no {' or '.join(LIBRARIES)}"), None
+
+
+def loaded_version(sysfs_root: Path) -> str | None:
+    """The version of the NVIDIA kernel driver that is loaded, None where none is or sysfs does not tell."""
+    try:
+        return (sysfs_root / "module/nvidia/version").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _paths(root: Root) -> Iterable[str]:
+    for folder in LIBRARY_FOLDERS:
+        if root.at(folder) is not None:
+            yield from (f"/{folder}/{name}" for name in LIBRARIES)
+
+
+def _is_link(root: Root, path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    real = root.at(folder)
+    return real is not None and (real / name).is_symlink()

@@ -1,0 +1,54 @@
+"""A driver root as a value: where this process sees it, where the host has it, and what lies where in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from driver.roots.links import below
+from driver.roots.places import Place, place_at
+
+SLASH = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The folder below which the NVIDIA driver is installed; paths below it are absolute, as ``/usr/lib64``.
+
+    ``seen`` is where this process has it, ``on_host`` where the host has it. ``links`` is the folder of this
+    process below which absolute links lead: the root itself, or that of the host.
+    """
+
+    place: Place
+    seen: Path
+    on_host: Path
+    links: Path
+
+    @classmethod
+    def given(cls, seen: Path, on_host: Path | None = None) -> Root:
+        """The root that somebody named; its links lead below itself, for nothing is known above it."""
+        on_host = on_host or seen
+        return cls(place_at(str(on_host)), seen, on_host, seen)
+
+    def at(self, path: str) -> Path | None:
+        """Where this process really finds what lies at a path below the root; None where nothing does."""
+        if self.links == self.seen:
+            return below(self.seen, path)
+        return below(self.links, f"{self.seen.relative_to(self.links)}/{path}")
+
+    def in_container(self, path: str) -> str:
+        """The path that a file of the root has in containers."""
+        for folder, there in self.place.moved:
+            if path.startswith(f"{folder}/"):
+                return there + path[len(folder) :]
+        return path
+
+    def for_host(self, path: str) -> str:
+        """The path below the root by which the host finds the same file.
+
+        Where absolute links lead below the root they would lead the host astray, so they are followed here.
+        """
+        if self.links != self.seen or self.seen == self.on_host == SLASH:
+            return path
+        real = self.at(path)
+        return path if real is None else f"/{real.relative_to(self.seen)}"

@@ -1,0 +1,109 @@
+"""All that read the driver get one root, which follows the driver that comes, goes and is replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.nvml.api import DriverNotLoaded
+from driver.nvml.real import RealNvml
+from driver.roots.driver_roots import DriverRoots, NoDriverRoot
+from driver.roots.flag import roots_from_flags
+from fakegpu.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
+from kubeletplugin.host.installed_driver import InstalledDriver
+
+CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
+GKE = HOST_LAYOUTS["GKE"]
+OLD, NEW = "570.133.20", "580.95.05"
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> DriverRoots:
+    """The roots of a host without a driver."""
+    return DriverRoots.probed(tmp_path, tmp_path / "sys")
+
+
+def version(driver: InstalledDriver) -> str:
+    """The version of the driver whose files containers get now."""
+    return driver.now().files().version
+
+
+def test_a_driver_that_comes_late_is_found_and_one_that_goes_is_not(
+    roots: DriverRoots, tmp_path: Path
+) -> None:
+    driver = InstalledDriver(roots)
+    with pytest.raises(NoDriverRoot, match="/run/nvidia/driver: there is no such folder"):
+        driver.now()
+
+    lay_driver(tmp_path, CONTAINER, OLD)
+    assert version(driver) == OLD
+
+    remove_driver(tmp_path, CONTAINER)
+    with pytest.raises(NoDriverRoot, match="/run/nvidia/driver: the folder is empty"):
+        driver.now()
+
+    lay_driver(tmp_path, CONTAINER, NEW)
+    assert version(driver) == NEW
+
+
+def test_a_root_that_stays_is_looked_at_once(roots: DriverRoots, tmp_path: Path) -> None:
+    lay_driver(tmp_path, GKE, NEW)
+    driver = InstalledDriver(roots)
+    first = driver.now()
+    lay_driver(tmp_path, CONTAINER, NEW)
+
+    assert driver.now() is first, "a prepare does not look at every place"
+
+    roots.look()
+    assert driver.now().root.on_host == Path(CONTAINER.root)
+
+
+def test_a_version_in_place_of_another_is_noticed_by_the_next_one_who_asks(
+    roots: DriverRoots, tmp_path: Path
+) -> None:
+    lay_driver(tmp_path, GKE, OLD)
+    driver = InstalledDriver(roots)
+    assert version(driver) == OLD
+    before = roots.state()
+
+    lay_driver(tmp_path, GKE, NEW)
+
+    assert version(driver) == NEW
+    assert roots.state() != before
+
+
+def test_without_a_root_nvml_says_what_was_looked_at(roots: DriverRoots) -> None:
+    with pytest.raises(DriverNotLoaded, match=r"no NVIDIA driver was found on this node .*/var/lib/nvidia"):
+        RealNvml(roots).init()
+
+
+def test_a_root_that_is_named_counts_although_no_driver_is_there(tmp_path: Path) -> None:
+    roots = DriverRoots.fixed(tmp_path, Path("/run/nvidia/driver"))
+
+    assert roots.current().seen == tmp_path
+    (looked,) = roots.look()
+    assert (looked.path, looked.version, looked.reason) == (
+        "/run/nvidia/driver", None, "the folder is empty",
+    )  # fmt: skip
+
+
+def test_the_flags_name_a_root_or_have_it_probed(tmp_path: Path) -> None:
+    lay_driver(tmp_path, CONTAINER, NEW)
+    below = tmp_path / "run/nvidia/driver"
+
+    probed = roots_from_flags("auto", tmp_path, tmp_path / "sys").current()
+    named = roots_from_flags(str(below), tmp_path, tmp_path / "sys", Path(CONTAINER.root)).current()
+    plain = roots_from_flags(str(below), Path("/"), Path("/sys")).current()
+
+    assert [(one.seen, one.on_host) for one in (probed, named, plain)] == [
+        (below, Path(CONTAINER.root)), (below, Path(CONTAINER.root)), (below, below),
+    ]  # fmt: skip
+
+
+def test_flags_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--host-driver-root says nothing while --driver-root is auto"):
+        roots_from_flags("auto", tmp_path, tmp_path, Path("/run/nvidia/driver"))
+    with pytest.raises(ConfigError, match=r"--host-root .*missing is no folder"):
+        roots_from_flags("auto", tmp_path / "missing", tmp_path)

@@ -1,0 +1,71 @@
+"""The processes find the driver by themselves, wait for one that comes late, and say where they looked."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fakegpu.driver_root import build_driver_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from proto import dra_v1_pb2 as v1
+    from tests.processes.node import Node
+
+ROOT = "/run/nvidia/driver"
+
+
+def install(node: Node, host: Path) -> None:
+    """Have a driver container bring the driver."""
+    node.machine.driver_back()
+    root = host / ROOT.lstrip("/")
+    root.mkdir(parents=True, exist_ok=True)
+    build_driver_root(root, node.machine)
+
+
+def edits(node: Node, claim: v1.Claim) -> Any:
+    """What containers of the claim get."""
+    return json.loads(node.spec(claim).read_text())["containerEdits"]
+
+
+def test_a_driver_that_comes_late_is_published_and_prepared_with_the_hosts_paths(node: Node) -> None:
+    host = node.folder / "host"
+    host.mkdir()
+    node.machine.driver_gone()
+    probed = {"driver_root": "auto", "host_root": str(host)}
+    claim = node.claim("train", node.gpus[0])
+
+    with node.plugin(**probed) as plugin, node.controller(**probed) as controller:
+        for process in (plugin, controller):
+            told = process.wait_for("driver root", used=None)
+            assert told["passed_over"][ROOT] == "there is no such folder"
+        controller.wait_for("no NVIDIA driver on this node, nothing new is offered")
+        (answer,) = node.prepare(claim, within_seconds=3)
+        assert "(retryable)" in answer.error
+
+        install(node, host)
+
+        for process in (plugin, controller):
+            process.wait_for("driver root", used=ROOT)
+        assert node.publishes(8), controller.text
+        assert node.prepare(claim)[0].error == ""
+        assert (plugin.stop(), controller.stop()) == (0, 0)
+
+    for mount in edits(node, claim)["mounts"]:
+        assert mount["hostPath"].startswith(f"{ROOT}/usr/") or mount["hostPath"].startswith(f"{ROOT}/lib/")
+    nodes = {one["path"]: one["hostPath"] for one in edits(node, claim)["deviceNodes"]}
+    assert nodes["/dev/nvidiactl"] == f"{ROOT}/dev/nvidiactl"
+    assert str(host) not in node.spec(claim).read_text()
+
+
+def test_each_look_that_finds_the_same_is_logged_once(node: Node) -> None:
+    host = node.folder / "host"
+    install(node, host)
+    claim = node.claim("train", node.gpus[0])
+
+    with node.plugin(driver_root="auto", host_root=str(host)) as plugin:
+        assert [node.prepare(claim)[0].error for _ in range(3)] == [""] * 3
+        assert plugin.stop() == 0
+
+    assert len(plugin.logged("driver root")) == 1
