@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test test-long check cluster-test bench bench-scheduler fuzz proto go lock format clean
+.PHONY: help demo test test-long check cluster-test bench bench-scheduler fuzz proto manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -37,6 +37,7 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m proto.generate --check
+	$(BIN)/python -m chart.generate --check
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
 
 # Two clusters side by side: most of the time each waits for its kubelet.
@@ -61,6 +62,10 @@ fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernet
 
 proto: $(STAMP) ## Generate the stubs of proto/ anew
 	$(BIN)/python -m proto.generate
+
+manifests: $(STAMP) ## Write what follows from the chart anew: values, their schema and page, deploy/*.yaml, kustomize
+	$(BIN)/python -m chart.generate
+	$(BIN)/python -m envtest.real.manifests
 
 format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .

@@ -16,6 +16,7 @@ import click
 from controller.given import Given
 from driver.errors import DriverError
 from driver.process.log import Level, configure, get_logger
+from driver.process.privileges import CAP_DAC_OVERRIDE, CAP_SYS_ADMIN, keep_only
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, roots_from_flags
 
 if TYPE_CHECKING:
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from controller.intervals import Intervals
     from controller.observe.claim_watch import ClaimWatch
     from controller.observe.node_events import NodeEvents
+    from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
-    from driver.policy.config import NodeConfig
+    from driver.policy.rules import NodeConfig
     from driver.process.service import Service
 
 NAME = "gpu-dra-controller"
@@ -51,6 +53,7 @@ class Options:
     sysfs_root: Path
     plugin_data_dir: Path
     metrics_addr: str
+    health_addr: str
 
 
 def start(service: Service, options: Options, given: Given) -> None:
@@ -60,22 +63,25 @@ def start(service: Service, options: Options, given: Given) -> None:
     """
     # Imported here, so that --help and a usage error need none of it.
     from controller.observe.node_events import NodeEvents
+    from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
+    from controller.readiness import Readiness
     from driver.devices.names import DRIVER_NAME, checked_node_name
     from driver.hardware.inventory import Discovery
     from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
     from driver.nvml.deadline import Guard
-    from driver.process.metrics import Metrics, serve
+    from driver.process import metrics as numbers
+    from driver.process import probes
     from driver.roots.watch import watch_roots
     from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
-    metrics = Metrics()
+    metrics = numbers.Metrics()
     roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
     discovery = Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
@@ -91,17 +97,23 @@ def start(service: Service, options: Options, given: Given) -> None:
         driver=DRIVER_NAME,
         intervals=intervals,
         kinds=kinds,
+        at_work=lambda: service.pulse.work("publisher"),
         follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
     offers = Observer(
-        discovery, _rules(options.config, events, kinds), metrics, events, publisher.offer, kinds
+        discovery,
+        _rules(options.config, events, kinds, NodeLabels(client, node, intervals.labels_seconds)),
+        metrics,
+        events,
+        publisher.offer,
+        kinds,
     )
     claims = _claim_watch(client, publisher, offers, node)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
-    endpoint = serve(options.metrics_addr, metrics)
+    ready = Readiness(publisher.why_not_published)
 
-    if endpoint is not None:
-        service.spawn("metrics", endpoint.run, endpoint.stop)
+    numbers.serve(service, options.metrics_addr, metrics)
+    probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
     service.on_stop("nvml", discovery.close)
     look_now = Event()
     watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
@@ -109,10 +121,21 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.spawn("plugin-watch", plugin.run)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _wait_for_node(service, writer)
+    ready.waits_for = ""
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
     service.spawn("publisher", publisher.run, publisher.stop)
+
+
+def _needed_capabilities(options: Options) -> set[int]:
+    """What of root's rights the controller uses: it only reads, and what it opens in a pod is root's.
+
+    nvml.h says of the calls that list GPU instances and their possible placements that they need a
+    privileged user. With a kubeconfig it runs outside of a pod, among the files of whoever started it.
+    """
+    of_nvml = {CAP_SYS_ADMIN} if options.nvml == "real" else set()
+    return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
@@ -157,13 +180,15 @@ def _plugin_watch(
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 
 
-def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], NodeConfig | None]:
+def _rules(
+    path: Path | None, events: NodeEvents, kinds: Kinds, labels: NodeLabels
+) -> Callable[[], NodeConfig | None]:
     """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
     if path is None:
         return lambda: None
     from controller.observe.rules_file import RulesFile
 
-    return RulesFile(path, events, kinds).current
+    return RulesFile(path, events, labels.current, kinds).current
 
 
 @click.command(
@@ -209,6 +234,12 @@ def _rules(path: Path | None, events: NodeEvents, kinds: Kinds) -> Callable[[], 
     "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
 )
 @click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="Answer /startupz, /livez and /readyz at host:port; empty for not at all.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
@@ -224,10 +255,12 @@ def main(given: Given | None, /, log_level: Level, **flags: object) -> None:
     from driver.process.service import Service
 
     configure(log_level)
-    service = Service()
+    given = given or Given()
+    service = Service(given.hung_seconds)
     try:
         options = Options(**flags)  # type: ignore[arg-type] # click's names and types are those of Options
-        start(service, options, given or Given())
+        keep_only(_needed_capabilities(options))
+        start(service, options, given)
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.intervals import Intervals
+from driver.process.pulse import HUNG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """``kinds()`` gives the kinds that the node offers, None for the driver's own."""
+    """``kinds()`` gives the kinds that the node offers, None for the driver's own.
+
+    Work of the process that takes longer than ``hung_seconds`` hangs.
+    """
 
     intervals: Intervals = field(default_factory=Intervals)
     kinds: Callable[[], Kinds] | None = None
+    hung_seconds: float = HUNG_SECONDS

@@ -94,6 +94,12 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="host:port at which Prometheus finds metrics; empty serves none.",
 )
 @click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+)
+@click.option(
     "--pod-uid",
     default="",
     show_envvar=True,
@@ -106,13 +112,14 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 def main(given: Given | None, /, log_level: Level, **flags: Any) -> None:
     """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
     configure(log_level)
+    given = given or Given()
     try:
         settings = Settings.from_flags(**flags)
-        front = open_front(settings)
+        front = open_front(settings, given.hung_seconds)
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets
 
-            serve(settings, given or Given(), front)
+            serve(settings, given, front)
         finally:
             front.service.stop()
     except DriverError as error:

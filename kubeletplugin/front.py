@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ClaimBlocked
+from driver.process import probes
 from driver.process.metrics import Metrics
 from driver.process.service import Service
 from kubeletplugin.kubelet.face import Face, open_face
 from kubeletplugin.kubelet.node_state import NodeStateBoard
+from kubeletplugin.kubelet.probes import probes_of
 from kubeletplugin.settings import Settings
 from kubeletplugin.wire.claim_call import Call, ClaimRef, Claims, PreparedDevice
 from kubeletplugin.wire.health_board import HealthBoard
@@ -79,9 +81,9 @@ class Front:
     face: Face
 
 
-def open_front(settings: Settings) -> Front:
-    """Serve the plugin's sockets; raises ConfigError when one cannot be bound."""
-    service, metrics, claims = Service(), Metrics(), LateClaims()
+def open_front(settings: Settings, hung_seconds: float) -> Front:
+    """Serve the plugin's sockets and its probes; raises ConfigError when an address cannot be bound."""
+    service, metrics, claims = Service(hung_seconds), Metrics(), LateClaims()
     board, state = HealthBoard(), NodeStateBoard()
     service.catch_signals()
     try:
@@ -95,6 +97,7 @@ def open_front(settings: Settings) -> Front:
             state=state,
             metrics=metrics,
         )
+        probes.serve(service, settings.health_addr, probes_of(face, settings.service_socket, service.pulse))
     except BaseException:
         service.stop()
         raise

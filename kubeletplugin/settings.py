@@ -36,6 +36,7 @@ class Settings:
     sysfs_root: Path
     mps_dir: Path
     metrics_addr: str
+    health_addr: str
     pod_uid: str
 
     @classmethod

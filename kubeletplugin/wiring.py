@@ -129,9 +129,7 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     parts, statuses = _claims(node, published, front, kinds_of)
     service.spawn("events", node.events.run, stop=node.events.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
-    endpoint = serve_metrics(settings.metrics_addr, metrics)
-    if endpoint is not None:
-        service.spawn("metrics", endpoint.run, stop=endpoint.stop)
+    serve_metrics(service, settings.metrics_addr, metrics)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
     service.spawn("claim status", statuses.run, stop=statuses.stop)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubernetes_rules.errors import RuleError
-from kubernetes_rules.node_selectors import requirement_holds
+from kubernetes_rules.label_selectors import selector_holds
 
 Json = Mapping[str, Any]
 Object = dict[str, Any]
@@ -34,8 +34,7 @@ def selects(budget: Json, pod: Json) -> bool:
     if selector is None:
         return False
     labels = pod["metadata"].get("labels") or {}
-    equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
-    return equal and all(requirement_holds(one, labels) for one in selector.get("matchExpressions") or ())
+    return selector_holds(selector, labels)
 
 
 def is_ready(pod: Json) -> bool:

@@ -15,8 +15,9 @@ from driver.hardware.inventory import Discovery
 from driver.kinds.partition.layouts import layout_profiles, place
 from driver.nvml.api import NvmlDevice
 from driver.nvml.deadline import Guard
-from driver.policy.config import NodeConfig, load_config, parse_config
+from driver.policy.config import load_config, parse_config
 from driver.policy.offers import Offers, node_offers
+from driver.policy.rules import NodeConfig
 from driver.slices.specs import lay_out
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
     from driver.nvml.pci_address import PciAddress
-    from driver.policy.config import NodeConfig
     from driver.policy.offers import Withheld
+    from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
 
 _log = get_logger(__name__)

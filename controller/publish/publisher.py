@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from controller.observe.allocations import allocated_devices
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from driver.kube.client import KubeClient
     from driver.policy.offers import Offers
     from driver.process.metrics import Metrics
+    from driver.process.pulse import AtWork
     from driver.slices.specs import Layout
 
 _log = get_logger(__name__)
@@ -46,9 +48,9 @@ class Publisher:
     """Publishes what was offered last, for the pool of one node.
 
     ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's
-    thread until ``stop``. ``follow_claims`` is told while allocations of withdrawn devices may come; what
-    is found then is for ``claims_given``. All slices of the driver for the node count as this pool's, so
-    that those of another installation that used the same driver name are taken over.
+    thread until ``stop``, each piece of work in ``at_work``. ``follow_claims`` is told while allocations of
+    withdrawn devices may come; what is found then is for ``claims_given``. All slices of the driver for the
+    node count as this pool's, so that those of another installation of that driver name are taken over.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Publisher:
         driver: str,
         intervals: Intervals,
         kinds: Kinds = KINDS,
+        at_work: AtWork = nullcontext,
         follow_claims: Callable[[bool], None] = lambda _asked: None,
     ) -> None:
         self._writer = writer
@@ -91,6 +94,8 @@ class Publisher:
         self._debounce = Backoff(*intervals.debounce_seconds, jitter=lambda: 0.0)
         self._debounce_seconds = intervals.debounce_seconds[0]
         self._wrote_at = float("-inf")
+        self._at_work = at_work
+        self._why_not = "the slices have not been compared yet"
         self._changed = threading.Condition()
         self._wanted: tuple[Offers, frozenset[str]] | None = None
         self._held_matters = True
@@ -124,6 +129,14 @@ class Publisher:
                 _log.info("kubelet plugin serves" if serving else "kubelet plugin does not serve")
                 self._wake(0.0)
 
+    def why_not_published(self) -> str:
+        """Why what there is to publish is not published; empty when it is, or when there is nothing."""
+        if not self._serving:
+            return "no kubelet plugin of this node serves"
+        if self._wanted is None:
+            return "the GPUs have not been looked at yet, or the kubelet plugin has not told what claims hold"
+        return self._why_not
+
     def stop(self) -> None:
         """Make ``run`` return after the write that is under way; the slices stay."""
         with self._changed:
@@ -134,9 +147,12 @@ class Publisher:
         """Sync whenever something has changed, until ``stop``."""
         while (wanted := self._next()) is not None:
             try:
-                self._sync(*wanted)
+                with self._at_work():
+                    self._sync(*wanted)
+                self._why_not = ""
                 self._backoff.reset()
             except DriverError as error:
+                self._why_not = str(error)
                 wait_seconds = self._backoff.next_seconds(error)
                 _log.warning("publishing failed", error=str(error), again_in_seconds=round(wait_seconds, 2))
                 with self._changed:

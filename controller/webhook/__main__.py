@@ -36,10 +36,9 @@ def start(service: Service, cert_file: Path, key_file: Path, addr: str, metrics_
     expiry = ExpiryWatch(certificate)
     server = WebhookServer(addr, certificate, service.pool("review", MOST_CONNECTIONS))
     if metrics_addr:
-        from driver.process.metrics import CertificateMetrics, Endpoint
+        from driver.process.metrics import CertificateMetrics, serve
 
-        endpoint = Endpoint(metrics_addr, CertificateMetrics(expiry.remaining_seconds))
-        service.spawn("metrics", endpoint.run, endpoint.stop)
+        serve(service, metrics_addr, CertificateMetrics(expiry.remaining_seconds))
     service.spawn("webhook", server.run, server.stop)
     service.catch_signals()
     _log.info("webhook serves", port=server.port)

@@ -24,9 +24,13 @@ Policies = Mapping["PciAddress", "GpuPolicy"]
 
 
 class PolicyField(Protocol):
-    """A field of a rule of the node configuration."""
+    """A field of a rule of the node configuration.
+
+    ``schema`` is its JSON schema: the words and numbers that it takes, not what they mean together.
+    """
 
     name: str
+    schema: dict[str, Any]
 
     def read(self, value: Any, path: str, errors: list[str]) -> Any:
         """The field's meaning; what is wrong with it is added to ``errors``, each with its path."""

@@ -1,107 +1,108 @@
-"""The node configuration: in which forms a node's GPUs are offered, as rules that an admin writes in YAML.
+"""The node configuration: one file of rules for all nodes, with rules of their own for pools of nodes.
 
     version: v1
+    pools:
+      - name: inference
+        nodeSelector: {matchLabels: {pool: inference}}
+        rules:
+          - mig: {layout: all-balanced}
     rules:
-      - when: gpu.pciBusID == "0000:8a:00.0"
-        offer: hidden
-      - when: gpu.migCapable
-        mig: {layout: all-balanced}
-      - shared: {strategy: TimeSlicing, shares: 4}
+      - offer: whole
 
-``when`` is a CEL expression over ``gpu``; a rule without it matches every GPU. The first rule that
-matches decides; a GPU that no rule matches is offered whole, or as the partitions that an admin made.
+The first pool whose selector a node's labels meet decides; ``rules`` are those of all other nodes. What is
+wrong with one pool's entry is kept with it, so that it does no harm to the nodes of others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
-from driver.hardware.gpu import Gpu
 from driver.kinds.registry import KINDS
-from driver.policy.predicate import NotTold, compile_predicate, holds
+from driver.policy.rules import NodeConfig, read_rules, unknown_fields
 from driver.policy.strict_yaml import load_strictly
+from kubernetes_rules.label_selectors import selector_errors, selector_holds
 
 if TYPE_CHECKING:
-    from driver.kinds.kind import Kinds, PolicyField
+    from driver.kinds.kind import Kinds
+
+Labels = Mapping[str, str]
 
 _EXPLAINED = "see docs/node-configuration.md"
 
 
-_TOLD_BY = {
-    "productName": "name",
-    "brand": "brand",
-    "architecture": "architecture",
-    "memoryBytes": "memory_bytes",
-    "numaNode": "numa_node",
-    "migCapable": "mig_mode",
-    "migEnabled": "mig_mode",
-    "virtualization": "virtualization",
-}
-"""What a rule can ask of a GPU -> the call of NVML that tells it."""
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """An entry of the file: which nodes, and their rules.
+
+    Without a name it is the entry of the nodes that no pool takes in. ``errors`` says what is wrong with it.
+    A pool with a wrong selector, which is None then, may be meant for any node.
+    """
+
+    name: str
+    selector: Mapping[str, Any] | None
+    rules: NodeConfig
+    errors: tuple[str, ...] = ()
+
+    def takes(self, labels: Labels) -> bool:
+        """Whether a node with these labels is of the pool, as far as is known."""
+        return not self.name or self.selector is None or selector_holds(self.selector, labels)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What is offered of the GPUs for which ``when`` holds; None holds for all."""
+class ConfigFile:
+    """The entries of the file ``name`` in the order in which they are tried; the last takes every node."""
 
-    when: str | None
-    policy: GpuPolicy
+    name: str
+    entries: tuple[Pool, ...]
 
+    @property
+    def has_pools(self) -> bool:
+        """Whether it takes a node's labels to know its rules."""
+        return len(self.entries) > 1
 
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
-    """The rules in the order in which they are tried."""
+    def pool_of(self, labels: Labels) -> Pool:
+        """The entry of a node with these labels; raises ConfigError with all that is wrong with it."""
+        pool = next(entry for entry in self.entries if entry.takes(labels))
+        if pool.errors:
+            raise ConfigError(self._wrong(pool), _EXPLAINED)
+        return pool
 
-    rules: tuple[Rule, ...] = ()
+    def wrong_elsewhere(self, labels: Labels) -> Iterator[str]:
+        """What is wrong with entries that do not concern a node with these labels, a sentence for each."""
+        own = next(entry for entry in self.entries if entry.takes(labels))
+        return (self._wrong(entry) for entry in self.entries if entry.errors and entry is not own)
 
-    def policy_of(self, gpu: Gpu) -> GpuPolicy:
-        """What is to be offered of this GPU.
-
-        Raises ConfigError when a rule that decides cannot be evaluated for it, and NotTold when what a rule
-        asks for was never told of it: another rule might be taken for the one that is meant.
-        """
-        values = selectable(gpu)
-        missing = {name for name, call in _TOLD_BY.items() if call in gpu.untold and name not in values}
-        for rule in self.rules:
-            asked = sorted(name for name in missing if rule.when is not None and name in rule.when)
-            if asked:
-                raise NotTold(f"NVML does not tell {', '.join(asked)}, which the rules ask for")
-            if rule.when is None or holds(rule.when, "gpu", values):
-                return rule.policy
-        return GpuPolicy()
+    def _wrong(self, pool: Pool) -> str:
+        where = f"the pool {pool.name} of " if pool.name else ""
+        return f"{where}the node configuration {self.name} is wrong: {'; '.join(pool.errors)}"
 
 
-def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
-    """What a rule can ask of a GPU; what is not known of it is absent."""
-    values: dict[str, bool | int | str | None] = {
-        "uuid": gpu.uuid,
-        "index": gpu.index,
-        "minor": gpu.minor,
-        "pciBusID": str(gpu.pci),
-        "productName": gpu.product_name,
-        "brand": gpu.brand,
-        "architecture": gpu.architecture,
-        "memoryBytes": gpu.memory_bytes,
-        "numaNode": gpu.numa_node,
-        "pcieRoot": gpu.pcie_root,
-        "migCapable": gpu.mig_capable,
-        "migEnabled": gpu.mig_enabled,
-        "virtualization": gpu.virtualization,
-    }
-    return {name: value for name, value in values.items() if value is not None}
+def load_config(path: Path, labels: Labels | None = None, kinds: Kinds = KINDS) -> NodeConfig:
+    """The rules of a node with these labels, as ``parse_config`` reads them from a file."""
+    return _rules_of(load_file(path, kinds), labels)
 
 
-def load_config(path: Path, kinds: Kinds = KINDS) -> NodeConfig:
-    """Read and check a node configuration, whose rules have the fields of these ``kinds``.
+def parse_config(
+    text: str | bytes, name: str, labels: Labels | None = None, kinds: Kinds = KINDS
+) -> NodeConfig:
+    """The rules of a node with these labels; ``name`` stands for the text in errors.
 
-    Raises ConfigError with every error in it, each with the path of its field.
+    Raises ConfigError with every error of the node's entry, each with the path of its field, or when there
+    are pools and the labels are not known.
+    """
+    return _rules_of(parse_file(text, name, kinds), labels)
+
+
+def load_file(path: Path, kinds: Kinds = KINDS) -> ConfigFile:
+    """Read a node configuration, whose rules have the fields of these ``kinds``.
+
+    Raises ConfigError when it cannot be read, or when what is wrong concerns every node.
     """
     try:
         text = path.read_bytes()
@@ -109,92 +110,67 @@ def load_config(path: Path, kinds: Kinds = KINDS) -> NodeConfig:
         raise ConfigError(
             f"the node configuration {path} cannot be read: {error.strerror}", "check --config"
         ) from error
-    return parse_config(text, str(path), kinds)
+    return parse_file(text, str(path), kinds)
 
 
-def parse_config(text: str | bytes, name: str, kinds: Kinds = KINDS) -> NodeConfig:
-    """Read and check the text of a node configuration; ``name`` stands for it in errors.
-
-    Raises ConfigError as ``load_config`` does.
-    """
+def parse_file(text: str | bytes, name: str, kinds: Kinds = KINDS) -> ConfigFile:
+    """Read the text of a node configuration; raises ConfigError as ``load_file`` does."""
     try:
         document = load_strictly(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the node configuration {name} is no YAML: {error}", _EXPLAINED) from error
     errors: list[str] = []
-    rules = _document(document, kinds, errors)
-    if errors:
-        raise ConfigError(f"the node configuration {name} is wrong: " + "; ".join(errors), _EXPLAINED)
-    return NodeConfig(rules)
+    entries = tuple(_entries(document, kinds, errors))
+    if errors or (len(entries) == 1 and entries[0].errors):
+        everything = [*errors, *(error for entry in entries for error in entry.errors)]
+        raise ConfigError(f"the node configuration {name} is wrong: " + "; ".join(everything), _EXPLAINED)
+    return ConfigFile(name, entries)
 
 
-def _document(document: Any, kinds: Kinds, errors: list[str]) -> tuple[Rule, ...]:
+def _entries(document: Any, kinds: Kinds, errors: list[str]) -> Iterator[Pool]:
+    """The pools and the entry of all other nodes; what concerns every node is added to ``errors``."""
     if not isinstance(document, dict):
         errors.append("the document must be a mapping with version and rules")
-        return ()
-    _unknown(document, {"version", "rules"}, "", errors)
+        return
+    unknown_fields(document, {"version", "pools", "rules"}, "", errors)
     if document.get("version") != "v1":
         errors.append("version: must be v1")
-    rules = document.get("rules", [])
-    if not isinstance(rules, list):
-        errors.append("rules: must be a list")
-        return ()
-    return tuple(_rule(rule, kinds, f"rules[{index}]", errors) for index, rule in enumerate(rules))
+    pools = document.get("pools", [])
+    if not isinstance(pools, list):
+        errors.append("pools: must be a list")
+        pools = []
+    names: set[str] = set()
+    for index, entry in enumerate(pools):
+        pool = _pool(entry, kinds, f"pools[{index}]", names)
+        names.add(pool.name)
+        yield pool
+    own: list[str] = []
+    yield Pool("", None, read_rules(document.get("rules", []), kinds, "rules", own), tuple(own))
 
 
-def _rule(rule: Any, kinds: Kinds, path: str, errors: list[str]) -> Rule:
-    fields = kinds.policy_fields
-    saying = ["offer", *(field.name for field in fields)]
-    listed = f"{', '.join(saying[:-1])} or {saying[-1]}"
-    if not isinstance(rule, dict):
-        errors.append(f"{path}: must be a mapping with {listed} and, perhaps, when")
-        return Rule(None, GpuPolicy(HIDDEN))
-    _unknown(rule, {"when", *saying}, f"{path}.", errors)
-    if not rule.keys() & set(saying):
-        errors.append(f"{path}: must say {listed}")
-    given = [field for field in fields if field.name in rule]
-    says = {field.name: field.read(rule[field.name], f"{path}.{field.name}", errors) for field in given}
-    policy = _with_form(_policy(says), rule, given, kinds.forms, path, errors)
-    errors.extend(f"{path}.{problem}" for field in fields for problem in field.contradictions(policy))
-    return Rule(_when(rule.get("when"), path, errors), policy)
+def _pool(entry: Any, kinds: Kinds, path: str, names: set[str]) -> Pool:
+    if not isinstance(entry, dict):
+        return Pool(
+            path, None, NodeConfig(), (f"{path}: must be a mapping with name, nodeSelector and rules",)
+        )
+    errors: list[str] = []
+    unknown_fields(entry, {"name", "nodeSelector", "rules"}, f"{path}.", errors)
+    name = entry.get("name")
+    if not isinstance(name, str) or not name:
+        errors.append(f"{path}.name: must be a text")
+    elif name in names:
+        errors.append(f"{path}.name: another pool is called {name}")
+    selector = entry.get("nodeSelector")
+    wrong = selector_errors(selector, f"{path}.nodeSelector")
+    rules = read_rules(entry.get("rules", []), kinds, f"{path}.rules", errors)
+    known = name if isinstance(name, str) and name else path
+    return Pool(known, None if wrong else selector, rules, (*errors, *wrong))
 
 
-def _policy(says: Mapping[str, Any]) -> GpuPolicy:
-    """What the fields of a rule say, but for the form."""
-    own = {name: says[name] for name in ("mig", "shared") if name in says}
-    return GpuPolicy(**own, more={name: value for name, value in says.items() if name not in own})
-
-
-def _with_form(
-    policy: GpuPolicy,
-    rule: Mapping[str, Any],
-    given: Iterable[PolicyField],
-    forms: Collection[str],
-    path: str,
-    errors: list[str],
-) -> GpuPolicy:
-    """The policy with the form that the rule says, or that its fields imply."""
-    implied = next((form for field in given if (form := field.implied_form(policy))), policy.form)
-    form = rule.get("offer", implied)
-    if form not in (*forms, HIDDEN):
-        errors.append(f"{path}.offer: must be one of {', '.join((*forms, HIDDEN))}")
-        form = implied
-    if form == "shared" and "shared" not in rule:
-        errors.append(f"{path}.offer: must not be shared without the field shared, which says how")
-    return replace(policy, form=form)
-
-
-def _when(when: Any, path: str, errors: list[str]) -> str | None:
-    if when is None:
-        return None
-    try:
-        if not isinstance(when, str):
-            raise ConfigError("must be a CEL expression in quotes")
-        compile_predicate(when)
-    except ConfigError as error:
-        errors.append(f"{path}.when: {error.what}")
-    return str(when)
-
-
-def _unknown(mapping: dict[Any, Any], known: set[str], path: str, errors: list[str]) -> None:
-    errors.extend(f"{path}{key}: unknown field" for key in mapping if key not in known)
+def _rules_of(file: ConfigFile, labels: Labels | None) -> NodeConfig:
+    if labels is None and file.has_pools:
+        raise ConfigError(
+            f"the node configuration {file.name} has pools of nodes, and the node's labels are not known",
+            "give the node's labels, to gpuctl with --node-labels",
+        )
+    return file.pool_of(labels or {}).rules

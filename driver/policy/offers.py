@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from driver.kinds.forms import GpuForms, Part
     from driver.kinds.kind import Kinds
     from driver.nvml.pci_address import PciAddress
-    from driver.policy.config import NodeConfig
+    from driver.policy.rules import NodeConfig
 
 HIDDEN_BY_RULE = "the node configuration hides it"
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
-from http.server import ThreadingHTTPServer
-from socket import AF_INET6
-from socketserver import TCPServer
 from typing import TYPE_CHECKING, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -18,12 +15,15 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import MetricsHandler
 from prometheus_client.registry import Collector
 
-from driver.errors import ConfigError, DriverError
+from driver.errors import DriverError
+from driver.process.http_endpoint import CLIENT_SECONDS, HttpEndpoint
 from driver.process.log import get_logger
 from driver.process.outcome import OUTCOMES, Outcome, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from driver.process.service import Service
 
 Operation = Literal["prepare", "unprepare", "publish"]
 SliceVerb = Literal["create", "update", "delete"]
@@ -31,8 +31,6 @@ NvmlFailure = Literal["lost", "hung", "reset-required", "failing", "fabric", "er
 
 BUCKETS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.125, 0.25, 0.5, 1, 2, 5, 10, 20, 45)
 """From a repeated prepare to the kubelet's deadline of 45 s."""
-
-_CLIENT_SECONDS = 10
 
 _log = get_logger(__name__)
 
@@ -214,62 +212,17 @@ class _Uses(Collector):
 
 
 class _Handler(MetricsHandler):
-    timeout = _CLIENT_SECONDS
+    timeout = CLIENT_SECONDS
 
 
-class _Server(ThreadingHTTPServer):
-    def server_bind(self) -> None:
-        # HTTPServer's own also asks the name service for the host's full name, which can hang.
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+def endpoint(address: str, metrics: Metrics | CertificateMetrics) -> HttpEndpoint:
+    """The endpoint of these numbers at ``host:port``, bound; raises ConfigError."""
+    handler = type("_Handler", (_Handler,), {"registry": metrics.registry})
+    return HttpEndpoint(address, handler, what="metrics", flag="--metrics-addr")
 
 
-class _Server6(_Server):
-    address_family = AF_INET6
-
-
-class Endpoint:
-    """An HTTP server for one process's metrics; bound when made, serving while ``run`` blocks."""
-
-    def __init__(self, address: str, metrics: Metrics | CertificateMetrics) -> None:
-        """Bind ``host:port`` (``:port`` for all interfaces, port 0 for any free one).
-
-        Raises ConfigError when the address is none or cannot be bound.
-        """
-        host, port = _host_and_port(address)
-        handler = type("_Handler", (_Handler,), {"registry": metrics.registry})
-        server_class = _Server6 if ":" in host else _Server
-        try:
-            self._server = server_class((host, port), handler)
-        except (OSError, OverflowError) as error:
-            raise ConfigError(
-                f"cannot serve metrics at {address}: {error}", "give --metrics-addr a free host:port"
-            ) from error
-
-    @property
-    def port(self) -> int:
-        """The port that is bound."""
-        return int(self._server.server_address[1])
-
-    def run(self) -> None:
-        """Answer requests until ``stop`` is called from another thread, then let the address go."""
-        with self._server:
-            self._server.serve_forever()
-
-    def stop(self) -> None:
-        """End ``run``, which must be running or about to run."""
-        self._server.shutdown()
-
-
-def serve(address: str, metrics: Metrics | CertificateMetrics) -> Endpoint | None:
-    """The endpoint at ``host:port``, or None when the address is empty; raises ConfigError."""
-    return Endpoint(address, metrics) if address else None
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit():
-        raise ConfigError(
-            f"{address!r} is no address for metrics", "write host:port, for example 127.0.0.1:9400"
-        )
-    return host.removeprefix("[").removesuffix("]"), int(port)
+def serve(service: Service, address: str, metrics: Metrics | CertificateMetrics) -> None:
+    """Serve these numbers as long as the service lives; an empty address serves none. Raises ConfigError."""
+    if address:
+        served = endpoint(address, metrics)
+        service.spawn("metrics", served.run, served.stop)

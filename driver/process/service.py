@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from driver.errors import DriverError
 from driver.process.log import get_logger
+from driver.process.pulse import HUNG_SECONDS, Pulse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,12 +36,14 @@ _log = get_logger(__name__)
 class Service:
     """The threads of one process and the order in which they end.
 
-    ``stop_event`` is set first when the process ends: loops wait on it instead of sleeping.
+    ``stop_event`` is set first when the process ends: loops wait on it instead of sleeping. ``pulse`` knows
+    what the loops are at.
     """
 
-    def __init__(self) -> None:
-        """Start nothing yet."""
+    def __init__(self, hung_seconds: float = HUNG_SECONDS) -> None:
+        """Start nothing yet; work that takes longer than ``hung_seconds`` hangs."""
         self.stop_event = threading.Event()
+        self.pulse = Pulse(hung_seconds)
         self._failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._waker: socket.socket | None = None
         self._signals: socket.socket | None = None
@@ -146,7 +149,8 @@ class Service:
         failures = 0
         while not self.stop_event.is_set():
             try:
-                fn()
+                with self.pulse.work(name):
+                    fn()
                 failures = 0
             except DriverError as error:
                 failures += 1

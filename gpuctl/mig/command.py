@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,9 +9,12 @@ import click
 from driver.errors import ConfigError
 from gpuctl.cli.documents import document
 from gpuctl.cli.output import emit, output_option
+from gpuctl.node.config_option import config_options
 from gpuctl.node.machine_option import machine_option
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from driver.hardware.gpu import Gpu, Inventory
 
 NO_FIT_EXIT_CODE = 3
@@ -25,16 +27,17 @@ def mig() -> None:
 
 @mig.command(short_help="Draw which layouts of partitions fit the GPUs of a machine.")
 @machine_option(required=True)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A node configuration: shows what it makes of each GPU.",
-)
+@config_options("A node configuration: shows what it makes of each GPU.")
 @click.option("--gpu", "addresses", multiple=True, metavar="ADDRESS", help="Only the GPU at a PCI address.")
 @click.option("--layout", help="all-balanced, all-1g.10gb and so on, or profiles: 1g,1g,2g,3g.")
 @output_option()
 def plan(
-    machine: str, config: Path | None, addresses: tuple[str, ...], layout: str | None, output: str
+    machine: str,
+    config: Path | None,
+    node_labels: dict[str, str] | None,
+    addresses: tuple[str, ...],
+    layout: str | None,
+    output: str,
 ) -> None:
     """Draw which layouts of partitions fit the GPUs of a machine. Needs no cluster and no GPU.
 
@@ -54,7 +57,7 @@ def plan(
     inventory = plan_node(machine, "node", None).inventory
     gpus = _chosen(inventory, addresses, machine)
     wanted = None if layout is None else read_layout(layout)
-    kinds = mig_kinds(inventory, gpus, wanted, load_config(config) if config else None)
+    kinds = mig_kinds(inventory, gpus, wanted, load_config(config, node_labels) if config else None)
     data = document("MigPlan", {"machine": machine, "gpuKinds": [kind.as_data() for kind in kinds]})
     emit(output, data, lambda: mig_picture(kinds, layout))
     if any(kind.asked is not None and kind.asked.problem for kind in kinds):

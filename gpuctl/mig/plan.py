@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from driver.kinds.partition.layouts import memory_slices
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
-from driver.policy.config import NodeConfig
 from driver.policy.offers import node_offers
+from driver.policy.rules import NodeConfig
 from gpuctl.mig.fit import Fit, Layout, fit, named_layouts
 from gpuctl.node.share_words import share_words
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuctl.cli.output import emit, output_option
+from gpuctl.node.config_option import config_options
 from gpuctl.node.machine_option import machine_option
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
 
     from gpuctl.node.planned import PlannedNode
@@ -18,14 +20,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @machine_option(required=True)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The node configuration; without it every GPU is offered as a whole.",
-)
+@config_options("The node configuration; without it every GPU is offered as a whole.")
 @click.option("--node-name", default="node", show_default=True, help="The node's name.")
 @output_option("name")
-def plan(machine: str, config: Path | None, node_name: str, output: str) -> None:
+def plan(
+    machine: str, config: Path | None, node_labels: dict[str, str] | None, node_name: str, output: str
+) -> None:
     """Show exactly what a node would publish. Needs no cluster and no GPU.
 
     With -o json or yaml it is a List of ResourceSlices that kubectl applies, as autoscalers that simulate
@@ -34,7 +34,7 @@ def plan(machine: str, config: Path | None, node_name: str, output: str) -> None
     """
     from gpuctl.node.planned import plan_node
 
-    planned = plan_node(machine, node_name, config)
+    planned = plan_node(machine, node_name, config, node_labels)
     emit(output, planned.as_list(), lambda: _picture(planned, node_name), lambda: map(_name, planned.slices))
 
 

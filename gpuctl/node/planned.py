@@ -6,6 +6,7 @@ It goes the controller's own way: NVML, sysfs, inventory, offers, slices.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from driver.devices.names import DRIVER_NAME, checked_node_name, pool_name
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.policy.config import NodeConfig, load_config
+from driver.policy.config import load_config
 from driver.policy.offers import Withheld, node_offers
+from driver.policy.rules import NodeConfig
 from driver.slices.specs import lay_out
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
@@ -41,13 +43,17 @@ class PlannedNode:
         return {"apiVersion": "v1", "kind": "List", "items": list(self.slices)}
 
 
-def plan_node(machine: str, node: str, config: Path | None) -> PlannedNode:
+def plan_node(
+    machine: str, node: str, config: Path | None, labels: Mapping[str, str] | None = None
+) -> PlannedNode:
     """What the node would publish; ``machine`` is a shipped machine's name or a machine file.
+
+    ``labels`` are the node's; they have to be known where the configuration has pools.
 
     Raises ConfigError for a machine, a node's name or a node configuration that cannot be used.
     """
     checked_node_name(node)
-    rules = load_config(config) if config else None
+    rules = load_config(config, labels) if config else None
     fake = FakeMachine.open(machine)
     with tempfile.TemporaryDirectory(prefix="gpuctl-plan-") as folder:
         guard = Guard()

@@ -11,6 +11,7 @@ import click
 from gpuctl.cli.cluster_options import cluster_options
 from gpuctl.cli.documents import document
 from gpuctl.cli.output import emit, output_option
+from gpuctl.node.config_option import config_options
 from gpuctl.node.machine_option import machine_option
 from gpuctl.simulate.machines import read_machines
 
@@ -51,7 +52,7 @@ pods:
 @click.option("--from-cluster", is_flag=True, help="Begin with a cluster as it is, with the claims in use.")
 @cluster_options
 @click.option("--workload", required=True, type=_FILE, help="The pods: a file as described below.")
-@click.option("--config", type=_FILE, help="The node configuration of all nodes.")
+@config_options("The node configuration of all nodes.")
 @click.option(
     "--classes", type=_FILE, multiple=True, help="DeviceClasses instead of the shipped or the cluster's ones."
 )
@@ -71,6 +72,7 @@ def simulate(
     context: str | None,
     workload: Path,
     config: Path | None,
+    node_labels: dict[str, str] | None,
     classes: tuple[Path, ...],
     hours: float | None,
     gpu_hour_cost: float | None,
@@ -103,7 +105,9 @@ def simulate(
     machines = read_machines(nodes, machine) if nodes is not None else ()
     groups = load_workload(workload)
     until = None if hours is None else _until(hours, groups)
-    cluster = _planned(machines, config, classes) if machines else _live(kubeconfig, context, classes)
+    cluster = (
+        _planned(machines, config, node_labels, classes) if machines else _live(kubeconfig, context, classes)
+    )
     simulation = Simulation(cluster, groups, seed, until)
     started = time.perf_counter()
     with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -125,13 +129,16 @@ def _until(hours: float, groups: Sequence[PodGroup]) -> float:
 
 
 def _planned(
-    machines: Sequence[tuple[str, int]], config: Path | None, classes: Sequence[Path]
+    machines: Sequence[tuple[str, int]],
+    config: Path | None,
+    labels: dict[str, str] | None,
+    classes: Sequence[Path],
 ) -> SimulatedCluster:
     from gpuctl.node.planned import plan_node
     from gpuctl.simulate.cluster import planned_cluster
     from gpuctl.simulate.device_classes import load_classes
 
-    published = [(count, plan_node(machine, "node", config).slices) for machine, count in machines]
+    published = [(count, plan_node(machine, "node", config, labels).slices) for machine, count in machines]
     return planned_cluster(published, load_classes(classes))
 
 

@@ -54,6 +54,11 @@ class Serving:
             self._down.add(part)
             self._publish()
 
+    def missing(self) -> tuple[str, ...]:
+        """The parts of its own that are not up, sorted."""
+        with self._lock:
+            return tuple(sorted(self._down - self._outside))
+
     def close(self) -> None:
         """Not serving, for good: watchers are told so and their streams end."""
         for state in (self.state, self.alive):

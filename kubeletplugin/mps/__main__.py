@@ -76,6 +76,12 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="How much memory of their own a daemon and its clients exchange at most.",
 )
 @click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+)
+@click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
 )
 def main(
@@ -86,6 +92,7 @@ def main(
     proc_root: Path,
     shm: Literal["own", "node"],
     shm_mib: int,
+    health_addr: str,
     log_level: Level,
 ) -> None:
     """Run the MPS control daemons of this node for the kubelet plugin."""
@@ -96,12 +103,12 @@ def main(
         programs = DriverPrograms(InstalledDriver(roots), mps_dir.absolute() / _LIBRARIES)
         proc = proc_root.absolute()
         memory = OwnMemory(shm_mib, proc) if shm == "own" else NodeMemory()
-        serve(Site(programs, mps_dir.absolute(), proc, memory))
+        serve(Site(programs, mps_dir.absolute(), proc, memory), health_addr)
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line
 
 
-def serve(site: Site) -> None:
+def serve(site: Site, health_addr: str) -> None:
     """Serve until a signal; raises ConfigError or StorageError when that cannot begin."""
     service = Service()
     service.catch_signals()
@@ -111,6 +118,11 @@ def serve(site: Site) -> None:
         server = SocketServer(site.mps_dir / SOCKET, handlers(supervisor), pool)
         server.start()
         service.on_stop("MPS socket", server.stop)
+        if health_addr:
+            from driver.process import probes
+            from kubeletplugin.mps.probes import probes_of
+
+            probes.serve(service, health_addr, probes_of(supervisor, server.path, service.pulse))
         service.on_stop("MPS streams", supervisor.close)
         service.run()
     finally:

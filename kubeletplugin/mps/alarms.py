@@ -8,11 +8,13 @@ import os
 import queue
 import selectors
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from driver.process.pulse import AtWork
 
     Call = Callable[[], None]
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 class Alarms:
     """What is waited for; calls must be short, since all the others wait meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_work: AtWork = nullcontext) -> None:
+        """Make each call in ``at_work``."""
+        self._at_work = at_work
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._new: queue.SimpleQueue[tuple[int | None, float, Call]] = queue.SimpleQueue()
         self._closed = False
@@ -45,7 +49,8 @@ class Alarms:
                     if key.data is not None:
                         selector.unregister(key.fd)
                         os.close(key.fd)
-                        key.data()
+                        with self._at_work():
+                            key.data()
                 with suppress(BlockingIOError):
                     os.eventfd_read(self._wake)
                 while not self._new.empty():
@@ -55,7 +60,8 @@ class Alarms:
                     else:
                         selector.register(pidfd, selectors.EVENT_READ, call)
                 while timers and timers[0][0] <= time.monotonic():
-                    heapq.heappop(timers)[2]()
+                    with self._at_work():
+                        heapq.heappop(timers)[2]()
             for key in list(selector.get_map().values()):
                 if key.data is not None:
                     os.close(key.fd)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
+    from driver.process.pulse import Pulse
     from driver.process.service import Service
     from kubeletplugin.mps.keeper import Site
     from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState
@@ -53,10 +54,12 @@ class Supervisor:
         site.memory.check(site.mps_dir)
         self._lock = _take(site.mps_dir)
         service.on_stop("folder of MPS", lambda: os.close(self._lock))
-        alarms = Alarms()
+        alarms = Alarms(lambda: service.pulse.work("mps-alarms"))
         restarts = service.pool("mps-restart", RESTART_WORKERS)
         service.spawn("mps-alarms", alarms.run, alarms.close)
-        self._ties = Ties(alarms, lambda work: _soon(restarts, work), self._publish, self._retired)
+        self._ties = Ties(
+            alarms, lambda work: _soon(restarts, service.pulse, work), self._publish, self._retired
+        )
         for name in known_names(site.mps_dir):
             self._keepers[name] = Keeper(name, site, self._ties)
         for keeper in list(self._keepers.values()):
@@ -110,9 +113,9 @@ class Supervisor:
             self._states.publish(tuple(sorted(known, key=lambda state: state.name)))
 
 
-def _soon(executor: Executor, work: Callable[[], None]) -> None:
+def _soon(executor: Executor, pulse: Pulse, work: Callable[[], None]) -> None:
     def logged() -> None:
-        with operation("mps-restart"):
+        with operation("mps-restart"), pulse.work("mps-restart"):
             work()
 
     with suppress(RuntimeError):  # the supervisor is stopping, and the next one does it

@@ -12,8 +12,8 @@ from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.policy.config import NodeConfig, Rule
 from driver.policy.offers import Offers, node_offers
+from driver.policy.rules import NodeConfig, Rule
 from driver.slices.specs import lay_out
 from fakegpu.machine import FakeMachine
 

@@ -24,8 +24,8 @@ from driver.hardware.asked import DECIDING, DESCRIBING
 from driver.hardware.inventory import NODE_LANE, Discovery
 from driver.kube.backoff import Backoff
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code
-from driver.policy.config import NodeConfig, Rule
 from driver.policy.offers import Offers
+from driver.policy.rules import NodeConfig, Rule
 from driver.process.metrics import Metrics
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine

@@ -14,7 +14,7 @@ from driver.devices.node_state import NodeState
 from driver.devices.taints import TAINT_BLOCKED
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
-from driver.policy.config import NodeConfig, Rule
+from driver.policy.rules import NodeConfig, Rule
 from driver.process.metrics import Metrics
 from fakegpu.machine import FakeMachine
 from tests.controller.allocated import POOL, allocate, end_claim

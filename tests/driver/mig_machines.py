@@ -5,7 +5,8 @@ from __future__ import annotations
 from conformance.nodes.mig_nodes import MIG_MACHINES, look
 from driver.hardware.gpu import Gpu, GpuMig
 from driver.nvml.api import NvmlDevice
-from driver.policy.config import NodeConfig, parse_config
+from driver.policy.config import parse_config
+from driver.policy.rules import NodeConfig
 from fakegpu.machine import FakeMachine
 
 __all__ = ["MIG_MACHINES", "all_profiles", "device", "look", "mig_of", "rules", "with_mode_on"]

@@ -23,6 +23,7 @@ FLAGS = {
         "--sysfs-root": "default:/sys",
         "--plugin-data-dir": "default:/var/lib/kubelet/plugins/gpu.nvidia.com",
         "--metrics-addr": 'default:""',
+        "--health-addr": 'default:""',
         "--log-level": "default:info",
     },
     "kubeletplugin": {
@@ -37,6 +38,7 @@ FLAGS = {
         "--sysfs-root": "default:/sys",
         "--mps-dir": "default:/run/gpu.nvidia.com/mps",
         "--metrics-addr": 'default:""',
+        "--health-addr": 'default:""',
         "--pod-uid": 'default:""',
         "--log-level": "default:info",
     },

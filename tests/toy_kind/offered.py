@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MOST_TOYS = 8
 
+_SCHEMA: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": MOST_TOYS}
 _NAME = re.compile(r"toy-[0-7]", re.ASCII)
 
 
@@ -32,6 +33,7 @@ class ToysField:
     """How many toys there are on a node with such a GPU."""
 
     name = "toys"
+    schema = _SCHEMA
 
     def read(self, value: Any, path: str, errors: list[str]) -> int:
         """A number."""

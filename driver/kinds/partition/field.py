@@ -19,9 +19,36 @@ MOST_PARTITIONS = 16
 _MOST_NAMES = 64
 """One list of profiles may serve all models of a cluster."""
 
+
+def _only(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a mapping with one field."""
+    return {"type": "object", "additionalProperties": False, "required": [name], "properties": {name: value}}
+
+
 _WORDS: dict[Any, MigMode] = {False: "off", "off": "off", "static": "static", "dynamic": "dynamic"}
 _PROFILE = re.compile(r"[1-8]g(\.[0-9]{1,4}gb)?(\+me\.all|\+me|-me|\+gfx)?", re.ASCII)
 _NAMED_LAYOUTS = ("all-disabled", "all-enabled", "all-balanced")
+_COUNT = {"type": "integer", "minimum": 1, "maximum": MOST_PARTITIONS}
+_LAYOUT_PROFILES = {"type": "array", "minItems": 1, "maxItems": MOST_PARTITIONS}
+_A_NAME = {"type": "string", "pattern": f"^{_PROFILE.pattern}$"}
+SCHEMA: dict[str, Any] = {
+    "description": "What MIG shall make of the GPU.",
+    "anyOf": [
+        {"enum": [*_WORDS]},
+        _only(
+            "dynamic",
+            _only("profiles", {"type": "array", "minItems": 1, "maxItems": _MOST_NAMES, "items": _A_NAME}),
+        ),
+        _only("layout", {"type": "string", "pattern": "^all-"}),
+        _only("layout", {**_LAYOUT_PROFILES, "items": _A_NAME}),
+        _only(
+            "layout",
+            {"type": "object", "minProperties": 1, "propertyNames": _A_NAME, "additionalProperties": _COUNT},
+        ),
+    ],
+}
+"""The JSON schema of the field."""
+
 _FORMS = "must be off, static, dynamic, {dynamic: {profiles: [...]}} or {layout: ...}"
 _A_PROFILE = "must be a profile such as 1g.10gb+me, or in short 1g+me"
 
@@ -107,6 +134,7 @@ class MigField:
     """The field itself."""
 
     name = "mig"
+    schema = SCHEMA
 
     read = staticmethod(read_mig)
 

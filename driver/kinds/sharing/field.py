@@ -22,6 +22,29 @@ MIB = 2**20
 
 _MOST: dict[Strategy, int] = {"TimeSlicing": MOST_SHARES, "MPS": MOST_MPS_CLIENTS}
 _FIELDS = ("strategy", "shares", "memory", "fractional")
+_STEP = {"type": ["string", "integer"]}
+_ONE: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["strategy"],
+    "properties": {
+        "strategy": {"enum": [*_MOST]},
+        "shares": {"type": "integer", "minimum": 2, "maximum": MOST_SHARES},
+        "memory": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["step"],
+            "properties": {"step": _STEP},
+        },
+        "fractional": {"type": "boolean"},
+    },
+    "anyOf": [{"required": ["shares"]}, {"required": ["memory"]}],
+}
+SCHEMA: dict[str, Any] = {
+    "description": "How the GPU, or its partitions, is shared.",
+    "anyOf": [_ONE, {"type": "array", "minItems": 1, "maxItems": len(_MOST), "items": _ONE}],
+}
+"""The JSON schema of the field."""
 
 
 def read_shared(value: Any, path: str, errors: list[str]) -> tuple[SharedOffer, ...]:
@@ -97,6 +120,7 @@ class SharedField:
     """The field itself."""
 
     name = "shared"
+    schema = SCHEMA
 
     read = staticmethod(read_shared)
 

@@ -28,7 +28,7 @@ from envtest.embedded.api.wire import (
 from envtest.embedded.schema.decoding import DecodingError
 from envtest.embedded.schema.protobuf import CONTENT_TYPE as PROTOBUF
 from envtest.embedded.schema.protobuf import from_protobuf
-from envtest.embedded.shown.tables import TABLE, table_of
+from envtest.embedded.shown.tables import METADATA, TABLE, metadata_of, table_of
 
 if TYPE_CHECKING:
     from envtest.embedded.api.faults import Fault
@@ -118,6 +118,8 @@ class Handler(StreamRequestHandler):
                 metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
                 include = request.query.get("includeObject", "Metadata")
                 answer = table_of(items, resource.plural, metadata, include)
+            elif request.verb in ("get", "list") and METADATA in head.header("accept"):
+                answer = metadata_of(answer)
         except Refused as refused:
             code, answer = refused.code, refused.body
         self._send_json(code, answer, _warning_headers(warnings) | _retry_header(code, answer))

@@ -14,6 +14,8 @@ Cells = list[Any]
 
 TABLE = "as=Table"
 """What the Accept header has where a client wants a table."""
+METADATA = "as=PartialObjectMetadata"
+"""What the Accept header has where a client wants metadata alone; of a list with List at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +77,25 @@ def _duration(span: timedelta) -> str:
     return f"{years}y{rest}d" if rest and years < 8 else f"{years}y"
 
 
+def metadata_of(answer: Object) -> Object:
+    """An object, or a list of them, without all but the metadata."""
+    if "items" not in answer:
+        return _metadata(answer)
+    items = [_metadata(item) for item in answer["items"]]
+    about = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+    return {**about, "metadata": answer["metadata"], "items": items}
+
+
+def _metadata(item: Object) -> Object:
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
+
+
 def _carried(item: Object, include: str) -> Any:
     if include == "None":
         return None
     if include == "Object":
         return item
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
+    return _metadata(item)
 
 
 def _name(item: Object) -> str:

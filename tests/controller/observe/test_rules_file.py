@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
 
 from controller.observe.rules_file import RulesFile
 from driver.errors import ConfigError
+from driver.process.log import configure
 from tests.controller.heard_events import HeardEvents
 
 if TYPE_CHECKING:
@@ -24,8 +26,9 @@ class File:
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.events = HeardEvents()
+        self.labels: dict[str, str] = {}
         self.write(text)
-        self.rules = RulesFile(path, self.events)
+        self.rules = RulesFile(path, self.events, lambda: self.labels)
 
     def write(self, text: str) -> None:
         new = self.path.with_name("new")
@@ -64,7 +67,7 @@ def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path) -> None:
     data = tmp_path / "..data"
     data.symlink_to("..1")
     (tmp_path / "rules.yaml").symlink_to("..data/rules.yaml")
-    rules = RulesFile(tmp_path / "rules.yaml", HeardEvents())
+    rules = RulesFile(tmp_path / "rules.yaml", HeardEvents(), dict)
 
     (tmp_path / "..data_tmp").symlink_to("..2")
     (tmp_path / "..data_tmp").rename(data)
@@ -105,9 +108,82 @@ def test_at_first_a_wrong_file_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"rules\.yaml"):
-        RulesFile(path, HeardEvents())
+        RulesFile(path, HeardEvents(), dict)
 
 
 def test_at_first_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        RulesFile(tmp_path / "missing.yaml", HeardEvents())
+        RulesFile(tmp_path / "missing.yaml", HeardEvents(), dict)
+
+
+def pools(inference: str, training: str) -> str:
+    """Two pools, each with one rule, and all other nodes, whose GPUs are hidden."""
+    return f"""
+version: v1
+pools:
+  - name: inference
+    nodeSelector: {{matchLabels: {{pool: inference}}}}
+    rules: [{inference}]
+  - name: training
+    nodeSelector: {{matchLabels: {{pool: training}}}}
+    rules: [{training}]
+rules:
+  - offer: hidden
+"""
+
+
+def test_the_labels_of_the_node_choose_the_rules_whenever_they_change(tmp_path: Path) -> None:
+    file = File(tmp_path / "rules.yaml", pools("offer: whole", "offer: partitions"))
+    seen: list[str] = []
+    for pool in ("inference", "training", "elsewhere"):
+        file.labels = {"pool": pool}
+        seen.append(*file.forms())
+
+    assert seen == ["whole", "partitions", "hidden"]
+
+
+def test_what_is_wrong_with_another_pool_does_no_harm_here(tmp_path: Path) -> None:
+    log = StringIO()
+    configure("info", log)
+    file = File(tmp_path / "rules.yaml", pools("offer: whole", "offer: nothing"))
+    file.labels = {"pool": "inference"}
+
+    assert (file.forms(), file.forms()) == (["whole"], ["whole"])
+    assert file.events.posted == []
+    [line] = [one for one in log.getvalue().splitlines() if "wrong for other nodes" in one]
+    assert "the pool training of" in line
+    assert "pools[1].rules[0].offer" in line
+
+
+def test_what_becomes_wrong_with_the_own_pool_leaves_the_rules_and_is_told_once(tmp_path: Path) -> None:
+    file = File(tmp_path / "rules.yaml", pools("offer: whole", "offer: whole"))
+    file.labels = {"pool": "training"}
+    assert file.forms() == ["whole"]
+    file.write(pools("offer: whole", "offer: nothing"))
+
+    assert (file.forms(), file.forms()) == (["whole"], ["whole"])
+    [(_, reason, message)] = file.events.posted
+    assert reason == "NodeConfigurationWrong"
+    assert "the pool training" in message
+    assert "the rules before it stay" in message
+
+
+def test_a_node_whose_pool_was_never_right_has_no_rules(tmp_path: Path) -> None:
+    file = File(tmp_path / "rules.yaml", pools("offer: whole", "offer: nothing"))
+    file.labels = {"pool": "training"}
+
+    with pytest.raises(ConfigError, match=r"the pool training .* pools\[1\]\.rules\[0\]\.offer"):
+        file.forms()
+    assert "nothing is offered before it is right" in file.events.posted[0][2]
+    file.labels = {"pool": "inference"}
+    assert file.forms() == ["whole"]
+
+
+def test_labels_are_not_asked_for_while_there_are_no_pools(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(WHOLE)
+
+    def unasked() -> dict[str, str]:
+        raise AssertionError("the labels were asked for")
+
+    assert RulesFile(path, HeardEvents(), unasked).current().rules[0].policy.form == "whole"

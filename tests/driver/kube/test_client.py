@@ -40,6 +40,18 @@ def test_a_field_that_nobody_knows_survives_a_read_modify_write(
     assert stored["metadata"]["labels"] == {"new": "yes"}
 
 
+def test_the_metadata_of_an_object_comes_alone(server: EmbeddedApiServer, client: KubeClient) -> None:
+    server.create(
+        NODES, {**node("a", podCIDR="10.0.0.0/24"), "metadata": {"name": "a", "labels": {"b": "c"}}}
+    )
+
+    found = client.get_metadata(NODE_A)
+
+    assert found["metadata"]["labels"]["b"] == "c"
+    assert found["kind"] == "PartialObjectMetadata"
+    assert "spec" not in found
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "retryable"),
     [

@@ -10,7 +10,8 @@ from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from driver.errors import ConfigError
 from driver.hardware.gpu import Gpu
 from driver.nvml.pci_address import PciAddress
-from driver.policy.config import NodeConfig, Rule, load_config, parse_config
+from driver.policy.config import load_config, parse_config
+from driver.policy.rules import NodeConfig, Rule
 
 A100 = Gpu(PciAddress.parse("0000:07:00.0"), "GPU-a", 0, 0, product_name="NVIDIA A100-SXM4-40GB", numa_node=3)
 T4 = Gpu(PciAddress.parse("0000:3b:00.0"), "GPU-t", 1, 1, product_name="Tesla T4")

@@ -10,8 +10,8 @@ from driver.devices.device import Version
 from driver.devices.gpu_policy import GpuPolicy
 from driver.hardware.gpu import Gpu, Inventory, Problem
 from driver.nvml.pci_address import PciAddress
-from driver.policy.config import NodeConfig, Rule
 from driver.policy.offers import node_offers
+from driver.policy.rules import NodeConfig, Rule
 
 FIRST, SECOND = PciAddress.parse("0000:1b:00.0"), PciAddress.parse("0000:43:00.0")
 H100 = Gpu(

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
-from driver.process.metrics import Endpoint, Metrics, PartitionUse, ShareUse, serve
+from driver.process.metrics import Metrics, PartitionUse, ShareUse, endpoint, serve
+from driver.process.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from driver.process.http_endpoint import HttpEndpoint
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -143,41 +146,36 @@ def test_shares_are_shown_beside_partitions() -> None:
 
 
 @contextmanager
-def running(endpoint: Endpoint) -> Iterator[None]:
-    thread = threading.Thread(target=endpoint.run)
+def running(served: HttpEndpoint) -> Iterator[None]:
+    thread = threading.Thread(target=served.run)
     thread.start()
     yield
-    endpoint.stop()
+    served.stop()
     thread.join()
 
 
 def test_the_endpoint_serves_the_numbers_and_lets_the_address_go() -> None:
     metrics = Metrics()
     metrics.prepared_claims.set(3)
-    endpoint = serve("127.0.0.1:0", metrics)
-    assert endpoint is not None
-    address = f"127.0.0.1:{endpoint.port}"
-    with running(endpoint), urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    served = endpoint("127.0.0.1:0", metrics)
+    address = f"127.0.0.1:{served.port}"
+    with running(served), urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         assert b"gpu_dra_prepared_claims 3.0" in answer.read()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://{address}/metrics", timeout=10)
-    again = Endpoint(address, metrics)
+    again = endpoint(address, metrics)
     with running(again):
-        assert again.port == endpoint.port
+        assert again.port == served.port
 
 
 def test_without_an_address_nothing_is_served() -> None:
-    assert serve("", Metrics()) is None
+    threads = threading.active_count()
+
+    serve(Service(), "", Metrics())
+
+    assert threading.active_count() == threads
 
 
-@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999"])
-def test_an_address_that_cannot_be_used_is_named(address: str) -> None:
-    with pytest.raises(ConfigError, match=address):
-        serve(address, Metrics())
-
-
-def test_a_taken_port_is_a_clear_error() -> None:
-    first = serve("127.0.0.1:0", Metrics())
-    assert first is not None
-    with running(first), pytest.raises(ConfigError, match=f"cannot serve metrics at 127.0.0.1:{first.port}"):
-        serve(f"127.0.0.1:{first.port}", Metrics())
+def test_an_address_that_is_none_is_named_with_its_flag() -> None:
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:99999.*give --metrics-addr"):
+        serve(Service(), "127.0.0.1:99999", Metrics())

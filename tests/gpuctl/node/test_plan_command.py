@@ -81,3 +81,26 @@ def test_gpus_that_are_cut_stand_in_one_row_each_and_counters_are_told_apart(tmp
     assert output.count("0000:1b:00.0") == output.count("0000:52:00.0") == 1
     assert output.count("7 x 1g.10gb,") == 2
     assert "2 slices, 27 devices, counters of 2 GPUs; driver gpu.nvidia.com" in output
+
+
+POOLS = """\
+version: v1
+pools:
+  - name: cut
+    nodeSelector: {matchLabels: {pool: cut}}
+    rules: [{mig: {layout: all-1g}}]
+rules: [{offer: hidden}]
+"""
+
+
+def test_a_configuration_with_pools_is_that_of_the_nodes_labels(tmp_path: Path) -> None:
+    config = tmp_path / "pools.yaml"
+    config.write_text(POOLS)
+    asked = ("--machine", "t4", "--config", str(config))
+
+    with pytest.raises(ConfigError, match=r"has pools of nodes.*--node-labels"):
+        run(*asked)
+    wrong = run(*asked, "--node-labels", "pool")
+    assert (wrong.exit_code, "pool is not KEY=VALUE" in wrong.output) == (2, True)
+    assert "MIG" in run(*asked, "--node-labels", "zone=a,pool=cut").output
+    assert "the node configuration hides it" in run(*asked, "--node-labels", "zone=a").output

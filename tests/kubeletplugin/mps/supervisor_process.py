@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from tests.kubeletplugin.mps.scene import MpsScene
@@ -21,26 +22,42 @@ DEADLINE_SECONDS = 30.0
 class SupervisorProcess:
     """``python -m kubeletplugin.mps`` for a scene; entering waits until it serves, leaving ends it."""
 
-    def __init__(self, mps: MpsScene, shm: str = "node", launcher: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, mps: MpsScene, shm: str = "node", launcher: tuple[str, ...] = (), health_addr: str = ""
+    ) -> None:
         self._process = subprocess.Popen(
             [
                 *launcher, sys.executable, "-m", "kubeletplugin.mps", "--mps-dir", mps.mps_dir,
                 "--driver-root", mps.root, "--proc-root", mps.proc, "--shm", shm,
+                "--health-addr", health_addr,
             ],
             cwd=ROOT, env=os.environ, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._serving: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.lines: list[str] = []
+        self._written = threading.Condition()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self.lines.append(line)
+            with self._written:
+                self.lines.append(line)
+                self._written.notify_all()
             if '"serving"' in line:
                 self._serving.put(item=True)
         self._serving.put(item=False)
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """Wait until this was logged; the first such line."""
+
+        def lines() -> list[dict[str, Any]]:
+            return [line for line in map(json.loads, self.lines) if line["event"] == event]
+
+        with self._written:
+            assert self._written.wait_for(lambda: bool(lines()), DEADLINE_SECONDS), self.lines
+            return lines()[0]
 
     def __enter__(self) -> Self:
         if not self._serving.get(timeout=DEADLINE_SECONDS):

@@ -18,7 +18,7 @@ from tests.driver.mig_machines import MIG_MACHINES, all_profiles, look, mig_of, 
 if TYPE_CHECKING:
     from driver.devices.device import CounterSet, Device
     from driver.nvml.mig import Placement
-    from driver.policy.config import NodeConfig
+    from driver.policy.rules import NodeConfig
     from fakegpu.mig_profiles import MigCatalogue
 
 Offered = list[tuple[int, "Placement", "Device"]]

@@ -28,7 +28,9 @@ def pods_in(file: Path) -> Iterator[Object]:
 
 
 MANIFESTS = [
-    file for file in sorted(FOLDER.rglob("*.yaml")) if "chart" not in file.parts and [*pods_in(file)]
+    file
+    for file in sorted(FOLDER.rglob("*.yaml"))
+    if not file.is_relative_to(FOLDER / "chart") and [*pods_in(file)]
 ]
 
 

@@ -1,0 +1,27 @@
+"""The value ``nodeConfig``: the node configuration, whose rules have the fields of the driver's kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from chart.described import Object, Schema
+from driver.policy.config_schema import pool_schema, rule_schema
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfiguration:
+    """In which forms GPUs are offered; it becomes a ConfigMap, and a change is seen without a restart."""
+
+    rules: Annotated[
+        list[Annotated[Object, Schema(rule_schema())]],
+        "Rules of the nodes that no pool takes in. Without any, every GPU is offered whole, or as "
+        "the partitions "
+        "that an admin made.",
+    ] = field(default_factory=list)
+    pools: Annotated[
+        list[Annotated[Object, Schema(pool_schema())]],
+        "Rules of pools of nodes: each with name, nodeSelector (matchLabels, matchExpressions) and "
+        "rules. The first "
+        "whose selector a node's labels meet decides.",
+    ] = field(default_factory=list)

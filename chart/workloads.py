@@ -1,0 +1,189 @@
+"""The values of the processes on the nodes, of the webhook, and of what watches them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from chart.described import Between, Object, OrEmpty, Schema, Text, quantity
+
+Labels = dict[str, str]
+Amounts = dict[str, Annotated[str, quantity()]]
+
+_PORTION: Object = {"type": ["integer", "string"], "pattern": "^[0-9]+%?$", "minimum": 0}
+_ENVIRONMENT: Object = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the container asks for."""
+
+    requests: Annotated[Amounts, "What the scheduler sets aside."] = field(default_factory=dict)
+    limits: Annotated[
+        Amounts,
+        "What it gets at most. NVML takes memory for each GPU, so a limit of memory can end the process.",
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """The controller, which publishes a node's GPUs."""
+
+    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
+    extraEnv: Annotated[
+        list[Annotated[Object, Schema(_ENVIRONMENT)]], "Environment variables, as in a container."
+    ] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations of its pods."] = field(default_factory=dict)
+    resources: Annotated[Resources, "What its container asks for."] = field(
+        default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"})
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """The kubelet plugin, which prepares claims."""
+
+    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
+    extraEnv: Annotated[
+        list[Annotated[Object, Schema(_ENVIRONMENT)]], "Environment variables, as in a container."
+    ] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations of its pods."] = field(default_factory=dict)
+    resources: Annotated[Resources, "What its container asks for."] = field(
+        default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"})
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Mps:
+    """The MPS supervisor (docs/mps.md), which is needed where the node configuration shares GPUs by MPS."""
+
+    enabled: Annotated[
+        bool,
+        "Run it on every GPU node. Its pods are replaced only when somebody deletes them (OnDelete), "
+        "since the "
+        "end of a daemon is the end of its clients.",
+    ] = False
+    dir: Annotated[str, Text("^/.*[^/]$"), "The folder of its socket and its daemons, on the host."] = (
+        "/run/gpu.nvidia.com/mps"
+    )
+    shm: Annotated[
+        Literal["own", "node"],
+        "What daemons and their clients have as /dev/shm; node where mounts are not permitted.",
+    ] = "own"
+    shmMib: Annotated[
+        int, Between(1, 1 << 20), "How much memory of their own the clients of a device exchange."
+    ] = 1024
+    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
+    extraEnv: Annotated[
+        list[Annotated[Object, Schema(_ENVIRONMENT)]], "Environment variables, as in a container."
+    ] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations of its pods."] = field(default_factory=dict)
+    resources: Annotated[
+        Resources,
+        "What its container asks for. The daemons run in it, and what clients exchange counts for "
+        "the clients.",
+    ] = field(default_factory=lambda: Resources({"cpu": "10m", "memory": "64Mi"}))
+
+
+@dataclass(frozen=True, slots=True)
+class RollingUpdate:
+    """How many nodes are updated at once."""
+
+    maxSurge: Annotated[int | str, Schema(_PORTION), "New pods that run beside old ones."] = 1
+    maxUnavailable: Annotated[int | str, Schema(_PORTION), "Nodes that may be without a pod."] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStrategy:
+    """How controller and plugin are replaced; without a surge a node prepares no claim meanwhile."""
+
+    type: Annotated[Literal["RollingUpdate", "OnDelete"], "Whether pods are replaced by themselves."] = (
+        "RollingUpdate"
+    )
+    rollingUpdate: Annotated[RollingUpdate, "For RollingUpdate."] = field(default_factory=RollingUpdate)
+
+
+@dataclass(frozen=True, slots=True)
+class CertManager:
+    """Who signs, where cert-manager makes the certificate."""
+
+    issuerKind: Annotated[
+        Literal["selfSigned", "Issuer", "ClusterIssuer"],
+        "selfSigned makes an Issuer that signs with nobody's key.",
+    ] = "selfSigned"
+    issuerName: Annotated[str, "The name of that Issuer or ClusterIssuer."] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Where the webhook's serving certificate comes from."""
+
+    source: Annotated[
+        Literal["selfSigned", "cert-manager", "secret"],
+        "selfSigned: helm makes one at install and keeps it at upgrades, which takes helm itself to "
+        "install (see "
+        "docs/install.md); cert-manager: it makes and renews one; secret: you give one.",
+    ] = "selfSigned"
+    secretName: Annotated[str, "With secret: the name of a Secret of the type kubernetes.io/tls."] = ""
+    caBundle: Annotated[str, "With secret: who signed it, as PEM in base64."] = ""
+    certManager: Annotated[CertManager, "With cert-manager."] = field(default_factory=CertManager)
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """The admission webhook, which says at once what prepare would refuse later."""
+
+    enabled: Annotated[bool, "Run it."] = False
+    replicas: Annotated[int, Between(1, 9), "How many pods; from two on one of them stays in a drain."] = 2
+    failurePolicy: Annotated[
+        Literal["Ignore", "Fail"],
+        "What happens to objects while it does not answer. Prepare looks at everything again, so Ignore lets "
+        "nothing unsafe pass.",
+    ] = "Ignore"
+    certificates: Annotated[Certificates, "Its serving certificate."] = field(default_factory=Certificates)
+    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations of its pods."] = field(default_factory=dict)
+    resources: Annotated[Resources, "What its container asks for."] = field(
+        default_factory=lambda: Resources({"cpu": "10m", "memory": "64Mi"}, {"memory": "512Mi"})
+    )
+    nodeSelector: Annotated[Labels, "Labels of the nodes that it runs on."] = field(default_factory=dict)
+    tolerations: Annotated[list[Object], "Taints of nodes that it bears, as in a pod."] = field(
+        default_factory=list
+    )
+    affinity: Annotated[Object, "Where it runs, as in a pod."] = field(default_factory=dict)
+    priorityClassName: Annotated[str, "Its priority class."] = "system-cluster-critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Metrics of all processes."""
+
+    enabled: Annotated[
+        bool,
+        "Serve them: controller 9401, plugin 9402, webhook 9400. They name claims and their namespaces; "
+        "networkPolicy can say who reaches them.",
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMonitor:
+    """A ServiceMonitor for the Prometheus operator."""
+
+    enabled: Annotated[bool, "Make one; the operator's kinds have to be there, and metrics enabled."] = False
+    labels: Annotated[Labels, "Labels by which your Prometheus finds it."] = field(default_factory=dict)
+    interval: Annotated[str, Text("^[0-9]+(ms|s|m)$"), OrEmpty(), "How often; empty for Prometheus' own."] = (
+        ""
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """NetworkPolicies that let the pods reach the API server and be reached where they serve, and no more."""
+
+    enabled: Annotated[bool, "Make them."] = False
+    metricsFrom: Annotated[
+        list[Object], "Who reaches the metrics, as in a NetworkPolicy's from; nobody when it is empty."
+    ] = field(default_factory=list)
+    apiServerPorts: Annotated[list[Annotated[int, Between(1, 65535)]], "Ports of the API server."] = field(
+        default_factory=lambda: [443, 6443]
+    )

@@ -1,0 +1,106 @@
+{{/* Begins every template: takes values of NVIDIA's chart, and refuses what cannot work together. */}}
+{{- define "gpu-dra.checked" -}}
+{{- include "gpu-dra.take-nvidia-values" . -}}
+{{- include "gpu-dra.check-nodes" . -}}
+{{- include "gpu-dra.check-node-config" . -}}
+{{- include "gpu-dra.check-webhook" . -}}
+{{- end -}}
+
+{{- define "gpu-dra.check-nodes" -}}
+{{- $v := .Values -}}
+{{- range $name, $path := dict "kubeletRoot" $v.kubeletRoot "cdiDir" $v.cdiDir "mps.dir" $v.mps.dir -}}
+  {{- if or (not (isAbs $path)) (ne (clean $path) $path) (eq $path "/") -}}
+    {{- fail (printf "%s: %q must be an absolute path of a folder, without .. and without a / at its end" $name $path) -}}
+  {{- end -}}
+{{- end -}}
+{{- if hasPrefix (printf "%s/" $v.kubeletRoot) (printf "%s/" $v.cdiDir) -}}
+  {{- fail (printf "cdiDir: %s lies below the kubelet's root; it is a folder of the container runtime, /var/run/cdi or /etc/cdi" $v.cdiDir) -}}
+{{- end -}}
+{{- if and (ne $v.driver.root "auto") (ne (clean $v.driver.root) $v.driver.root) -}}
+  {{- fail (printf "driver.root: %q must be auto, or an absolute path without .. and without a / at its end" $v.driver.root) -}}
+{{- end -}}
+{{- if not $v.priorityClassName -}}
+  {{- fail "priorityClassName is empty: then pods without a priority can push the driver off its node, which prepares no claim until it is back; give a class, system-node-critical for one" -}}
+{{- end -}}
+{{- if and $v.criticalPodsQuota.enabled (not (hasPrefix "system-" $v.priorityClassName)) -}}
+  {{- fail (printf "criticalPodsQuota.enabled: a quota is needed for the classes system-node-critical and system-cluster-critical alone, not for %s" $v.priorityClassName) -}}
+{{- end -}}
+{{- with $v.updateStrategy -}}
+{{- if eq .type "RollingUpdate" -}}
+  {{- $update := .rollingUpdate | default dict -}}
+  {{- $surge := not (has (toString ($update.maxSurge | default 0)) (list "0" "0%")) -}}
+  {{- $unavailable := not (has (toString ($update.maxUnavailable | default 0)) (list "0" "0%")) -}}
+  {{- if and $surge $unavailable -}}
+    {{- fail "updateStrategy.rollingUpdate: maxSurge and maxUnavailable cannot both be given; set the other one to 0" -}}
+  {{- end -}}
+  {{- if not (or $surge $unavailable) -}}
+    {{- fail "updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" -}}
+  {{- end -}}
+  {{- if and $surge $v.hostNetwork -}}
+    {{- fail "hostNetwork with updateStrategy.rollingUpdate.maxSurge: two pods of a node would take the same ports; set maxSurge to 0 and maxUnavailable to 1" -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.affinity (eq $v.gpuNodes "all") -}}
+  {{- fail "gpuNodes: all with affinity: the affinity chooses the nodes, so leave gpuNodes as it is" -}}
+{{- end -}}
+{{- if and $v.apiServer.port (not $v.apiServer.host) -}}
+  {{- fail "apiServer.port without apiServer.host: give both, or neither" -}}
+{{- end -}}
+{{- if and $v.apiServer.host (not $v.apiServer.port) -}}
+  {{- fail "apiServer.host without apiServer.port: give both, or neither" -}}
+{{- end -}}
+{{- if and $v.serviceMonitor.enabled (not $v.metrics.enabled) -}}
+  {{- fail "serviceMonitor.enabled without metrics.enabled: there would be nothing to scrape" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra.check-node-config" -}}
+{{- $v := .Values -}}
+{{- $rules := $v.nodeConfig.rules -}}
+{{- $names := list -}}
+{{- $selectors := dict -}}
+{{- range $index, $pool := $v.nodeConfig.pools -}}
+  {{- if has $pool.name $names -}}
+    {{- fail (printf "nodeConfig.pools[%d]: there are two pools with the name %s" $index $pool.name) -}}
+  {{- end -}}
+  {{- $selector := toJson $pool.nodeSelector -}}
+  {{- if hasKey $selectors $selector -}}
+    {{- fail (printf "nodeConfig.pools[%d]: the pool %s has the same nodeSelector as the pool %s, which is before it and so decides alone" $index $pool.name (get $selectors $selector)) -}}
+  {{- end -}}
+  {{- $_ := set $selectors $selector $pool.name -}}
+  {{- $names = append $names $pool.name -}}
+  {{- $rules = concat $rules ($pool.rules | default list) -}}
+{{- end -}}
+{{- range $rules -}}
+  {{- range (kindIs "slice" .shared | ternary .shared (list (.shared | default dict))) -}}
+    {{- if and (eq (.strategy | default "") "MPS") (not $v.mps.enabled) -}}
+      {{- fail "nodeConfig shares GPUs by MPS, and mps.enabled is false: without the supervisor no such claim could be prepared" -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra.check-webhook" -}}
+{{- with .Values.webhook -}}
+{{- $certificates := .certificates -}}
+{{- if and (eq $certificates.source "secret") .enabled -}}
+  {{- if not $certificates.secretName -}}
+    {{- fail "webhook.certificates.source is secret, and webhook.certificates.secretName is empty: name the Secret with tls.crt and tls.key" -}}
+  {{- end -}}
+  {{- if not $certificates.caBundle -}}
+    {{- fail "webhook.certificates.source is secret, and webhook.certificates.caBundle is empty: the API server would believe the webhook nothing" -}}
+  {{- end -}}
+{{- end -}}
+{{- if and (ne $certificates.source "secret") (or $certificates.secretName $certificates.caBundle) -}}
+  {{- fail (printf "webhook.certificates.secretName and caBundle are for the source secret; with %s they do nothing" $certificates.source) -}}
+{{- end -}}
+{{- $issuer := $certificates.certManager -}}
+{{- if and (ne $issuer.issuerKind "selfSigned") (not $issuer.issuerName) -}}
+  {{- fail (printf "webhook.certificates.certManager.issuerKind is %s, and issuerName is empty" $issuer.issuerKind) -}}
+{{- end -}}
+{{- if and (eq $issuer.issuerKind "selfSigned") $issuer.issuerName -}}
+  {{- fail "webhook.certificates.certManager.issuerName with issuerKind selfSigned: say Issuer or ClusterIssuer" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

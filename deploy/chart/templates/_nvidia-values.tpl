@@ -1,0 +1,37 @@
+{{/* Values of NVIDIA's chart become ours, or are refused with a sentence, as nvidia-values.yaml says. A value that was taken is
+removed from where it was, so that a second run of this finds nothing to do. */}}
+{{- define "gpu-dra.take-nvidia-values" -}}
+{{- range (.Files.Get "nvidia-values.yaml" | fromYaml).values -}}
+  {{- $names := splitList "." .path -}}
+  {{- $holder := $.Values -}}
+  {{- range initial $names }}{{ $holder = get $holder . | default dict }}{{ end -}}
+  {{- if and (ne .path (.becomes | default "")) (hasKey $holder (last $names)) -}}
+    {{- $given := get $holder (last $names) -}}
+    {{- $passed := list -}}
+    {{- range .passedOver }}{{ $passed = append $passed (toJson .) }}{{ end -}}
+    {{- if .refused -}}
+      {{- if not (or (kindIs "invalid" $given) (has (toJson $given) $passed)) -}}
+        {{- fail (printf "%s is a value of NVIDIA's chart that does nothing here: %s" .path .refused) -}}
+      {{- end -}}
+    {{- else if not (kindIs "invalid" $given) -}}
+      {{- $target := $.Values -}}
+      {{- $to := splitList "." .becomes -}}
+      {{- range initial $to }}{{ $target = get $target . }}{{ end -}}
+      {{- if .mapped -}}
+        {{- if not (hasKey .mapped (toString $given)) -}}
+          {{- fail (printf "%s: %v is not understood; it may be %s" .path $given (keys .mapped | sortAlpha | join ", ")) -}}
+        {{- end -}}
+        {{- $given = get .mapped (toString $given) -}}
+      {{- end -}}
+      {{- if .suffix -}}
+        {{- if not (hasSuffix .suffix $given) -}}
+          {{- fail (printf "%s must end with %s: the kubelet has that folder below its root, which is kubeletRoot here" .path .suffix) -}}
+        {{- end -}}
+        {{- $given = trimSuffix .suffix $given -}}
+      {{- end -}}
+      {{- $_ := set $target (last $to) $given -}}
+    {{- end -}}
+    {{- $_ := unset $holder (last $names) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}

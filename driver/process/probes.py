@@ -1,0 +1,76 @@
+"""Answers the probes of a kubelet over plain HTTP: ``/startupz``, ``/livez`` and ``/readyz``.
+
+200 says yes, 503 no; the body is one line that says why. A kubelet ends a container that is not alive, so
+that must depend on nothing that a restart does not mend: no GPU, no NVML, no API server, no disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING
+
+from driver.process.http_endpoint import CLIENT_SECONDS, HttpEndpoint
+from driver.process.log import get_logger
+
+if TYPE_CHECKING:
+    from driver.process.service import Service
+
+Question = Callable[[], str]
+"""Answers why not, in one line; empty means yes."""
+
+_log = get_logger(__name__)
+_SERVED = ("/startupz", "/livez", "/readyz")
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What a process answers: whether it has started, whether it is alive, whether it does its job."""
+
+    started: Question
+    alive: Question
+    ready: Question
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = CLIENT_SECONDS
+    server_version = "gpu-dra"
+    sys_version = ""
+    questions: dict[str, Question]
+
+    def do_GET(self) -> None:
+        question = self.questions.get(self.path.partition("?")[0])
+        if question is None:
+            self._answer(HTTPStatus.NOT_FOUND, f"there are {', '.join(_SERVED)}")
+        elif why_not := question():
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, " ".join(why_not.split()))
+        else:
+            self._answer(HTTPStatus.OK, "ok")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: probes come every few seconds."""
+
+    def _answer(self, status: HTTPStatus, line: str) -> None:
+        body = f"{line}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def endpoint(address: str, probes: Probes) -> HttpEndpoint:
+    """The endpoint of these probes at ``host:port``, bound; raises ConfigError."""
+    questions = dict(zip(_SERVED, (probes.started, probes.alive, probes.ready), strict=True))
+    handler = type("_Handler", (_Handler,), {"questions": questions})
+    return HttpEndpoint(address, handler, what="probes", flag="--health-addr")
+
+
+def serve(service: Service, address: str, probes: Probes) -> None:
+    """Answer probes as long as the service lives; an empty address answers none. Raises ConfigError."""
+    if address:
+        served = endpoint(address, probes)
+        _log.info("probes are answered", port=served.port)
+        service.spawn("probes", served.run, served.stop)

@@ -1,0 +1,62 @@
+"""Asks the own gRPC server something over its own socket, as whoever calls it would."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+MPS_WATCH = "/gpu.nvidia.com.mps.v1.Mps/Watch"
+"""Methods that take an empty message and answer at once, out of the pool that all calls share."""
+
+ANSWER_SECONDS = 2.0
+SILENT_SECONDS = 90.0
+"""A server that is silent for so long hangs: calls that wait for a sick GPU end within the kubelet's 45 s,
+and until then they may have taken every worker."""
+
+_OPTIONS = (
+    # A connection of its own each time, as a new caller has it.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+_UNANSWERED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class SelfCheck:
+    """Whether the server at a socket of this process answers."""
+
+    def __init__(self, socket: Path, method: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask ``method`` at ``socket``; the server counts as heard now."""
+        self._socket = socket
+        self._method = method
+        self._clock = clock
+        self._answered_at = clock()
+
+    def why_not(self) -> str:
+        """Ask; why the server counts as hanging, and empty as long as it has not been silent for long."""
+        if self._is_answered():
+            self._answered_at = self._clock()
+            return ""
+        silent_seconds = self._clock() - self._answered_at
+        if silent_seconds <= SILENT_SECONDS:
+            return ""
+        return f"nobody has answered at {self._socket} for {silent_seconds:.0f} s"
+
+    def _is_answered(self) -> bool:
+        with grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS) as channel:
+            # A method with a single answer is asked in the same way as one with many.
+            ask: grpc.UnaryStreamMultiCallable[bytes, Any] = channel.unary_stream(self._method)
+            call = ask(b"", timeout=ANSWER_SECONDS)
+            try:
+                next(call)
+            except grpc.RpcError as error:
+                return error.code() not in _UNANSWERED
+            finally:
+                call.cancel()
+        return True

@@ -1,0 +1,127 @@
+"""An endpoint answers on the addresses it was given, of either family, and survives what clients do."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import contextmanager
+from http.client import HTTPConnection, RemoteDisconnected
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.process.http_endpoint import MOST_CONNECTIONS, HttpEndpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT_SECONDS = 20
+
+
+class Hello(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Broken(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        raise ValueError("broken")
+
+
+def bound(address: str, handler: type[BaseHTTPRequestHandler] = Hello) -> HttpEndpoint:
+    return HttpEndpoint(address, handler, what="numbers", flag="--numbers-addr")
+
+
+@contextmanager
+def running(address: str, handler: type[BaseHTTPRequestHandler] = Hello) -> Iterator[int]:
+    endpoint = bound(address, handler)
+    thread = threading.Thread(target=endpoint.run)
+    thread.start()
+    try:
+        yield endpoint.port
+    finally:
+        endpoint.stop()
+        thread.join()
+
+
+def status(host: str, port: int) -> int:
+    connection = HTTPConnection(host, port, timeout=WAIT_SECONDS)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def has_ipv6() -> bool:
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+
+
+@needs_ipv6
+def test_without_a_host_it_answers_on_both_families() -> None:
+    with running(":0") as port:
+        assert (status("127.0.0.1", port), status("::1", port)) == (200, 200)
+
+
+@needs_ipv6
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    with running("[::1]:0") as port:
+        assert status("::1", port) == 200
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:99999", "[::1]", "203.0.113.1:0"]
+)
+def test_an_address_that_cannot_be_used_is_named(address: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        bound(address)
+
+    assert address in str(raised.value)
+    assert "numbers" in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", ""])
+def test_a_taken_port_is_a_clear_error(host: str) -> None:
+    with running(f"{host}:0") as port, pytest.raises(ConfigError) as raised:
+        bound(f"{host}:{port}")
+
+    assert f"cannot serve numbers at {host}:{port}" in str(raised.value)
+    assert "give --numbers-addr a free host:port" in str(raised.value)
+
+
+def test_many_clients_that_say_nothing_take_no_more_threads_than_there_are_places() -> None:
+    with running("127.0.0.1:0") as port:
+        before = threading.active_count()
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST_CONNECTIONS)]
+        one_more = socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS)
+        try:
+            assert one_more.recv(1) == b""  # it was closed
+            assert threading.active_count() <= before + MOST_CONNECTIONS
+        finally:
+            for client in (one_more, *silent):
+                client.close()
+
+
+def test_a_handler_that_fails_ends_one_connection_and_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    with running("127.0.0.1:0", Broken) as port:
+        with pytest.raises(RemoteDisconnected):
+            status("127.0.0.1", port)
+        with pytest.raises(RemoteDisconnected):
+            status("127.0.0.1", port)
+
+    assert "Exception occurred during processing" not in capsys.readouterr().err

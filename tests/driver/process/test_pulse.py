@@ -1,0 +1,53 @@
+"""Work that takes longer than it ever should is noticed, and waiting is no work."""
+
+from __future__ import annotations
+
+import pytest
+
+from driver.process.pulse import Pulse
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_work_within_its_time_and_work_that_has_ended_are_well() -> None:
+    clock = Clock()
+    pulse = Pulse(10.0, clock)
+
+    with pulse.work("look"):
+        clock.now = 10.0
+        assert pulse.hung() == ""
+    clock.now = 1000.0
+
+    assert pulse.hung() == ""
+
+
+def test_work_that_takes_too_long_is_named_with_its_time() -> None:
+    clock = Clock()
+    pulse = Pulse(10.0, clock)
+
+    with pulse.work("look"):
+        clock.now = 9.0
+        with pulse.work("write"):
+            clock.now = 15.0
+            assert pulse.hung() == "look is at work for 15 s"
+            clock.now = 20.0
+            assert pulse.hung() == "look is at work for 20 s; write is at work for 11 s"
+
+    assert pulse.hung() == ""
+
+
+def test_work_that_fails_has_ended() -> None:
+    clock = Clock()
+    pulse = Pulse(10.0, clock)
+
+    with pytest.raises(ValueError, match="no"), pulse.work("look"):
+        raise ValueError("no")
+    clock.now = 100.0
+
+    assert pulse.hung() == ""

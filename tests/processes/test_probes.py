@@ -1,0 +1,214 @@
+"""What a kubelet's probes are answered: a hung process is not alive, a sick GPU makes nothing restart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING
+
+import pytest
+
+from envtest.embedded.api.faults import ALWAYS
+from tests.brisk import BRISK
+from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
+from tests.processes.test_outages import full_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.processes.node import Node
+
+Answer = tuple[int, str]
+OK: Answer = (200, "ok")
+_BETWEEN = threading.Event()
+
+
+ANY_PORT = "127.0.0.1:0"
+
+
+def port_of(process: DriverProcess) -> int:
+    """Where the process answers probes."""
+    port: int = process.wait_for("probes are answered")["port"]
+    return port
+
+
+def asked(port: int, path: str, within_seconds: float = WAIT_SECONDS) -> Answer:
+    """Status and sentence; raises OSError or HTTPException when nobody answers."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=within_seconds)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode().rstrip("\n")
+    finally:
+        connection.close()
+
+
+def comes_to(port: int, path: str, is_it: Callable[[Answer], bool]) -> Answer:
+    """Ask until the answer is such a one; the last one that came, or why there was none."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            answer = asked(port, path)
+        except (OSError, HTTPException) as error:
+            answer = (0, str(error))
+        if is_it(answer) or time.monotonic() > deadline:
+            return answer
+        _BETWEEN.wait(0.05)
+
+
+def well(answer: Answer) -> bool:
+    return answer == OK
+
+
+def test_the_plugin_is_started_by_itself_and_ready_once_the_kubelet_has_it_registered(node: Node) -> None:
+    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=ANY_PORT)) as plugin:
+        port = port_of(plugin)
+        assert comes_to(port, "/startupz", well) == OK
+        code, sentence = asked(port, "/readyz")
+        assert code == 503
+        assert f"the kubelet was never seen at {node.registration_socket}" in sentence
+
+        node.register(plugin)
+
+        assert comes_to(port, "/readyz", well) == OK
+        assert asked(port, "/livez") == OK
+        assert plugin.stop() == 0
+
+
+def test_the_controller_is_ready_once_it_has_published_what_there_is(node: Node) -> None:
+    with node.controller(health_addr=ANY_PORT) as controller:
+        port = port_of(controller)
+        assert comes_to(port, "/readyz", lambda answer: "no kubelet plugin" in answer[1])[0] == 503
+        assert asked(port, "/startupz") == OK
+        with node.plugin():
+            assert comes_to(port, "/readyz", well) == OK
+            assert len(node.devices()) == 8
+        assert asked(port, "/livez") == OK
+        assert controller.stop() == 0
+
+
+def test_a_controller_whose_look_at_the_gpus_hangs_is_not_alive(node: Node) -> None:
+    flags = node.controller_flags(health_addr=ANY_PORT)
+    with node.plugin(), DriverProcess("tests.processes.hanging", "controller", *flags) as controller:
+        assert node.publishes(8)
+
+        code, sentence = comes_to(port_of(controller), "/livez", lambda answer: "at work" in answer[1])
+
+        assert code == 503
+        assert sentence.startswith("offers is at work for ")
+
+
+def test_a_plugin_one_of_whose_loops_hangs_is_not_alive(node: Node) -> None:
+    flags = node.plugin_flags(health_addr=ANY_PORT)
+    with DriverProcess("tests.processes.hanging", "kubeletplugin", *flags) as plugin:
+        port = port_of(plugin)
+        node.register(plugin)
+        assert comes_to(port, "/readyz", well) == OK
+        assert asked(port, "/livez") == OK
+        assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
+
+        code, sentence = comes_to(port, "/livez", lambda answer: "at work" in answer[1])
+
+        assert code == 503
+        assert sentence.startswith("health is at work for ")
+
+
+def test_a_process_that_is_stopped_answers_nothing(node: Node) -> None:
+    with node.plugin(health_addr=ANY_PORT) as plugin:
+        port = port_of(plugin)
+        assert comes_to(port, "/livez", well) == OK
+        os.kill(plugin.pid, signal.SIGSTOP)
+
+        with pytest.raises(TimeoutError):
+            asked(port, "/livez", within_seconds=0.5)
+
+
+def test_gpus_that_hang_leave_plugin_and_controller_alive_and_ready(node: Node) -> None:
+    flags = node.controller_flags(health_addr=ANY_PORT)
+    with (
+        node.plugin(health_addr=ANY_PORT) as plugin,
+        DriverProcess(*BRISK, "controller", *flags) as controller,
+    ):
+        assert node.publishes(8), controller.text
+        node.machine.hang()
+
+        assert node.server.wait_until(lambda: tainted(node) == {"unresponsive"}, WAIT_SECONDS)
+        for port in (port_of(plugin), port_of(controller)):
+            assert asked(port, "/livez") == OK
+            assert asked(port, "/readyz") == OK
+            assert asked(port, "/startupz") == OK
+        node.machine.heal()
+        assert (plugin.stop(), controller.stop()) == (0, 0)
+
+
+def test_without_an_nvidia_driver_both_are_started_alive_and_ready(node: Node) -> None:
+    bare = node.folder / "bare"
+    bare.mkdir()
+    flags = {"nvml": "real", "driver_root": str(bare), "health_addr": ANY_PORT}
+    with node.plugin(**flags) as plugin, node.controller(**flags) as controller:
+        for port in (port_of(plugin), port_of(controller)):
+            assert comes_to(port, "/readyz", well) == OK
+            assert asked(port, "/livez") == OK
+            assert asked(port, "/startupz") == OK
+        assert (plugin.stop(), controller.stop()) == (0, 0)
+
+
+def test_an_api_server_that_is_away_ends_neither(node: Node) -> None:
+    away = node.folder / "away"
+    away.write_text(node.kubeconfig.read_text().replace(node.server.url, "http://127.0.0.1:9"))
+    flags = {"kubeconfig": str(away), "health_addr": ANY_PORT}
+    with node.plugin(**flags) as plugin, node.controller(**flags) as controller:
+        controller.wait_for("node not read")
+        assert comes_to(port_of(plugin), "/readyz", well) == OK
+        assert asked(port_of(plugin), "/livez") == OK
+        port = port_of(controller)
+        assert asked(port, "/livez") == OK
+        assert asked(port, "/startupz") == OK
+        assert asked(port, "/readyz") == (503, "the API server has not told of the node yet")
+
+
+def test_a_full_disk_ends_nothing(node: Node) -> None:
+    with node.plugin(health_addr=ANY_PORT) as plugin:
+        port = port_of(plugin)
+        assert comes_to(port, "/readyz", well) == OK
+        with full_disk(plugin):
+            assert "failed" in node.prepare(node.claim("train", node.gpus[0]))[0].error
+            assert asked(port, "/livez") == OK
+            assert asked(port, "/readyz") == OK
+        assert plugin.stop() == 0
+
+
+def test_slices_that_the_api_server_refuses_make_the_controller_unready_with_its_words(node: Node) -> None:
+    node.server.fail("create", "resourceslices", code=403, times=ALWAYS)
+    with node.plugin(), node.controller(health_addr=ANY_PORT) as controller:
+        port = port_of(controller)
+        code, sentence = comes_to(port, "/readyz", lambda answer: "403" in answer[1])
+
+        assert code == 503
+        assert "resourceslices" in sentence
+        assert asked(port, "/livez") == OK
+        node.server.faults.clear()
+        assert comes_to(port, "/readyz", well) == OK
+
+
+@pytest.mark.parametrize("module", ["controller", "kubeletplugin"])
+def test_an_address_for_probes_that_is_taken_is_named(node: Node, module: str) -> None:
+    flags = node.controller_flags if module == "controller" else node.plugin_flags
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, lines = failed(module, *flags(health_addr=address))
+
+    assert code == 1
+    assert len(lines) == 1
+    assert f"cannot serve probes at {address}" in lines[0]
+    assert "give --health-addr a free host:port" in lines[0]
+    assert not node.registration_socket.exists()
+
+
+def tainted(node: Node) -> set[str]:
+    """The taints of the published devices, without the driver's name."""
+    return {taint["key"].partition("/")[2] for device in node.devices() for taint in device.get("taints", [])}
