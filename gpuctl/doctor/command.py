@@ -45,10 +45,12 @@ def doctor(
     from gpuctl.doctor.report import KIND, has_failed, look_from_outside, look_locally
 
     if local:
+        from driver.process.log import configure
         from gpuctl.doctor.inside.places import local_command_lines, read_places
 
         if node is not None:
             raise click.UsageError("--local looks at the node that this runs on: name none")
+        configure("error")  # what is looked at logs as it does in the driver's processes
         results = look_locally(read_places(places, local_command_lines()), "node")
     else:
         from gpuctl.cli.context import connect_client

@@ -17,6 +17,9 @@ MOST_BYTES = 64 << 20
 """Of all members together, before they are compressed."""
 
 LEFT_OUT = "left-out.txt"
+_MOST_NAMES_BYTES = 64 << 10
+"""What is set aside for the names of what finds no room."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.@-]+(?:/[A-Za-z0-9_.@-]+)*", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@-]", re.ASCII)
 _CUT = b"\n... cut: it was longer\n"
@@ -43,7 +46,7 @@ def write_archive(members: Iterable[Member], now: float) -> bytes:
     kept, left_out = _fitting(members)
     if left_out:
         text = "".join(f"{name}\n" for name in left_out)
-        kept.append(Member(LEFT_OUT, f"no room for:\n{text}".encode()))
+        kept.append(Member(LEFT_OUT, f"no room for:\n{text}".encode()[:_MOST_NAMES_BYTES]))
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for one in sorted(kept, key=lambda member: member.name):
@@ -59,7 +62,7 @@ def _fitting(members: Iterable[Member]) -> tuple[list[Member], list[str]]:
         data = one.data
         if len(data) > MOST_MEMBER_BYTES:
             data = data[: MOST_MEMBER_BYTES - len(_CUT)] + _CUT
-        if size + len(data) > MOST_BYTES:
+        if size + len(data) > MOST_BYTES - _MOST_NAMES_BYTES:
             left_out.append(one.name)
             continue
         size += len(data)

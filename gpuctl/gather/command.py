@@ -49,10 +49,12 @@ def gather(
 
     now = time.time()
     if local:
+        from driver.process.log import configure
         from gpuctl.doctor.inside.places import local_command_lines, read_places
 
         if node is not None:
             raise click.UsageError("--local gathers the node that this runs on: name none")
+        configure("error")  # what is looked at logs as it does in the driver's processes
         lines = local_command_lines()
         members = local_report(read_places(places, lines), lines)
     else:

@@ -11,12 +11,16 @@ SMI = "nvidia-smi"
 
 
 def _driver_root(seen: NodeSeen) -> Finding:
-    root, files = seen.places.driver_root, seen.driver_files
+    files = seen.driver_files
+    passed_over = [f"{one.path} ({one.name}): {one.reason}" for one in seen.looked if one.reason]
     if isinstance(files, Unread):
         return fail(
             files.why,
-            "install the NVIDIA driver, or set --driver-root of the driver's processes to where it is",
+            "install the NVIDIA driver, which is noticed by itself, or set --driver-root of the driver's "
+            "processes to where it is",
+            passed_over,
         )
+    root = next((f"{one.path} ({one.name})" for one in seen.looked if not one.reason), "the driver root")
     programs = {path.rpartition("/")[2] for path in files.binaries}
     if SMI not in programs:
         return warn(
@@ -25,7 +29,8 @@ def _driver_root(seen: NodeSeen) -> Finding:
         )
     return ok(
         f"driver {files.version} below {root}, {counted(len(files.libraries), 'library', 'libraries')}, "
-        f"{counted(len(files.binaries), 'program')}"
+        f"{counted(len(files.binaries), 'program')}",
+        passed_over,
     )
 
 
@@ -53,7 +58,7 @@ def _library(seen: NodeSeen) -> Finding:
 
 def _same_driver(seen: NodeSeen) -> Finding:
     if seen.kernel_driver is None:
-        return skipped("/proc/driver/nvidia/version is not seen from here")
+        return skipped("sysfs does not tell which version of the kernel module is loaded")
     if isinstance(seen.driver_files, Unread):
         return skipped(seen.driver_files.why)
     if seen.kernel_driver != seen.driver_files.version:
@@ -84,7 +89,7 @@ def _device_nodes(seen: NodeSeen) -> Finding:
 DRIVER_CHECKS: tuple[Check[NodeSeen], ...] = (
     Check(
         "driver-root",
-        "the NVIDIA driver's libraries and programs below the driver root",
+        "the places of the NVIDIA driver, and its libraries and programs below the one that is used",
         "there is none; warns without nvidia-smi",
         _driver_root,
     ),

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 import click
 
 from driver.devices.names import DRIVER_NAME
+from driver.roots.driver_roots import DriverRoots
+from driver.roots.flag import AUTO, roots_from_flags
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PLUGIN = "gpu-dra-kubeletplugin"
 _DEFAULTS = {
-    "driver_root": "/",
+    "driver_root": AUTO,
     "host_driver_root": "",
     "host_root": "/",
     "plugins_dir": "/var/lib/kubelet/plugins",
@@ -27,7 +29,7 @@ _DEFAULTS = {
     "nvml": "real",
 }
 _HELP = {
-    "driver_root": "Where this process sees the installed NVIDIA driver.",
+    "driver_root": "Where this process sees the installed NVIDIA driver, or auto.",
     "host_driver_root": "Where the host has the driver root.",
     "host_root": "Where this process sees the root of the host's file system.",
     "plugins_dir": "The kubelet's folder for plugins.",
@@ -41,10 +43,13 @@ _HELP = {
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The paths on this node, as this process sees them, and which NVML there is."""
+    """The paths on this node, as this process sees them, and which NVML there is.
 
-    driver_root: Path
-    host_driver_root: Path
+    ``driver_root`` is a path or ``auto``; ``host_driver_root`` is empty where nobody gave it.
+    """
+
+    driver_root: str
+    host_driver_root: str
     host_root: Path
     plugins_dir: Path
     registry_dir: Path
@@ -52,6 +57,11 @@ class Places:
     mps_dir: Path
     sysfs_root: Path
     nvml: str
+
+    def roots(self) -> DriverRoots:
+        """Where the NVIDIA driver is looked for; raises ConfigError for flags that contradict each other."""
+        on_host = Path(self.host_driver_root) if self.host_driver_root else None
+        return roots_from_flags(self.driver_root, self.host_root, self.sysfs_root, on_host)
 
     @property
     def data_dir(self) -> Path:
@@ -88,8 +98,17 @@ def read_places(given: Mapping[str, str | None], command_lines: Iterable[Sequenc
     plugins = [line for line in command_lines if is_plugin(line)]
     running = _flags(plugins[0]) if len(plugins) == 1 else {}
     chosen = {name: given.get(name) or running.get(name) or default for name, default in _DEFAULTS.items()}
-    chosen["host_driver_root"] = chosen["host_driver_root"] or chosen["driver_root"]
-    return Places(nvml=chosen.pop("nvml"), **{name: Path(value) for name, value in chosen.items()})
+    return Places(
+        driver_root=chosen["driver_root"],
+        host_driver_root=chosen["host_driver_root"],
+        host_root=Path(chosen["host_root"]),
+        plugins_dir=Path(chosen["plugins_dir"]),
+        registry_dir=Path(chosen["registry_dir"]),
+        cdi_dir=Path(chosen["cdi_dir"]),
+        mps_dir=Path(chosen["mps_dir"]),
+        sysfs_root=Path(chosen["sysfs_root"]),
+        nvml=chosen["nvml"],
+    )
 
 
 def is_plugin(words: Sequence[str]) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from driver.devices.names import DRIVER_NAME
-from driver.errors import ConfigError, DriverError, NvmlError
+from driver.errors import ConfigError, DriverError, NodeIncomplete, NvmlError
+from driver.roots.probe import loaded_version
 from gpuctl.doctor.inside.claim_files import read_journal, read_put_aside, read_sharing, read_specs
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import NodeSeen
@@ -18,29 +18,34 @@ from gpuctl.doctor.outside.seen import Unread
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
+    from driver.roots.driver_roots import DriverRoots
+    from driver.roots.root import Root
     from gpuctl.doctor.inside.places import Places
     from kubeletplugin.host.driver_files import DriverFiles
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_KERNEL_DRIVER = "proc/driver/nvidia/version"
-_NVRM = re.compile(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 
 
 def look_at_node(places: Places) -> NodeSeen:
-    """Look at everything; what cannot be looked at says why."""
+    """Look at everything; what cannot be looked at says why. Raises ConfigError for flags that cannot be."""
+    roots = places.roots()
+    looked, root = roots.look(), roots.state()[0]
+    if root is None and len(looked) == 1:  # the one that was named, whether a driver lies there or not
+        root = roots.current()
     return NodeSeen(
         places=places,
         boot_id=_BOOT_ID.read_text().strip(),
-        driver_files=_driver_files(places.driver_root),
-        kernel_driver=_kernel_driver(places),
-        inventory=_inventory(places),
-        device_nodes=_device_nodes(places),
+        looked=looked,
+        driver_files=_driver_files(root),
+        kernel_driver=loaded_version(places.sysfs_root),
+        inventory=_inventory(places, roots),
+        device_nodes=_device_nodes(places, root),
         cgroups=_cgroups(places.host_root),
         runtimes=runtime_configs(places.host_root),
         cdi_writable=_writable(places.cdi_dir),
         journal=read_journal(places.data_dir / "journal"),
         put_aside=read_put_aside(places.data_dir / "journal"),
-        specs=read_specs(places.cdi_dir, lambda path: _host_has(places, path)),
+        specs=read_specs(places.cdi_dir, lambda path: _host_has(places, root, path)),
         sharing=read_sharing(places.data_dir / "sharing"),
         daemons=mps_daemons(places.mps_dir / "supervisor.sock"),
         plugins={str(socket): plugin_health(socket) for socket in sorted(places.data_dir.glob("dra*.sock"))},
@@ -49,29 +54,20 @@ def look_at_node(places: Places) -> NodeSeen:
     )
 
 
-def _driver_files(root: Path) -> DriverFiles | Unread:
+def _driver_files(root: Root | None) -> DriverFiles | Unread:
     from kubeletplugin.host.driver_files import DriverRoot
 
+    if root is None:
+        return Unread("no NVIDIA driver was found on this node")
     try:
         return DriverRoot(root).files()
     except DriverError as error:
         return Unread(error.what)
     except OSError as error:
-        return Unread(f"{root} cannot be read: {error.strerror}")
+        return Unread(f"{root.seen} cannot be read: {error.strerror}")
 
 
-def _kernel_driver(places: Places) -> str | None:
-    """The version of the loaded kernel module, as the driver root or this process sees it."""
-    for root in (places.driver_root, Path("/")):
-        try:
-            found = _NVRM.search((root / _KERNEL_DRIVER).read_text(errors="replace"))
-        except OSError:
-            continue
-        return found[1] if found else None
-    return None
-
-
-def _inventory(places: Places) -> Inventory | Unread:
+def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
     """What NVML tells; it is asked for once, and let go."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.deadline import Guard
@@ -79,32 +75,32 @@ def _inventory(places: Places) -> Inventory | Unread:
 
     guard = Guard()
     try:
-        root = None if places.driver_root == Path("/") else places.driver_root
-        discovery = Discovery(nvml_from_flag(places.nvml, root), places.sysfs_root, guard)
+        discovery = Discovery(nvml_from_flag(places.nvml, roots), places.sysfs_root, guard)
         try:
             return discovery.snapshot()
         finally:
             discovery.close()
-    except (NvmlError, ConfigError) as error:
+    except (NvmlError, ConfigError, NodeIncomplete) as error:
         return Unread(error.what)
     finally:
         guard.close()
 
 
-def _device_nodes(places: Places) -> frozenset[str]:
+def _device_nodes(places: Places, root: Root | None) -> frozenset[str]:
     """The character devices of the driver below the root that has them, by the paths of containers."""
     from kubeletplugin.host.device_nodes import DeviceFolder
 
-    dev = Path(f"{DeviceFolder.below(places.driver_root).root}/dev")
+    roots = ([root.seen] if root else []) + [places.host_root]
+    dev = Path(f"{DeviceFolder.below(*roots).root}/dev")
     found = (*dev.glob("nvidia*"), *(dev / "nvidia-caps").glob("nvidia-cap*"))
     return frozenset(f"/dev/{path.relative_to(dev)}" for path in found if _is_character_device(path))
 
 
-def _host_has(places: Places, path: str) -> bool:
+def _host_has(places: Places, root: Root | None, path: str) -> bool:
     """Whether the host has a character device at its path, which this process may see elsewhere."""
     seen = [Path(path), places.host_root / path.lstrip("/")]
-    if Path(path).is_relative_to(places.host_driver_root):
-        seen.append(places.driver_root / Path(path).relative_to(places.host_driver_root))
+    if root is not None and Path(path).is_relative_to(root.on_host):
+        seen.append(root.seen / Path(path).relative_to(root.on_host))
     return any(map(_is_character_device, seen))
 
 

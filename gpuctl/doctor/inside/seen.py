@@ -10,6 +10,7 @@ from gpuctl.doctor.outside.seen import Unread
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
+    from driver.roots.probe import Looked
     from gpuctl.doctor.inside.places import Places
     from kubeletplugin.host.driver_files import DriverFiles
     from kubeletplugin.journal.entry import Entry
@@ -56,6 +57,7 @@ class SharingSeen:
 class NodeSeen:
     """A node at one moment.
 
+    ``looked`` are the places where the NVIDIA driver was looked for, with what was found there.
     ``device_nodes`` are the character devices below ``/dev`` of the driver root, by their paths.
     ``kernel_driver`` is the version of the loaded kernel module, None without one. ``cgroups`` is the
     version of control groups. ``journal`` are the entries by claim, or what is wrong with the file;
@@ -65,6 +67,7 @@ class NodeSeen:
 
     places: Places
     boot_id: str
+    looked: tuple[Looked, ...]
     driver_files: DriverFiles | Unread
     kernel_driver: str | None
     inventory: Inventory | Unread

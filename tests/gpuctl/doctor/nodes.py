@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
+from driver.roots.probe import Looked
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
 from gpuctl.doctor.inside.places import Places, read_places
@@ -62,6 +63,10 @@ def well_node() -> NodeSeen:
     return NodeSeen(
         places=places(),
         boot_id=BOOT,
+        looked=(
+            Looked("driver container", "/run/nvidia/driver", reason="empty"),
+            Looked("host", "/", VERSION),
+        ),
         driver_files=DriverFiles(
             VERSION, ("/usr/lib/libcuda.so",), (), ("/usr/bin/nvidia-smi",), (), (), None
         ),

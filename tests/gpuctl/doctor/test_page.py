@@ -29,7 +29,7 @@ def test_the_page_has_the_table_of_the_checks(checks: tuple[Check[Any], ...]) ->
 
 
 def test_no_two_checks_have_one_name() -> None:
-    names = [one.name for one in (*OUTSIDE, *INSIDE)]
+    names = [*(one.name for one in OUTSIDE), *(one.name for one in INSIDE)]
 
     assert len(set(names)) == len(names)
 

@@ -54,7 +54,7 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("nvml", {"inventory": gpus(problems=(HANGS,))}, "warn", "no answer in 5 s"),
     ("nvml", {"inventory": Inventory(unread=(UnreadGpu(None, ()),))}, "warn", "never told who it is"),
     ("same-driver", {"kernel_driver": "575.57.08"}, "fail", "the kernel module is 575.57.08"),
-    ("same-driver", {"kernel_driver": None}, "skipped", "/proc/driver/nvidia/version"),
+    ("same-driver", {"kernel_driver": None}, "skipped", "sysfs does not tell"),
     ("device-nodes", {"device_nodes": WELL.device_nodes - {"/dev/nvidia3"}}, "fail", "/dev/nvidia3"),
     ("device-nodes", {"device_nodes": WELL.device_nodes - {"/dev/nvidia-uvm"}}, "fail", "/dev/nvidia-uvm"),
     ("device-nodes", {"inventory": GONE}, "skipped", "not known"),

@@ -33,10 +33,19 @@ def test_of_two_plugins_none_counts() -> None:
     assert read_places({}, [PLUGIN, PLUGIN]).cdi_dir == Path("/var/run/cdi")
 
 
-def test_the_host_has_the_driver_root_at_the_same_path_unless_it_is_said() -> None:
-    assert read_places({"driver_root": "/driver"}, ()).host_driver_root == Path("/driver")
-    told = {"driver_root": "/driver", "host_driver_root": "/run/nvidia/driver"}
-    assert read_places(told, ()).host_driver_root == Path("/run/nvidia/driver")
+def test_the_host_has_the_driver_root_at_the_same_path_unless_it_is_said(tmp_path: Path) -> None:
+    named = {"driver_root": str(tmp_path)}
+
+    assert read_places(named, ()).roots().current().on_host == tmp_path
+    told = named | {"host_driver_root": "/run/nvidia/driver"}
+    assert read_places(told, ()).roots().current().on_host == Path("/run/nvidia/driver")
+
+
+def test_without_a_driver_root_the_known_places_are_looked_at_below_the_hosts_root(tmp_path: Path) -> None:
+    looked = read_places({"host_root": str(tmp_path)}, ()).roots().look()
+
+    assert "/run/nvidia/driver" in {one.path for one in looked}
+    assert all(one.reason for one in looked)
 
 
 def test_a_module_that_is_run_is_the_plugin_too() -> None:

@@ -13,7 +13,7 @@ from driver.devices import taints
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.outside.publishing import MEANINGS
-from gpuctl.doctor.outside.seen import ClusterSeen, Unread, WebhookAnswer
+from gpuctl.doctor.outside.seen import Unread, WebhookAnswer
 from tests.gpuctl.doctor.clusters import (
     NAMESPACE,
     NODE,
@@ -304,7 +304,8 @@ def test_every_check_is_broken_by_a_test() -> None:
 
 @pytest.mark.parametrize(("part", "checks"), NEEDS.items(), ids=NEEDS)
 def test_what_may_not_be_read_is_not_ok(part: str, checks: set[str]) -> None:
-    seen: ClusterSeen = dataclasses.replace(well_cluster(), **{part: UNREADABLE})
+    unread: dict[str, Any] = {part: UNREADABLE}
+    seen = dataclasses.replace(well_cluster(), **unread)
 
     found = {name: check.look(seen) for name, check in CHECKS.items()}
 
