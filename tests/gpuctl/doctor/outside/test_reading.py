@@ -47,7 +47,7 @@ def test_a_dry_run_stores_nothing_and_tells_what_would_be_stored(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
     assert dropped_fields(client) == frozenset()
-    assert server.objects("resourceslices") == []
+    assert server.objects("resourceslices", "resource.k8s.io") == []
 
 
 @pytest.mark.parametrize("gate", sorted(set(GATES.values())))
@@ -106,7 +106,7 @@ def test_a_webhook_that_is_not_called_has_not_denied(server: EmbeddedApiServer, 
 
     assert not isinstance(seen.webhook_answer, Unread)
     assert not seen.webhook_answer.denied_by_it
-    assert server.objects("resourceclaims") == []
+    assert server.objects("resourceclaims", "resource.k8s.io") == []
 
 
 def test_a_cluster_that_does_not_answer_is_an_error(server: EmbeddedApiServer, client: KubeClient) -> None:
