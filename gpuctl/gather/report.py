@@ -26,13 +26,13 @@ A report about the GPU driver (gpu.nvidia.com) of a Kubernetes cluster, made by 
 
 doctor.txt, doctor.json   what `gpuctl doctor` found
 versions.json             of Kubernetes, its feature gates, and gpuctl
-objects/                  the driver's own objects: slices, classes, workloads, policies, events; claims that
-                          have its devices or ask for them; nodes with GPUs
+objects/                  the driver's own objects: slices, classes, workloads, policies, events, the node
+                          configuration; claims that have its devices or ask for them; nodes with GPUs
 logs/                     the last lines of the logs of the driver's pods
 nodes/NODE/               what lies on a node: journal, CDI specs, records of sharing, flags, metrics
 left-out.txt              what found no room, where there was too much
 
-Never in it: Secrets, tokens, kubeconfigs, private keys, ConfigMaps, annotations, the environment of
+Never in it: Secrets, tokens, kubeconfigs, private keys, ConfigMaps of others, annotations, the environment of
 processes, claims of other drivers. Where it says (masked), a value was left out: variables and flags that the
 driver does not know, labels of users, configurations of other drivers and those with mistakes, and whatever
 looks like a token, a password or a key. Names of namespaces, claims, pods, nodes and images are in it: look
@@ -49,6 +49,7 @@ def cluster_report(
     """
     from gpuctl.doctor.outside.checks import OUTSIDE
     from gpuctl.doctor.outside.reading import look_at_cluster
+    from gpuctl.gather.configuration import configuration_members
     from gpuctl.gather.logs import log_members
     from gpuctl.gather.objects import cluster_members
 
@@ -56,6 +57,7 @@ def cluster_report(
     yield Member("README.txt", README.encode())
     yield from doctor_members(run_checks(CLUSTER, OUTSIDE, seen))
     yield from cluster_members(seen)
+    yield from configuration_members(client, seen.namespaces)
     if node is not None:
         yield from _node_in_pod(seen, node, kubeconfig, context)
     yield from log_members(client, seen)

@@ -72,6 +72,9 @@ def fill_cluster(server: EmbeddedApiServer) -> None:
         data = base64.b64encode(secret().encode()).decode() if kind == "secrets" else secret()
         item = {"metadata": {"name": "gpu-dra-webhook-tls"}, "data": {"tls.key": data}}
         server.create(f"/api/v1/namespaces/gpu-dra/{kind}", item)
+    text = f"version: v1\nrules: []\n# token: {secret()}\n"
+    config = {"metadata": {"name": "gpu-dra-node-config"}, "data": {"config.yaml": text}}
+    server.create("/api/v1/namespaces/gpu-dra/configmaps", marked(config))
     about = {"kind": "Node", "name": NODE, "namespace": "default"}
     for component in ("gpu-dra-controller", "others"):
         server.create(

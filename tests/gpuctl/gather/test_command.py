@@ -83,6 +83,7 @@ def test_what_a_report_needs_is_in_it(server: EmbeddedApiServer, tmp_path: Path)
     assert [one["metadata"]["name"] for one in objects["deviceclasses"]] == ["gpu.nvidia.com"]
     assert [one["metadata"]["name"] for one in objects["pods"]] == ["gpu-dra-kubeletplugin-x"]
     assert [one["reason"] for one in objects["events"]] == ["GpuWithheld"]
+    assert "rules: []" in objects["node-configuration-gpu-dra"]["data"]["config.yaml"]
     assert objects["resourceslices"][0]["spec"]["devices"]
     assert objects["nodes"][0]["status"]["nodeInfo"]["kubeletVersion"] == "v1.37.1"
     assert read_document(members["doctor.json"].decode(), "DoctorReport")["results"]
