@@ -8,11 +8,14 @@ from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.host.device_nodes import REQUIRED_CONTROL_NODES
 
 SMI = "nvidia-smi"
+_NO_GPU = "no GPU of NVIDIA is on the node's PCI bus"
 
 
 def _driver_root(seen: NodeSeen) -> Finding:
     files = seen.driver_files
     passed_over = [f"{one.path} ({one.name}): {one.reason}" for one in seen.looked if one.reason]
+    if isinstance(files, Unread) and not seen.gpus_on_bus:
+        return skipped(_NO_GPU)
     if isinstance(files, Unread):
         return fail(
             files.why,
@@ -35,6 +38,8 @@ def _driver_root(seen: NodeSeen) -> Finding:
 
 
 def _library(seen: NodeSeen) -> Finding:
+    if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
+        return skipped(_NO_GPU)
     if isinstance(seen.inventory, Unread):
         return fail(
             seen.inventory.why,
@@ -70,6 +75,8 @@ def _same_driver(seen: NodeSeen) -> Finding:
 
 
 def _device_nodes(seen: NodeSeen) -> Finding:
+    if isinstance(seen.inventory, Unread) and not seen.gpus_on_bus:
+        return skipped(_NO_GPU)
     wanted = list(REQUIRED_CONTROL_NODES)
     if not isinstance(seen.inventory, Unread):
         wanted += [f"/dev/nvidia{gpu.minor}" for gpu in seen.inventory.gpus]

@@ -59,6 +59,7 @@ class NodeSeen:
 
     ``looked`` are the places where the NVIDIA driver was looked for, with what was found there.
     ``device_nodes`` are the character devices below ``/dev`` of the driver root, by their paths.
+    ``gpus_on_bus`` is how many GPUs of NVIDIA sysfs shows, whatever their kernel driver.
     ``kernel_driver`` is the version of the loaded kernel module, None without one. ``cgroups`` is the
     version of control groups. ``journal`` are the entries by claim, or what is wrong with the file;
     ``put_aside`` the files that a plugin could not read. ``plugins`` says of each plugin's socket what it
@@ -70,6 +71,7 @@ class NodeSeen:
     looked: tuple[Looked, ...]
     driver_files: DriverFiles | Unread
     kernel_driver: str | None
+    gpus_on_bus: int
     inventory: Inventory | Unread
     device_nodes: frozenset[str]
     cgroups: Literal[1, 2] | None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
-from gpuctl.doctor.outside.publishing import current_devices, publishing_nodes
+from gpuctl.doctor.outside.publishing import NO_SLICES, current_devices, publishing_nodes
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, containers_of, name_of, namespace_of
 
 _RESOURCES = "nvidia.com/"
@@ -20,6 +20,8 @@ def _device_plugin(seen: ClusterSeen) -> Finding:
         return skipped(seen.nodes.why)
     if isinstance(seen.slices, Unread):
         return skipped(seen.slices.why)
+    if not publishing_nodes(seen):
+        return skipped(NO_SLICES)
     free = {
         node
         for node, device in current_devices(seen)
@@ -59,6 +61,8 @@ def _unasked(seen: ClusterSeen) -> Finding:
         return skipped(seen.pods.why)
     if isinstance(seen.slices, Unread):
         return skipped(seen.slices.why)
+    if not publishing_nodes(seen):
+        return skipped(NO_SLICES)
     nodes, lines, privileged = publishing_nodes(seen), [], 0
     for pod in seen.pods:
         if pod["spec"].get("nodeName") not in nodes or _asks(pod):

@@ -12,6 +12,7 @@ from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
+NO_SLICES = "there are no slices of this driver"
 LABELS = (
     "nvidia.com/gpu.present",
     "feature.node.kubernetes.io/pci-10de.present",
@@ -103,6 +104,8 @@ def _gone_nodes(seen: ClusterSeen) -> Finding:
         return skipped(seen.slices.why)
     if isinstance(seen.nodes, Unread):
         return skipped(seen.nodes.why)
+    if not publishing_nodes(seen):
+        return skipped(NO_SLICES)
     there = {name_of(node) for node in seen.nodes}
     gone = sorted(publishing_nodes(seen) - there)
     if gone:
@@ -122,7 +125,7 @@ def _pools(seen: ClusterSeen) -> Finding:
         return skipped(seen.slices.why)
     newest = newest_slices(own_slices(seen))
     if not newest:
-        return skipped("there are no slices of this driver")
+        return skipped(NO_SLICES)
     broken = [
         f"{name}: {len(members)} of {members[0]['spec']['pool'].get('resourceSliceCount', 0)} slices of "
         f"generation {members[0]['spec']['pool'].get('generation', 0)}"
@@ -141,6 +144,8 @@ def _pools(seen: ClusterSeen) -> Finding:
 def _pool_names(seen: ClusterSeen) -> Finding:
     if isinstance(seen.slices, Unread):
         return skipped(seen.slices.why)
+    if next(own_slices(seen), None) is None:
+        return skipped(NO_SLICES)
     foreign, twins = set(), set()
     pools = {str(one["spec"]["pool"]["name"]) for one in own_slices(seen)}
     for one in seen.slices:
@@ -170,6 +175,8 @@ def _pool_names(seen: ClusterSeen) -> Finding:
 def _taints(seen: ClusterSeen) -> Finding:
     if isinstance(seen.slices, Unread):
         return skipped(seen.slices.why)
+    if not publishing_nodes(seen):
+        return skipped(NO_SLICES)
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for node, device in current_devices(seen):
         for taint in device.get("taints") or ():

@@ -17,6 +17,7 @@ HEALTH_GATE = "ResourceHealthStatus"
 LOCKED_GATES = ("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus")
 """Gates that a server can have off only where it is old, or by hand."""
 
+_NO_NODE = "no node publishes GPUs, or says by a label that it has one"
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)")
 _RUNTIMES = {"containerd": (1, 7), "cri-o": (1, 23)}
 """The first versions that know CDI."""
@@ -50,6 +51,8 @@ def _server_version(seen: ClusterSeen) -> Finding:
 def _kubelets(seen: ClusterSeen) -> Finding:
     if isinstance(seen.nodes, Unread):
         return skipped(seen.nodes.why)
+    if not _gpu_nodes(seen):
+        return skipped(_NO_NODE)
     old = [
         f"{name_of(node)}: kubelet {told}"
         for node in _gpu_nodes(seen)
@@ -69,6 +72,8 @@ def _runtimes(seen: ClusterSeen) -> Finding:
     if isinstance(seen.nodes, Unread):
         return skipped(seen.nodes.why)
     nodes = _gpu_nodes(seen)
+    if not nodes:
+        return skipped(_NO_NODE)
     judged = [(name_of(node), _node_info(node, "containerRuntimeVersion")) for node in nodes]
     unfit = [f"{name}: {told or 'not told'}" for name, told in judged if _knows_cdi(told) is False]
     if unfit:

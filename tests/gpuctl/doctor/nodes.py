@@ -71,6 +71,7 @@ def well_node() -> NodeSeen:
             VERSION, ("/usr/lib/libcuda.so",), (), ("/usr/bin/nvidia-smi",), (), (), None
         ),
         kernel_driver=VERSION,
+        gpus_on_bus=8,
         inventory=gpus,
         device_nodes=frozenset((*REQUIRED_CONTROL_NODES, *(f"/dev/nvidia{one.minor}" for one in gpus.gpus))),
         cgroups=2,

@@ -153,6 +153,15 @@ def test_var_run_is_run() -> None:
     assert look("cdi-folder", runtimes=told, places=elsewhere).status == "fail"
 
 
+def test_a_node_without_a_gpu_needs_no_driver() -> None:
+    nothing = {"gpus_on_bus": 0, "driver_files": GONE, "inventory": GONE, "device_nodes": frozenset()}
+
+    found = {name: look(name, **nothing) for name in ("driver-root", "nvml", "device-nodes", "same-driver")}
+
+    assert {name: one.status for name, one in found.items()} == dict.fromkeys(found, "skipped")
+    assert "PCI bus" in found["driver-root"].message
+
+
 def test_containerd_2_has_cdi_on_without_being_told() -> None:
     assert look("runtime-cdi", runtimes=containerd(since_2=True)).status == "ok"
 

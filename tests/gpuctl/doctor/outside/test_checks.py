@@ -314,6 +314,17 @@ def test_what_may_not_be_read_is_not_ok(part: str, checks: set[str]) -> None:
     assert {one.status for name, one in found.items() if name not in checks} == {"ok"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("kubelets", "runtimes", "gone-nodes", "pools", "pool-names", "taints", "class-devices"),
+        *("device-plugin", "unasked-gpus"),
+    ],
+)
+def test_where_there_is_nothing_to_look_at_nothing_is_ok(name: str) -> None:
+    assert look(name, nodes=(), slices=()).status == "skipped"
+
+
 def test_every_taint_of_the_driver_has_a_meaning() -> None:
     keys = {value for name, value in vars(taints).items() if name.startswith("TAINT_")}
 
