@@ -6,16 +6,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from driver.devices.names import DRIVER_NAME
-from driver.roots.driver_roots import DriverRoots
-from driver.roots.flag import AUTO, roots_from_flags
+
+if TYPE_CHECKING:
+    from driver.roots.driver_roots import DriverRoots
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+AUTO = "auto"
 PLUGIN = "gpu-dra-kubeletplugin"
 _DEFAULTS = {
     "driver_root": AUTO,
@@ -60,6 +62,8 @@ class Places:
 
     def roots(self) -> DriverRoots:
         """Where the NVIDIA driver is looked for; raises ConfigError for flags that contradict each other."""
+        from driver.roots.flag import roots_from_flags
+
         on_host = Path(self.host_driver_root) if self.host_driver_root else None
         return roots_from_flags(self.driver_root, self.host_root, self.sysfs_root, on_host)
 
