@@ -17,6 +17,7 @@ HEALTH_GATE = "ResourceHealthStatus"
 LOCKED_GATES = ("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus")
 """Gates that a server can have off only where it is old, or by hand."""
 
+_SERVE_V1 = "use Kubernetes 1.36 or newer, and do not switch off resource.k8s.io/v1 (--runtime-config)"
 _NO_NODE = "no node publishes GPUs, or says by a label that it has one"
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)")
 _RUNTIMES = {"containerd": (1, 7), "cri-o": (1, 23)}
@@ -104,22 +105,16 @@ def _knows_cdi(told: str) -> bool | None:
 
 
 def _api(seen: ClusterSeen) -> Finding:
-    for answer in (seen.dra_versions, seen.dra_resources):
-        if isinstance(answer, Unread):
-            return fail(
-                f"resource.k8s.io/v1 is not served: {answer.why}",
-                "use Kubernetes 1.36 or newer, and do not switch off resource.k8s.io/v1 (--runtime-config)",
-            )
-    assert not isinstance(seen.dra_versions, Unread)  # noqa: S101 - for the type checker
-    assert not isinstance(seen.dra_resources, Unread)  # noqa: S101 - likewise
-    missing = sorted(set(RESOURCES) - set(seen.dra_resources))
-    if "v1" not in seen.dra_versions or missing:
+    versions, resources = seen.dra_versions, seen.dra_resources
+    if isinstance(versions, Unread):
+        return fail(f"resource.k8s.io/v1 is not served: {versions.why}", _SERVE_V1)
+    if isinstance(resources, Unread):
+        return fail(f"resource.k8s.io/v1 is not served: {resources.why}", _SERVE_V1)
+    missing = sorted(set(RESOURCES) - set(resources))
+    if "v1" not in versions or missing:
         what = ", ".join(missing) or "v1"
-        return fail(
-            f"resource.k8s.io serves {', '.join(seen.dra_versions)} without {what}",
-            "use Kubernetes 1.36 or newer, and do not switch off resource.k8s.io/v1 (--runtime-config)",
-        )
-    return ok(f"resource.k8s.io serves {', '.join(seen.dra_versions)}")
+        return fail(f"resource.k8s.io serves {', '.join(versions)} without {what}", _SERVE_V1)
+    return ok(f"resource.k8s.io serves {', '.join(versions)}")
 
 
 def _dropped_fields(seen: ClusterSeen) -> Finding:
