@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fakegpu.shared_object import shared_object
+from fakegpu.elf_library import elf_library
 
 VERSION = "580.95.05"
 
@@ -188,18 +188,18 @@ def install_driver(root: Path, layout: Layout, version: str = VERSION) -> Path:
 def _install_libraries(folder: Path, version: str) -> None:
     for library, links in LIBRARIES.items():
         name = f"{library}.{version}"
-        _file(folder / name, shared_object(links[0] if links else name))
+        _file(folder / name, elf_library(links[0] if links else name))
         targets = (name, *links)
         for link, target in zip(links, targets, strict=False):
             (folder / link).symlink_to(target)
     for name, soname in OWN_VERSIONS.items():
-        _file(folder / name, shared_object(soname or name))
+        _file(folder / name, elf_library(soname or name))
         if soname:
             (folder / soname).symlink_to(name)
     for name in OF_OTHERS:
-        _file(folder / name, shared_object(name))
+        _file(folder / name, elf_library(name))
     vdpau = f"libvdpau_nvidia.so.{version}"
-    _file(folder / "vdpau" / vdpau, shared_object("libvdpau_nvidia.so.1"))
+    _file(folder / "vdpau" / vdpau, elf_library("libvdpau_nvidia.so.1"))
     (folder / "vdpau/libvdpau_nvidia.so.1").symlink_to(vdpau)
 
 
@@ -207,8 +207,8 @@ def _install_xorg(root: Path, layout: Layout, version: str) -> None:
     if not layout.xorg:
         return
     glx = f"libglxserver_nvidia.so.{version}"
-    _file(root / layout.xorg[0] / "nvidia_drv.so", shared_object("nvidia_drv.so"))
-    _file(root / layout.xorg[-1] / glx, shared_object(glx))
+    _file(root / layout.xorg[0] / "nvidia_drv.so", elf_library("nvidia_drv.so"))
+    _file(root / layout.xorg[-1] / glx, elf_library(glx))
     (root / layout.xorg[-1] / "libglxserver_nvidia.so").symlink_to(glx)
 
 

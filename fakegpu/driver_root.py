@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu.capabilities import null_device
-from fakegpu.shared_object import shared_object
+from fakegpu.elf_library import elf_library
 
 if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
@@ -136,7 +136,7 @@ def _libraries(folder: Path, version: str) -> None:
         old.unlink()
     for library, soname in LIBRARIES.items():
         file = folder / f"{library}.so.{version}"
-        file.write_bytes(shared_object(soname or file.name))
+        file.write_bytes(elf_library(soname or file.name))
         if soname:
             _link(folder / soname, file.name)
     _link(folder / "libcuda.so", "libcuda.so.1")

@@ -152,7 +152,7 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
-    hooks = Hooks(hardware.hook, folders.data, peers.alone)
+    hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
     hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)

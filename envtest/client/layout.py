@@ -50,6 +50,16 @@ class NodeLayout:
         """The CNI configuration of this node."""
         return self.folder / "cni"
 
+    def host_path(self, path: str) -> Path:
+        """Where this machine has what a node of a real cluster sees below /run or /var/lib/kubelet.
+
+        Pods get it with a hostPath volume of ``path``, which is absolute.
+        """
+        for seen, folder in (("/var/lib/kubelet", self.kubelet_dir), ("/run/cdi", self.cdi_dir)):
+            if Path(path).is_relative_to(seen):
+                return folder / Path(path).relative_to(seen)
+        return self.folder / "machine" / Path(path).relative_to("/")
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterLayout:

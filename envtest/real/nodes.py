@@ -11,7 +11,7 @@ from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ApiRefused
 from envtest.client.layout import NodeLayout
 from envtest.client.readiness import wait_until
-from envtest.real import cgroups, commands, render
+from envtest.real import cgroups, commands, node_mounts, render
 from envtest.real.containers import NAMESPACE
 from envtest.real.description import Description
 from envtest.real.processes import Processes
@@ -45,7 +45,7 @@ def write_files(description: Description, index: int) -> None:
 def start_containerd(processes: Processes, description: Description, node: NodeLayout) -> None:
     """Start the containerd of a node."""
     binary = description.assets.binary("containerd")
-    command = [str(binary), *commands.containerd(node)]
+    command = node_mounts.within(processes, node, [binary, *commands.containerd(node)])
     processes.start(containerd_name(node), command)
 
 
@@ -70,7 +70,8 @@ def import_image(processes: Processes, description: Description, node: NodeLayou
 def start_kubelet(processes: Processes, description: Description, node: NodeLayout) -> None:
     """Start the kubelet of a node."""
     arguments = commands.kubelet(description.layout, node)
-    processes.start(kubelet_name(node), [description.assets.binary("kubelet"), *arguments])
+    command: list[str | Path] = [description.assets.binary("kubelet"), *arguments]
+    processes.start(kubelet_name(node), node_mounts.within(processes, node, command))
 
 
 def wait_kubelet(processes: Processes, api: ApiClient, node: NodeLayout) -> None:

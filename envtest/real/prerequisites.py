@@ -13,6 +13,7 @@ from envtest.client.errors import MissingPrerequisite
 PROGRAMS = {
     "busybox": "busybox-static",
     "mount": "mount",
+    "nsenter": "util-linux",
     "openssl": "openssl",
     "runc": "runc",
     "umount": "mount",

@@ -131,6 +131,10 @@ class Processes:
         if returncode is not None:
             raise NotReady(f"{name} ended with status {returncode}:\n{self.log_tail(name)}")
 
+    def cluster_pid(self, name: str) -> int:
+        """The process id of a process in the cluster's namespace."""
+        return int(self.ask("states")["processes"][name]["pid"])
+
     def host_pid(self, name: str) -> int:
         """The process id of a running process in this machine's namespace."""
         states = self.ask("states")

@@ -10,7 +10,7 @@ from envtest.client import paths
 from envtest.client.errors import ClusterError
 from envtest.client.layout import MAX_NODES, ClusterLayout, state_folder
 from envtest.client.watching import wait_for
-from envtest.real import build, control_plane, description, nodes
+from envtest.real import build, control_plane, description, node_mounts, nodes
 from envtest.real.assets import find_assets
 from envtest.real.cleaning import remove_files
 from envtest.real.cluster import RealCluster
@@ -98,6 +98,7 @@ def bring_up(described: Description, processes: Processes) -> RealCluster:
     control_plane.start_api_server(processes, described)
     for index, node in enumerate(described.nodes):
         nodes.write_files(described, index)
+        node_mounts.hold(processes, node)
         nodes.start_containerd(processes, described, node)
     archive = described.layout.folder / "busybox.tar"
     archive.write_bytes(busybox_image())

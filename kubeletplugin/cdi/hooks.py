@@ -22,14 +22,18 @@ class Hooks:
     Where a copy cannot be made or cannot be run, that of the driver root serves until it can.
     """
 
-    def __init__(self, source: HookSource, data_dir: Path, alone: Callable[[], bool]) -> None:
+    def __init__(
+        self, source: HookSource, data_dir: Path, alone: Callable[[], bool], host_root: Path
+    ) -> None:
+        """``host_root`` is where this process sees that of the host; ``alone`` is that of ``HookCopies``."""
         self._copies = None if source.copied is None else HookCopies(data_dir, source.copied, alone)
-        self._own: Hook | None = _known(Path(source.on_host), source.on_host) if source.on_host else None
+        seen = host_root / source.on_host.lstrip("/")
+        self._own: Hook | None = _known(seen, source.on_host) if source.on_host else None
         self._of_driver: tuple[DriverFiles, Hook | None] | None = None
         self._complaint = ""
 
     def of(self, files: DriverFiles, host: HostPaths) -> Hook | None:
-        """The hook to use with these files, which the host has at these paths; None where there is none."""
+        """The hook to use with these files of the driver root; None where there is none."""
         if self._own is not None:
             return self._own
         known = self._of_driver

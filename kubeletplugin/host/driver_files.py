@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from driver.errors import NodeIncomplete
 from driver.roots.places import LIBRARY_FOLDERS, PROGRAM_FOLDERS
 from driver.roots.root import Root
 from kubeletplugin.host.folders import distinct, files_in, is_file, nearest, stamp
@@ -84,6 +85,15 @@ class DriverRoot:
 
         Raises NodeIncomplete when no driver library is there: the driver is not installed, or not yet.
         """
+        try:
+            return self._current()
+        except OSError as error:  # a root that is taken away while it is looked into
+            raise NodeIncomplete(
+                f"the NVIDIA driver below {self.path} cannot be read: {error}",
+                "it is tried again; see whether the driver is being replaced",
+            ) from error
+
+    def _current(self) -> DriverFiles:
         files = self._files
         if files is None or tuple(map(stamp, self._watched)) != self._stamp:
             # The stamps come first: what changes while the files are looked for is looked for again.

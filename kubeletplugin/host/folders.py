@@ -21,7 +21,18 @@ def distinct(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
 
 def nearest(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
     """The folders that are there, and above those that are not the nearest: it changes when they come."""
-    return tuple(dict.fromkeys(str(_nearest(root, PurePosixPath(folder))) for folder in folders))
+    known: dict[PurePosixPath, Path] = {}
+
+    def find(folder: PurePosixPath) -> Path:
+        if folder not in known:
+            real = root.at(str(folder))
+            is_top = folder == folder.parent
+            known[folder] = (
+                real if real is not None and real.is_dir() else root.seen if is_top else find(folder.parent)
+            )
+        return known[folder]
+
+    return tuple(dict.fromkeys(str(find(PurePosixPath(folder))) for folder in folders))
 
 
 def files_in(root: Root, folder: str, *patterns: str) -> tuple[str, ...]:
@@ -37,14 +48,6 @@ def is_file(root: Root, path: str) -> bool:
     """Whether a file lies at the path, or a link to one."""
     real = root.at(path)
     return real is not None and real.is_file()
-
-
-def _nearest(root: Root, folder: PurePosixPath) -> Path:
-    for one in (folder, *folder.parents):
-        real = root.at(str(one))
-        if real is not None and real.is_dir():
-            return real
-    return root.seen
 
 
 def stamp(path: str) -> tuple[int, int, int] | None:

@@ -76,6 +76,7 @@ class GpuNodes:
 
     def control(self, stamps: FolderStamps) -> Nodes:
         """The nodes that every CUDA program needs, made where nobody has; raises NodeIncomplete."""
+        roots = self._roots()
 
         roots = self._roots()
 

@@ -74,7 +74,16 @@ def start(cluster: Cluster, namespace: str, pod: dict[str, Any], timeout_seconds
     wait_running(cluster, namespace, pod["metadata"]["name"], timeout_seconds)
 
 
-def wait_running(cluster: Cluster, namespace: str, pod: str, timeout_seconds: float = 60) -> None:
+SCHEDULER_LOOKS_AGAIN_SECONDS = 330.0
+"""The scheduler comes back to a pod after five minutes at the latest (podMaxInUnschedulablePodsDuration).
+
+It tries a waiting pod at once when an event may help it, and sometimes misses that one did.
+"""
+
+
+def wait_running(
+    cluster: Cluster, namespace: str, pod: str, timeout_seconds: float = SCHEDULER_LOOKS_AGAIN_SECONDS
+) -> None:
     """Wait until a pod runs with all its containers."""
 
     def runs(stored: dict[str, Any]) -> bool:

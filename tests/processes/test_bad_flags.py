@@ -19,7 +19,8 @@ FLAGS = {
         "--kubeconfig": "",
         "--nvml": "default:real",
         "--config": "",
-        "--driver-root": "",
+        "--driver-root": "default:auto",
+        "--host-root": "default:/",
         "--sysfs-root": "default:/sys",
         "--plugin-data-dir": "default:/var/lib/kubelet/plugins/gpu.nvidia.com",
         "--metrics-addr": 'default:""',
@@ -30,11 +31,13 @@ FLAGS = {
         "--node-name": "required",
         "--kubeconfig": "",
         "--nvml": "default:real",
-        "--driver-root": "default:/",
+        "--driver-root": "default:auto",
+        "--host-root": "default:/",
         "--host-driver-root": "default:(--driver-root)",
         "--plugins-dir": "default:/var/lib/kubelet/plugins",
         "--registry-dir": "default:/var/lib/kubelet/plugins_registry",
         "--cdi-dir": "default:/var/run/cdi",
+        "--cdi-hook": "default:copy",
         "--sysfs-root": "default:/sys",
         "--mps-dir": "default:/run/gpu.nvidia.com/mps",
         "--metrics-addr": 'default:""',
@@ -206,6 +209,12 @@ def test_a_folder_that_is_missing_is_a_usage_error_of_the_plugin(node: Node, fla
 
 def test_a_pod_uid_that_is_none_is_refused(node: Node) -> None:
     assert "--pod-uid '../../up'" in refused(node, "kubeletplugin", pod_uid="../../up")
+
+
+def test_a_hook_that_is_no_absolute_path_is_refused(node: Node) -> None:
+    assert "--cdi-hook 'nvidia-cdi-hook' is no absolute path" in refused(
+        node, "kubeletplugin", cdi_hook="nvidia-cdi-hook"
+    )
 
 
 def test_a_data_folder_that_cannot_be_made_is_named(node: Node) -> None:

@@ -24,19 +24,16 @@ class Node:
         self.data = folder / "data"
         self.data.mkdir()
         self.root = folder / "driver"
+        self.host = HostPaths(self.root, Path("/run/nvidia/driver"))
+        self.host_root = folder / "host"
         self.image = hook_program(folder / "image/hook")
         hook_program(self.root / "usr/bin/nvidia-cdi-hook", tuple(sorted(OLDEST_CALLS)))
 
     def hooks(self, source: HookSource) -> Hooks:
         """What an instance of the plugin has once it has started."""
-        hooks = Hooks(source, self.data, lambda: True)
+        hooks = Hooks(source, self.data, lambda: True, self.host_root)
         hooks.install()
         return hooks
-
-    @property
-    def host(self) -> HostPaths:
-        """Where the host has the driver root."""
-        return HostPaths(self.root, Path("/run/nvidia/driver"))
 
 
 @pytest.fixture
@@ -65,10 +62,11 @@ def test_a_path_of_the_host_that_is_not_seen_from_here_gets_the_oldest_calls(nod
 
 
 def test_a_path_of_the_host_that_is_seen_is_asked(node: Node) -> None:
-    hook = node.hooks(HookSource(on_host=str(node.image))).of(FILES, node.host)
+    hook_program(node.host_root / "opt/hook")
+    hook = node.hooks(HookSource(on_host="/opt/hook")).of(FILES, node.host)
 
     assert hook is not None
-    assert (hook.path, len(hook.calls)) == (str(node.image), 5)
+    assert (hook.path, len(hook.calls)) == ("/opt/hook", 5)
 
 
 def test_where_the_copy_cannot_be_made_the_driver_roots_serves_until_it_can(node: Node) -> None:

@@ -209,3 +209,18 @@ def test_nodes_of_the_host_are_named_by_the_hosts_path(tmp_path: Path) -> None:
     assert paths.of(f"{host}/dev/nvidia0") == "/dev/nvidia0"
     assert paths.of("/dev/nvidia0") == "/dev/nvidia0"
     assert paths.of(f"{root}/lib64/libcuda.so.1") == "/home/kubernetes/bin/nvidia/lib64/libcuda.so.1"
+
+
+def test_the_host_is_looked_at_for_ldconfig_wherever_the_driver_root_is(tmp_path: Path) -> None:
+    """Its link may be absolute: it is followed on the host, not in this container."""
+    host = HostPaths(tmp_path / "run/nvidia/driver", Path("/run/nvidia/driver"), tmp_path)
+
+    def calls() -> bool:
+        return CACHE in file_edits(FILES, host, Hook("/usr/bin/hook", frozenset({LINKS, CACHE}))).members
+
+    assert not calls()
+    (tmp_path / "sbin").symlink_to("/usr/sbin")
+    (tmp_path / "usr/sbin").mkdir(parents=True)
+    assert not calls()
+    (tmp_path / "usr/sbin/ldconfig").touch()
+    assert calls()

@@ -44,7 +44,7 @@ class Built:
         nodes = GpuNodes(driver, folder / "sys")
         ports = NodePorts(scene.discovery, nodes, Journal(folder / "journal", lambda: False), era)
         kinds = HeldKinds(own_kinds(ports), HeldUnknown())
-        self.specs = Specs(kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True))
+        self.specs = Specs(kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")))
 
     def whole(self, gpu: int) -> HeldDevice:
         """A claim's whole GPU."""

@@ -15,7 +15,7 @@ _NO_SYMBOLS = struct.pack("<IIII", 1, 1, 0, 0)
 """A hash table of one bucket, which holds nothing."""
 
 
-def shared_object(soname: str, machine: str = "x86_64") -> bytes:
+def elf_library(soname: str, machine: str = "x86_64") -> bytes:
     """A library of 64 bits that has this soname and nothing else (System V ABI, chapters 4 and 5)."""
     strings = b"\0" + soname.encode() + b"\0.dynstr\0.dynamic\0"
     at_hash = _HEADER + 2 * _SEGMENT
