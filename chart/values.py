@@ -20,6 +20,7 @@ from chart.workloads import (
     NetworkPolicy,
     Plugin,
     ServiceMonitor,
+    Uninstall,
     UpdateStrategy,
     Webhook,
 )
@@ -162,6 +163,10 @@ class Values:
     webhook: Annotated[
         Webhook, "The admission webhook, which says at once what prepare would refuse later."
     ] = field(default_factory=Webhook)
+    uninstall: Annotated[
+        Uninstall,
+        "helm uninstall refuses while a claim has a device, and cleans the nodes (docs/uninstall.md).",
+    ] = field(default_factory=Uninstall)
     extraEnv: Annotated[
         list[Annotated[Object, Schema(_NAMED)]], "Environment variables of all processes, proxies perhaps."
     ] = field(default_factory=list)

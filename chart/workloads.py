@@ -187,3 +187,17 @@ class NetworkPolicy:
     apiServerPorts: Annotated[list[Annotated[int, Between(1, 65535)]], "Ports of the API server."] = field(
         default_factory=lambda: [443, 6443]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Uninstall:
+    """The Job that runs before the release is deleted (docs/uninstall.md)."""
+
+    nodesSeconds: Annotated[
+        int, Between(1), "How long all nodes may take to be cleaned. Nodes that are down are not waited for."
+    ] = 120
+    rendered: Annotated[
+        bool,
+        "Have it among the objects also where helm only renders them, helm template for one. Whoever applies "
+        "it uninstalls.",
+    ] = False

@@ -25,15 +25,20 @@ if TYPE_CHECKING:
     from controller.intervals import Intervals
     from controller.observe.claim_watch import ClaimWatch
     from controller.observe.node_events import NodeEvents
-    from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
+    from controller.plugin.companions import Companions
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
+    from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
+    from controller.readiness import Readiness
+    from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.policy.rules import NodeConfig
+    from driver.process.metrics import Metrics
     from driver.process.service import Service
+    from driver.roots.driver_roots import DriverRoots
 
 NAME = "gpu-dra-controller"
 
@@ -63,27 +68,20 @@ def start(service: Service, options: Options, given: Given) -> None:
     """
     # Imported here, so that --help and a usage error need none of it.
     from controller.observe.node_events import NodeEvents
-    from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
-    from controller.readiness import Readiness
     from driver.devices.names import DRIVER_NAME, checked_node_name
-    from driver.hardware.inventory import Discovery
     from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
-    from driver.nvml.deadline import Guard
-    from driver.process import metrics as numbers
-    from driver.process import probes
+    from driver.process.metrics import Metrics
     from driver.roots.watch import watch_roots
-    from fakegpu.nvml_flag import nvml_from_flag
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
-    metrics = numbers.Metrics()
-    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
-    discovery = Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
+    metrics = Metrics()
+    roots, discovery = _discovery(options)
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
@@ -100,32 +98,26 @@ def start(service: Service, options: Options, given: Given) -> None:
         at_work=lambda: service.pulse.work("publisher"),
         follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
     )
-    offers = Observer(
-        discovery,
-        _rules(options.config, events, kinds, NodeLabels(client, node, intervals.labels_seconds)),
-        metrics,
-        events,
-        publisher.offer,
-        kinds,
-    )
+    rules = _rules(options, client, events, kinds, intervals)
+    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds)
     claims = _claim_watch(client, publisher, offers, node)
-    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, intervals)
-    ready = Readiness(publisher.why_not_published)
+    companions = _companions(events, intervals)
+    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
+    ready = _serve_http(service, options, metrics, publisher)
 
-    numbers.serve(service, options.metrics_addr, metrics)
-    probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
     service.on_stop("nvml", discovery.close)
     look_now = Event()
     watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
     service.repeat("offers", intervals.check_seconds, offers.check, look_now)
     service.spawn("plugin-watch", plugin.run)
+    service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _wait_for_node(service, writer)
-    ready.waits_for = ""
     service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
-    service.spawn("publisher", publisher.run, publisher.stop)
+    floor = _server_floor(service, client, events, ready, intervals)
+    service.spawn("publisher", lambda: _publish(floor, publisher), publisher.stop)
 
 
 def _needed_capabilities(options: Options) -> set[int]:
@@ -136,6 +128,42 @@ def _needed_capabilities(options: Options) -> set[int]:
     """
     of_nvml = {CAP_SYS_ADMIN} if options.nvml == "real" else set()
     return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
+
+
+def _serve_http(service: Service, options: Options, metrics: Metrics, publisher: Publisher) -> Readiness:
+    """Serve metrics and answer probes; what the controller waits for is to be told to the answer."""
+    from controller.readiness import Readiness
+    from driver.process import metrics as numbers
+    from driver.process import probes
+
+    ready = Readiness(publisher.why_not_published)
+    numbers.serve(service, options.metrics_addr, metrics)
+    probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
+    return ready
+
+
+def _server_floor(
+    service: Service, client: KubeClient, events: NodeEvents, ready: Readiness, intervals: Intervals
+) -> ServerFloor:
+    from controller.publish.server_floor import ServerFloor
+
+    return ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
+
+
+def _publish(floor: ServerFloor, publisher: Publisher) -> None:
+    """Publish once the API server is one that is supported."""
+    if floor.passed():
+        publisher.run()
+
+
+def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
+    """Where the driver is, and what looks at the GPUs with it."""
+    from driver.hardware.inventory import Discovery
+    from driver.nvml.deadline import Guard
+    from fakegpu.nvml_flag import nvml_from_flag
+
+    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
+    return roots, Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
@@ -164,16 +192,36 @@ def _claim_watch(client: KubeClient, publisher: Publisher, offers: Observer, nod
     return ClaimWatch(client, given, driver=DRIVER_NAME, pool=pool_name(node))
 
 
+def _companions(events: NodeEvents, intervals: Intervals) -> Companions:
+    """What notices that two releases of the driver are installed on the node."""
+    from controller.plugin.companions import Companions
+
+    def tell(sentence: str) -> None:
+        _log.warning("several kubelet plugins serve", error=sentence)
+        events.post("Warning", "TwoInstallations", sentence)
+
+    return Companions(tell, intervals.companion_seconds)
+
+
 def _plugin_watch(
-    service: Service, folder: Path, publisher: Publisher, offers: Observer, intervals: Intervals
+    service: Service,
+    folder: Path,
+    publisher: Publisher,
+    offers: Observer,
+    companions: Companions,
+    intervals: Intervals,
 ) -> PluginWatch:
     """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
     from controller.plugin.serving import PluginServing
     from controller.plugin.state import PluginState
     from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 
+    def count(serving: int) -> None:
+        publisher.plugin_serves(serving > 0)
+        companions.serving(serving)
+
     streams = (
-        PluginServing(lambda serving: publisher.plugin_serves(serving > 0)).stream(),
+        PluginServing(count).stream(),
         PluginState(offers.plugin_tells).stream(),
     )
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
@@ -181,20 +229,23 @@ def _plugin_watch(
 
 
 def _rules(
-    path: Path | None, events: NodeEvents, kinds: Kinds, labels: NodeLabels
+    options: Options, client: KubeClient, events: NodeEvents, kinds: Kinds, intervals: Intervals
 ) -> Callable[[], NodeConfig | None]:
     """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
-    if path is None:
+    if options.config is None:
         return lambda: None
+    from controller.observe.node_labels import NodeLabels
     from controller.observe.rules_file import RulesFile
 
-    return RulesFile(path, events, labels.current, kinds).current
+    labels = NodeLabels(client, options.node_name, intervals.labels_seconds)
+    return RulesFile(options.config, events, labels.current, kinds).current
 
 
 @click.command(
     name=NAME,
     context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
 )
+@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
 @click.option(
     "--node-name", required=True, show_envvar=True, help="The Node that this controller publishes for."
 )

@@ -9,13 +9,17 @@ if TYPE_CHECKING:
 
 
 class Readiness:
-    """``waits_for`` is what the controller waits for before it publishes anything, empty for nothing."""
+    """What keeps the controller from publishing anything comes before what is not published yet."""
 
     def __init__(self, published: Question) -> None:
         """``published`` answers why what there is to publish is not published."""
-        self.waits_for = "the API server has not told of the node yet"
+        self._waits_for = "the API server has not told of the node yet"
         self._published = published
+
+    def wait_for(self, sentence: str) -> None:
+        """From now on this has to come first; an empty text for nothing."""
+        self._waits_for = sentence
 
     def why_not(self) -> str:
         """Why not, empty when everything is published or there is nothing to publish."""
-        return self.waits_for or self._published()
+        return self._waits_for or self._published()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,22 @@ _DRM_FIRST_RENDER = 128
 _DRM_FIRST_CARD = 1  # card0 is the server's own graphics
 
 
-def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = False) -> Path:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How containers see a driver root whose programs they run: where it is, the machine, and this package.
+
+    ``machine`` is as ``FakeMachine.open`` takes it, with paths that the containers have; ``python`` is an
+    interpreter that finds this package by itself.
+    """
+
+    root: Path
+    machine: str
+    python: Path
+
+
+def build_driver_root(
+    folder: Path, machine: FakeMachine, *, cdi_hook: bool = False, seen: Seen | None = None
+) -> Path:
     """Build the driver root of the machine as it is now, below ``folder``; returns ``folder``.
 
     Device nodes are real character devices (the null device) where this process may make them, else
@@ -57,14 +73,14 @@ def build_driver_root(folder: Path, machine: FakeMachine, *, cdi_hook: bool = Fa
     nvidia-cuda-mps-control also change it (fakegpu.smi, fakegpu.mps.program); elsewhere, and
     in containers that cannot reach the file, they refuse that. ``cdi_hook`` adds nvidia-cdi-hook. The
     capability files of MIG follow the machine from then on, whoever changes it
-    (fakegpu.capabilities).
+    (fakegpu.capabilities). With ``seen`` the programs are for containers, and change the machine there.
     """
-    build_device_nodes(folder, machine)
-    build_driver_files(folder, machine, cdi_hook=cdi_hook)
+    build_device_nodes(folder, machine, seen)
+    build_driver_files(folder, machine, cdi_hook=cdi_hook, seen=seen)
     return folder
 
 
-def build_device_nodes(folder: Path, machine: FakeMachine) -> None:
+def build_device_nodes(folder: Path, machine: FakeMachine, seen: Seen | None = None) -> None:
     """Build the part of a driver root that follows the machine: the nodes, and the capabilities of MIG."""
     for name in (*CONTROL_NODES, *(f"nvidia{gpu.minor}" for gpu in machine.state.gpus.values())):
         null_device(folder / "dev" / name)
@@ -74,16 +90,18 @@ def build_device_nodes(folder: Path, machine: FakeMachine) -> None:
         for node, kind in zip(names, ("card", "render"), strict=True):
             null_device(by_path.parent / node)
             _link(by_path / f"pci-{pci}-{kind}", f"../{node}")
-    machine.attach_driver_root(folder)
+    machine.attach_driver_root(folder, seen.root if seen else None)
 
 
-def build_driver_files(folder: Path, machine: FakeMachine, *, cdi_hook: bool = False) -> None:
+def build_driver_files(
+    folder: Path, machine: FakeMachine, *, cdi_hook: bool = False, seen: Seen | None = None
+) -> None:
     """Build the part of a driver root that is installed: below ``usr``, ``lib`` and ``var``."""
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
     (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
     lists = f'case "$*" in ""|-L)\n{_list_of_gpus(folder, machine)}exit 0;; esac\n'
-    _script(folder, SMI, _program(folder, machine, "smi") + lists + _REFUSAL)
-    _script(folder, MPS_CONTROL, _program(folder, machine, "mps.program") + _REFUSAL)
+    _script(folder, SMI, _program(folder, machine, "smi", seen) + lists + _REFUSAL)
+    _script(folder, MPS_CONTROL, _program(folder, machine, "mps.program", seen) + _REFUSAL)
     _script(folder, MPS_SERVER, f"echo {MPS_SERVER} is started by {MPS_CONTROL} >&2\nexit 1\n")
     for name in STUBS:
         _script(folder, name)
@@ -157,16 +175,22 @@ def _script(root: Path, name: str, body: str = "") -> None:
     path.chmod(0o755)
 
 
-def _program(root: Path, machine: FakeMachine, module: str) -> str:
+def _program(root: Path, machine: FakeMachine, module: str, seen: Seen | None) -> str:
     """Shell lines that become a program of this package, where the machine's state can be reached."""
+    if seen is not None:
+        return _become(seen, module, "")
     if machine.flag is None:
         return ""
-    state = machine.flag.rpartition("@")[2]
-    words = (sys.executable, "-P", "-m", f"fakegpu.{module}", machine.flag, str(root.absolute()))
+    packages = f"export PYTHONPATH={shlex.quote(str(Path(__file__).parents[1]))}\n"
+    return _become(Seen(root.absolute(), machine.flag, Path(sys.executable)), module, packages)
+
+
+def _become(seen: Seen, module: str, before: str) -> str:
+    state = seen.machine.rpartition("@")[2]
+    words = (str(seen.python), "-P", "-m", f"fakegpu.{module}", seen.machine, str(seen.root))
     return (
-        f"if [ -x {shlex.quote(sys.executable)} ] && [ -f {shlex.quote(state)} ]; then\n"
-        f"export PYTHONPATH={shlex.quote(str(Path(__file__).parents[1]))}\n"
-        f'exec {shlex.join(words)} "$0" "$@"\nfi\n'
+        f"if [ -x {shlex.quote(str(seen.python))} ] && [ -f {shlex.quote(state)} ]; then\n"
+        f'{before}exec {shlex.join(words)} "$0" "$@"\nfi\n'
     )
 
 

@@ -255,13 +255,16 @@ class FakeMachine:
 
         change_with_capabilities(self._store, edit)
 
-    def attach_driver_root(self, folder: Path) -> None:
-        """Let the capability files below a driver root follow the MIG instances from now on."""
-        root = str(folder.absolute())
+    def attach_driver_root(self, folder: Path, seen_at: Path | None = None) -> None:
+        """Let the capability files below a driver root follow the MIG instances from now on.
+
+        ``seen_at`` is where containers that change the machine see that folder.
+        """
+        roots = [str(folder.absolute()), *([str(seen_at)] if seen_at else [])]
 
         def edit(state: MachineState) -> MachineState:
             write_capabilities(folder, state)
-            return replace(state, driver_roots=tuple(dict.fromkeys((*state.driver_roots, root))))
+            return replace(state, driver_roots=tuple(dict.fromkeys((*state.driver_roots, *roots))))
 
         if self.spec.product.mig is not None:
             self._store.change(edit)

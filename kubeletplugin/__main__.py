@@ -23,6 +23,9 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@click.version_option(
+    package_name="gpu-dra", allow_from_autoenv=False, message="gpu-dra-kubeletplugin %(version)s"
+)
 @click.option("--node-name", required=True, show_envvar=True, help="The name of this node's Node object.")
 @click.option(
     "--kubeconfig",
@@ -106,15 +109,26 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="The UID of this pod; with it two instances serve side by side during a rolling update.",
 )
 @click.option(
+    "--retire",
+    is_flag=True,
+    show_envvar=True,
+    help="Instead of serving, put the node back as it was before the plugin, and remove its files.",
+)
+@click.option(
     "--log-level", type=click.Choice(LEVELS), default="info", show_envvar=True, help="What is logged."
 )
 @click.pass_obj
-def main(given: Given | None, /, log_level: Level, **flags: Any) -> None:
+def main(given: Given | None, /, log_level: Level, *, retire: bool, **flags: Any) -> None:
     """Prepare and unprepare the GPUs of claims for the kubelet of this node."""
     configure(log_level)
     given = given or Given()
     try:
         settings = Settings.from_flags(**flags)
+        if retire:
+            from kubeletplugin.retire import retire_node
+
+            retire_node(settings, given)
+            return
         front = open_front(settings, given.hung_seconds)
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets

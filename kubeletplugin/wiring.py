@@ -18,6 +18,7 @@ from driver.nvml.deadline import Guard
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
+from driver.process.service import Service
 from driver.roots.watch import watch_roots
 from fakegpu.nvml_flag import nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
@@ -42,6 +43,7 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.health_board import HealthBoard
 
 _CLAIM_SECONDS = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -121,7 +123,7 @@ class _Node:
 def serve(settings: Settings, given: Given, front: Front) -> None:
     """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start."""
     intervals = given.intervals
-    node = _connect(settings, intervals, front)
+    node = _connect(settings, intervals, front.service, front.metrics)
     service, metrics = front.service, front.metrics
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
@@ -147,8 +149,7 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     service.run()
 
 
-def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
-    service = front.service
+def _connect(settings: Settings, intervals: Intervals, service: Service, metrics: Metrics) -> _Node:
     client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
     service.on_stop("API client", client.close)
     guard = Guard()
@@ -156,7 +157,7 @@ def _connect(settings: Settings, intervals: Intervals, front: Front) -> _Node:
     return _Node(
         settings,
         intervals,
-        front.metrics,
+        metrics,
         Identity(
             DRIVER_NAME,
             pool_name(settings.node_name),
@@ -209,6 +210,23 @@ def _claims(
     metrics.show_partitions(lambda: partition_uses(journal.entries(), era()))
     metrics.show_shares(lambda: share_uses(journal.entries(), era(), kinds))
     return parts, statuses
+
+
+def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
+    """The parts with the real ports, and nobody who hears of them; raises DriverError.
+
+    For a process that serves nobody: it takes away what the plugin has left.
+    """
+    node = _connect(settings, given.intervals, service, Metrics())
+    return assemble(
+        node.identity,
+        _hardware(node),
+        _cluster(node, PublishedDevices()),
+        Folders(settings.data_dir, settings.cdi_dir),
+        Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
+        node.intervals,
+        given.kinds() if given.kinds else own_kinds,
+    )
 
 
 def _hardware(node: _Node) -> Hardware:

@@ -24,6 +24,8 @@ BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(
 NOT_TO_RUN = {"grpcio-tools", "pytest"}
 """The generator of the stubs, and the plugin with the fixtures of real clusters, are for a checkout."""
 
+PROCESSES = ["gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-webhook"]
+
 WORKLOAD = """\
 version: v1
 pods:
@@ -120,11 +122,22 @@ def test_the_schemas_of_documents_ship(installed: Path, tmp_path: Path) -> None:
     assert "GpuStatus.json" in shipped
 
 
-@pytest.mark.parametrize(
-    "program", ["gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-webhook"]
-)
+@pytest.mark.parametrize("program", PROCESSES)
+def test_each_process_says_its_version(installed: Path, tmp_path: Path, program: str) -> None:
+    version = importlib.metadata.version(DISTRIBUTION)
+    assert run(installed, tmp_path, program, "--version") == f"{program} {version}\n"
+
+
+@pytest.mark.parametrize("program", PROCESSES)
 def test_each_process_explains_its_flags(installed: Path, tmp_path: Path, program: str) -> None:
     assert "--log-level" in run(installed, tmp_path, program, "--help")
+
+
+def test_what_builds_the_image_stays_out(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = [name for name in archive.namelist() if name.startswith("deploy/")]
+    assert "deploy/rbac.yaml" in shipped
+    assert [name for name in shipped if name.startswith("deploy/image/")] == []
 
 
 def test_what_the_wheel_imports_is_declared(wheel: Path) -> None:

@@ -8,7 +8,7 @@ by then, and its counters forgotten. Such an allocation has to block what lies t
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,15 +19,16 @@ class LateClaims:
     """Whether to follow the claims. Used by one thread.
 
     ``follow`` is told when to begin and when to end; ``seconds`` is how long after the last withdrawal an
-    allocation may still come. ``clock`` counts seconds, ``wall_clock`` tells the time.
+    allocation may still come. ``wall_clock`` tells the API server's time, ``clock`` counts
+    seconds.
     """
 
     def __init__(
         self,
         follow: Callable[[bool], None],
         seconds: float,
+        wall_clock: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._follow = follow
         self._seconds = seconds

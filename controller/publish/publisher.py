@@ -79,7 +79,7 @@ class Publisher:
             Backoff(*intervals.look_again_seconds),
             kinds,
         )
-        self._late = LateClaims(follow_claims, intervals.late_claim_seconds)
+        self._late = LateClaims(follow_claims, intervals.late_claim_seconds, client.server_time)
         self._given: frozenset[str] = frozenset()
         self.reflector = Reflector(
             client,

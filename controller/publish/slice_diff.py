@@ -123,6 +123,13 @@ def index_of(name: str) -> int | None:
     return None if match is None else int(match[1], 16)
 
 
+_MOST_PREFIX_CHARACTERS = 58
+"""``maxGeneratedNameLength`` of the API server (k8s.io/apiserver, storage/names)."""
+
+
 def generate_name(index: int, driver: str, node: str) -> str:
-    """What the ``index``-th slice's name begins with; the server cuts it to 58 characters and adds five."""
-    return f"{index:0{_INDEX_DIGITS}x}-{driver}-{node}-"
+    """What the ``index``-th slice's name begins with, as much as the server keeps before its five letters.
+
+    It would cut a longer one itself, but refuses one that is too long for a name.
+    """
+    return f"{index:0{_INDEX_DIGITS}x}-{driver}-{node}"[: _MOST_PREFIX_CHARACTERS - 1].rstrip(".-") + "-"

@@ -49,6 +49,7 @@ def start(service: Service, cert_file: Path, key_file: Path, addr: str, metrics_
     name=NAME,
     context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True, "max_content_width": 100},
 )
+@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message=f"{NAME} %(version)s")
 @click.option(
     "--cert-file",
     type=click.Path(path_type=Path),

@@ -14,6 +14,8 @@ DRIVER_NAME = "gpu.nvidia.com"
 _GPU = re.compile(r"^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])\Z")
 _NODE = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 _MAX_NODE_NAME_CHARACTERS = 253
+_MAX_POOL_NAME_CHARACTERS = 253
+"""PoolNameMaxLength of k8s.io/api/resource/v1."""
 
 
 def gpu_device_name(pci: PciAddress) -> str:
@@ -49,10 +51,15 @@ def pool_name(node: str, driver: str = DRIVER_NAME) -> str:
 
 
 def checked_node_name(name: str) -> str:
-    """The name itself when a Node object can have it (RFC 1123 subdomain); raises ConfigError."""
+    """The name itself when a Node object can have it (RFC 1123 subdomain) and a pool; raises ConfigError."""
     if len(name) > _MAX_NODE_NAME_CHARACTERS or not _NODE.match(name):
         raise ConfigError(
             f"--node-name {name[:_MAX_NODE_NAME_CHARACTERS]!r} is no name of a node",
             "give the name that kubectl get nodes shows",
+        )
+    if len(pool_name(name)) > _MAX_POOL_NAME_CHARACTERS:
+        raise ConfigError(
+            f"--node-name {name!r} has {len(name)} characters, and no pool can be named after it",
+            f"a node needs a name of at most {_MAX_POOL_NAME_CHARACTERS - len(pool_name(''))} characters",
         )
     return name

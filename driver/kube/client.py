@@ -9,6 +9,9 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlencode
 
@@ -75,6 +78,7 @@ class KubeClient:
         self._credentials = credentials
         self._user_agent = user_agent
         self._on_request = on_request
+        self._date: tuple[str, float] | None = None
         self._lock = threading.Lock()
         self._streams: set[WatchStream] = set()
         self._closed = False
@@ -201,6 +205,17 @@ class KubeClient:
             stream.close()
         return stream
 
+    def server_time(self) -> datetime:
+        """What time it is by the API server's clock, as its last answer told; this machine's where none has.
+
+        Times in objects are the server's: ours may be off, and objects are compared and shown by theirs.
+        """
+        if self._date is not None:
+            date, at = self._date
+            with suppress(ValueError):
+                return parsedate_to_datetime(date) + timedelta(seconds=self._clock() - at)
+        return datetime.now(UTC)
+
     def close(self) -> None:
         """End all watches at once, now and to come; other requests run to their end."""
         with self._lock:
@@ -272,6 +287,8 @@ class KubeClient:
                 preload_content=preload,
             )
             code = str(response.status)
+            if date := response.headers.get("Date"):
+                self._date = date, self._clock()
         except urllib3.exceptions.ProtocolError as error:
             kind = _ConnectionWasClosed if verb == "GET" and preload else Unreachable
             raise kind(*_no_answer(verb, url, error)) from error

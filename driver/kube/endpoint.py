@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from driver.errors import ConfigError
+from driver.process.proxy import is_proxied
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -26,7 +27,6 @@ _PLAIN_CLUSTER = {
     "certificate-authority-data",
     "insecure-skip-tls-verify",
 }
-_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,12 @@ def endpoint_of_pod(folder: Path = SERVICE_ACCOUNT) -> Endpoint | None:
     Raises ConfigError when the service account's files cannot be used.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
-    if not host or not port or _has_proxy():
+    if not host or not port:
         return None
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
+        if is_proxied(server, os.environ):
+            return None
         authority = Authority.read(folder / "ca.crt")
         context = ssl.create_default_context(cafile=str(authority.path))
         (folder / "token").read_text()
@@ -81,7 +84,6 @@ def endpoint_of_pod(folder: Path = SERVICE_ACCOUNT) -> Endpoint | None:
             f"the pod's service account in {folder} cannot be used: {error}",
             "outside a cluster pass --kubeconfig FILE; in a pod set automountServiceAccountToken",
         ) from error
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Endpoint(server, context, lambda: _bearer((folder / "token").read_text()), authority)
 
 
@@ -93,7 +95,7 @@ def endpoint_of_kubeconfig(content: Any) -> Endpoint | None:
     """
     cluster, user = _current(content, "cluster"), _current(content, "user")
     server = str((cluster or {}).get("server", "")).rstrip("/")
-    plain = server.startswith(("https://", "http://")) and not _has_proxy()
+    plain = server.startswith(("https://", "http://")) and not is_proxied(server, os.environ)
     if cluster is None or user is None or not plain:
         return None
     if cluster.keys() - _PLAIN_CLUSTER or user.keys() - _PLAIN_USER:
@@ -169,7 +171,3 @@ def _present(context: ssl.SSLContext, user: Mapping[str, Any]) -> None:
 
 def _bearer(token: str) -> str:
     return f"Bearer {token.strip()}"
-
-
-def _has_proxy() -> bool:
-    return any(os.environ.get(name) for name in _PROXIES)

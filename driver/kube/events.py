@@ -8,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from driver.errors import ApiError
@@ -149,7 +148,7 @@ class EventRecorder:
 
     def _count_up(self, event: _Event, known: _Posted) -> None:
         known.count += 1
-        patch = {"count": known.count, "lastTimestamp": _now()}
+        patch = {"count": known.count, "lastTimestamp": self._now()}
         try:
             self._retried(lambda: self._client.patch(known.path, patch, "application/merge-patch+json"))
         except NotFound:
@@ -158,8 +157,12 @@ class EventRecorder:
     def _retried(self, call: Any) -> None:
         retry_until(call, deadline=time.monotonic() + _GIVE_UP_SECONDS, stop=self._stop)
 
+    def _now(self) -> str:
+        """The server's time, so that events stand in the order in which things happened."""
+        return self._client.server_time().strftime("%Y-%m-%dT%H:%M:%SZ")
+
     def _body(self, event: _Event) -> dict[str, Any]:
-        about, now = event.about, _now()
+        about, now = event.about, self._now()
         suffix = f".{secrets.token_hex(8)}"
         name = about.name.lower()[: _MAX_NAME_CHARACTERS - len(suffix)].rstrip("-.") + suffix
         involved = {
@@ -192,7 +195,3 @@ def _cut(message: str) -> str:
     if len(data) <= MAX_MESSAGE_BYTES:
         return message
     return data[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

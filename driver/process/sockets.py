@@ -37,6 +37,11 @@ def registration_socket(registry: Path, driver: str, pod_uid: str = "") -> Path:
     return checked_socket_path(registry / names[-1])
 
 
+def is_registration_socket(name: str, driver: str) -> bool:
+    """Whether a file of the kubelet's plugins_registry is a registration socket that names this driver."""
+    return name == f"{driver}-reg.sock" or (name.startswith(f"{driver}-") and name.endswith("-reg.sock"))
+
+
 def checked_socket_path(path: Path) -> Path:
     """The path itself when a unix socket can be bound there; raises ConfigError when it is too long."""
     length = len(bytes(path))

@@ -53,12 +53,15 @@ class NodeLayout:
     def host_path(self, path: str) -> Path:
         """Where this machine has what a node of a real cluster sees below /run or /var/lib/kubelet.
 
-        Pods get it with a hostPath volume of ``path``, which is absolute.
+        Pods get it with a hostPath volume of ``path``, which is absolute; /var/run is /run.
         """
-        for seen, folder in (("/var/lib/kubelet", self.kubelet_dir), ("/run/cdi", self.cdi_dir)):
-            if Path(path).is_relative_to(seen):
-                return folder / Path(path).relative_to(seen)
-        return self.folder / "machine" / Path(path).relative_to("/")
+        seen = Path(path)
+        if seen.is_relative_to("/var/run"):
+            seen = Path("/run") / seen.relative_to("/var/run")
+        for place, folder in (("/var/lib/kubelet", self.kubelet_dir), ("/run/cdi", self.cdi_dir)):
+            if seen.is_relative_to(place):
+                return folder / seen.relative_to(place)
+        return self.folder / "machine" / seen.relative_to("/")
 
 
 @dataclass(frozen=True, slots=True)

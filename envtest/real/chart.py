@@ -75,7 +75,7 @@ def rendered(
     program: str = "helm3",
     only: str = "",
 ) -> list[Object]:
-    """The objects of the chart with these values, in the order in which helm installs them.
+    """The objects of the chart with these values, without hooks, in the order in which helm installs them.
 
     ``kubernetes`` is the version of the cluster for which it is rendered; ``only`` names one template.
     Raises HelmRefused with helm's words, those of a refused value perhaps.
@@ -93,7 +93,7 @@ def rendered_text(
     only: str = "",
 ) -> str:
     """The same as YAML with its comments."""
-    about = ("--namespace", namespace, "--kube-version", kubernetes)
+    about = ("--namespace", namespace, "--kube-version", kubernetes, "--no-hooks")
     shown = ("--show-only", f"templates/{only}") if only else ()
     return helm("template", RELEASE, str(CHART), *about, *shown, program=program, values=values or {})
 

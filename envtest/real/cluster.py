@@ -14,6 +14,7 @@ from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ClusterError
 from envtest.cluster import DRIVER_NAMESPACE, ContainerFacts
 from envtest.real import containers, control_plane, description, nodes, tokens
+from envtest.real.addresses import machine_address
 from envtest.real.description import Description
 from envtest.real.processes import Process, Processes
 
@@ -78,6 +79,14 @@ class RealCluster:
             self.processes.shutdown()
 
     @property
+    def pods_see_server_at(self) -> tuple[str, int]:
+        """Address and port at which pods reach the API server: there is no proxy for its Service.
+
+        What they have in their environment as KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+        """
+        return machine_address(), self._described.slot.port(control_plane.API_SERVER)
+
+    @property
     def admin(self) -> Path:
         """The administrator's kubeconfig."""
         return self.kubeconfig("admin")
@@ -138,6 +147,24 @@ class RealCluster:
             ClusterError: the container does not run.
         """
         return containers.facts(self.exec(pod, containers.LOOK, namespace, container))
+
+    def tag_image(self, image: str, name: str) -> None:
+        """Give an image that all nodes have another name beside its own.
+
+        Raises:
+            CommandFailed: a node has no such image.
+        """
+        for node in self.nodes:
+            nodes.tag_image(self._described, node, image, name)
+
+    def import_image(self, archive: Path) -> None:
+        """Load the images of a docker or OCI archive into every node; pods name them as the archive does.
+
+        Raises:
+            NotReady: a node did not take it in time.
+        """
+        for node in self.nodes:
+            nodes.import_image(self.processes, self._described, node, archive)
 
     def kubelet(self, node: int) -> Process:
         """The kubelet of a node, to be stopped, killed or read."""

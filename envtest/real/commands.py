@@ -28,14 +28,21 @@ def etcd(layout: ClusterLayout, slot: Slot) -> list[str]:
     ]
 
 
-def kube_apiserver(layout: ClusterLayout, slot: Slot, *, audit: bool) -> list[str]:
-    """The API server: rights by node and RBAC, its own certificate, users by static tokens."""
+def kube_apiserver(layout: ClusterLayout, slot: Slot, address: str, *, audit: bool) -> list[str]:
+    """The API server: rights by node and RBAC, a certificate of its own, users by static tokens.
+
+    ``address`` is this machine's, at which pods reach it. Others of its network could too, so nobody is
+    answered without a token.
+    """
     arguments = [
         f"--etcd-servers=http://127.0.0.1:{slot.port('etcd')}",
         f"--secure-port={slot.port('kube-apiserver')}",
-        "--bind-address=127.0.0.1",
-        f"--cert-dir={layout.pki}",
+        "--bind-address=0.0.0.0",
+        f"--advertise-address={address}",
+        f"--tls-cert-file={layout.authority}",
+        f"--tls-private-key-file={layout.pki}/apiserver.key",
         f"--token-auth-file={layout.tokens}",
+        "--anonymous-auth=false",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         # Nobody comes with a certificate; the components look for the authority all the same.

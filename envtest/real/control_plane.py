@@ -11,6 +11,7 @@ from envtest.client.errors import ApiRefused, ClusterError
 from envtest.client.layout import ClusterLayout
 from envtest.client.readiness import wait_until
 from envtest.real import commands, render
+from envtest.real.addresses import LOOPBACK, machine_address
 from envtest.real.description import Description
 from envtest.real.processes import Processes
 from envtest.real.render import User
@@ -19,6 +20,8 @@ ETCD = "etcd"
 API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
+# The first address of SERVICE_ADDRESSES, which pods are told.
+SERVICE_ADDRESS = "10.96.0.1"
 # The API server accepts connections long before it answers on them.
 PROBE_SECONDS = 1.0
 
@@ -54,6 +57,13 @@ def write_files(description: Description) -> None:
     files = ["-keyout", "kubelet-client.key", "-out", "kubelet-client.crt"]
     use = ["-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth"]
     run_openssl([*certificate, *files, *use], layout)
+    layout.pki.mkdir()
+    files = ["-keyout", "pki/apiserver.key", "-out", "pki/apiserver.crt"]
+    names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+    known = [f"DNS:{name}" for name in names]
+    known += [f"IP:{ip}" for ip in sorted({LOOPBACK, SERVICE_ADDRESS, machine_address()})]
+    use = ["-subj", "/CN=kube-apiserver", "-addext", f"subjectAltName={','.join(known)}"]
+    run_openssl([*certificate, *files, *use], layout)
 
 
 def write_kubeconfig(description: Description, name: str, token: str) -> None:
@@ -84,7 +94,9 @@ def start_etcd(processes: Processes, description: Description) -> None:
 
 def start_api_server(processes: Processes, description: Description) -> None:
     """Start the API server; it waits for etcd by itself."""
-    arguments = commands.kube_apiserver(description.layout, description.slot, audit=description.audit)
+    arguments = commands.kube_apiserver(
+        description.layout, description.slot, machine_address(), audit=description.audit
+    )
     processes.start(API_SERVER, [description.assets.binary(API_SERVER), *arguments])
 
 
@@ -97,13 +109,11 @@ def wait_api_server(processes: Processes, description: Description) -> ApiClient
     authority = description.layout.authority
 
     def client() -> ApiClient | None:
-        if not authority.exists():
-            return None
         try:
             api = ApiClient(description.server, authority, description.users["admin"].token)
             return api if api.text("/readyz", PROBE_SECONDS) == "ok" else None
         except (ApiRefused, ssl.SSLError):
-            return None  # it writes its certificate, it starts, or it is not ready yet
+            return None  # it starts, or it is not ready yet
 
     return wait_until((API_SERVER, ETCD), processes, client)
 

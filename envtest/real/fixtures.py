@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from envtest.client.fresh_namespace import fresh_namespace
 from envtest.driver_node import DriverNode
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cluster import RealCluster
+from envtest.real.driver_image import driver_image as image_of_the_driver
 from envtest.real.startup import start_cluster as start
 
 # Logs that say little about why a driver's test failed.
@@ -41,6 +43,12 @@ def real_cluster(kubernetes: str, request: pytest.FixtureRequest) -> Generator[R
         request.config.stash.setdefault(STARTED_CLUSTERS, []).append(cluster)
         yield cluster
         request.config.stash[STARTED_CLUSTERS].remove(cluster)
+
+
+@pytest.fixture(scope="session")
+def driver_image() -> Path:
+    """An archive of the image of this checkout, ``localhost/gpu-dra:test``, for ``import_image``."""
+    return image_of_the_driver()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envtest.client import paths
 from envtest.client.api import ApiClient, Object
-from envtest.client.errors import ApiRefused
+from envtest.client.errors import ApiRefused, CommandFailed
 from envtest.client.layout import NodeLayout
 from envtest.client.readiness import wait_until
 from envtest.real import cgroups, commands, node_mounts, render
@@ -65,6 +65,19 @@ def import_image(processes: Processes, description: Description, node: NodeLayou
         return True if done.returncode == 0 else None
 
     wait_until([containerd_name(node)], processes, imported)
+
+
+def tag_image(description: Description, node: NodeLayout, image: str, name: str) -> None:
+    """Give an image of a node another name beside its own.
+
+    Raises:
+        CommandFailed: there is no such image.
+    """
+    ctr = [str(description.assets.binary("ctr")), "--address", str(node.containerd_socket)]
+    command = [*ctr, "--namespace", NAMESPACE, "images", "tag", "--force", image, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CommandFailed(f"tagging {image} on {node.name}", done.returncode, done.stdout, done.stderr)
 
 
 def start_kubelet(processes: Processes, description: Description, node: NodeLayout) -> None:

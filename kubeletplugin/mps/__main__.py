@@ -20,17 +20,15 @@ from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.mps.keeper import Site
 from kubeletplugin.mps.memory import NodeMemory, OwnMemory
 from kubeletplugin.mps.service import handlers
-from kubeletplugin.mps.supervisor import Supervisor
+from kubeletplugin.mps.supervisor import LIBRARIES, Supervisor
 from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.server import WORKERS, SocketServer
-
-_LIBRARIES = ".libraries"
-"""Below the supervisor's folder: no daemon's name begins so."""
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "GPU_DRA", "show_default": True})
+@click.version_option(package_name="gpu-dra", allow_from_autoenv=False, message="gpu-dra-mps %(version)s")
 @click.option(
     "--mps-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -100,7 +98,7 @@ def main(
     try:
         roots = roots_from_flags(driver_root, host_root, sysfs_root)
         roots.look()  # its log says which root is used
-        programs = DriverPrograms(InstalledDriver(roots), mps_dir.absolute() / _LIBRARIES)
+        programs = DriverPrograms(InstalledDriver(roots), mps_dir.absolute() / LIBRARIES)
         proc = proc_root.absolute()
         memory = OwnMemory(shm_mib, proc) if shm == "own" else NodeMemory()
         serve(Site(programs, mps_dir.absolute(), proc, memory), health_addr)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.process.log import operation
+from driver.process.log import get_logger, operation
 from kubeletplugin.mps.alarms import Alarms
 from kubeletplugin.mps.folders import known_names, make_folder
 from kubeletplugin.mps.keeper import Keeper, Retired, Ties
@@ -32,13 +33,19 @@ RESTART_WORKERS = 16
 """Daemons that are started again at the same time, one for each GPU of the largest machine."""
 
 RESEND_SECONDS = 10.0
+LIBRARIES = ".libraries"
+"""Below the supervisor's folder, what its programs are given; no daemon's name begins so."""
+
 _LOCK = ".lock"
+
+
+_log = get_logger(__name__)
 
 
 class Supervisor:
     """Runs daemons as they were asked for, each behind a lock of its own.
 
-    Its end leaves them running, for the next one to adopt.
+    Its end leaves them running, for the next one to adopt; where there is none, its files go.
     """
 
     def __init__(self, site: Site, service: Service) -> None:
@@ -53,7 +60,7 @@ class Supervisor:
         self._states: Published[tuple[MpsState, ...] | None] = Published(None)
         site.memory.check(site.mps_dir)
         self._lock = _take(site.mps_dir)
-        service.on_stop("folder of MPS", lambda: os.close(self._lock))
+        service.on_stop("folder of MPS", self._leave)
         alarms = Alarms(lambda: service.pulse.work("mps-alarms"))
         restarts = service.pool("mps-restart", RESTART_WORKERS)
         service.spawn("mps-alarms", alarms.run, alarms.close)
@@ -88,6 +95,15 @@ class Supervisor:
     def close(self) -> None:
         """End all streams, when the supervisor stops."""
         self._states.close()
+
+    def _leave(self) -> None:
+        """Let the folder go; without a daemon, nothing is left in it."""
+        try:
+            if not known_names(self._site.mps_dir):
+                for name in (LIBRARIES, _LOCK):  # the lock last, which keeps the next supervisor out
+                    _remove(self._site.mps_dir / name)
+        finally:
+            os.close(self._lock)
 
     def _with_keeper(self, name: str, timeout_seconds: float, do: Callable[[Keeper, float], None]) -> None:
         deadline = time.monotonic() + timeout_seconds
@@ -124,18 +140,42 @@ def _soon(executor: Executor, pulse: Pulse, work: Callable[[], None]) -> None:
 
 def _take(mps_dir: Path) -> int:
     """Make the folder and lock it for as long as this process lives; raises ConfigError."""
+    while True:
+        try:
+            make_folder(mps_dir)
+            descriptor = os.open(mps_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"the folder {mps_dir} cannot be used: {error.strerror}",
+                "give --mps-dir a folder to write to",
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise ConfigError(
+                f"another MPS supervisor has the folder {mps_dir}",
+                "end it, or give this one another --mps-dir",
+            ) from error
+        if _is_still(descriptor, mps_dir / _LOCK):
+            return descriptor
+        os.close(descriptor)  # the supervisor before removed it just now: it locks nobody out
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    """Whether an open file is the one at the path."""
     try:
-        make_folder(mps_dir)
-        descriptor = os.open(mps_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder; what cannot be removed harms nobody, and is logged."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"the folder {mps_dir} cannot be used: {error.strerror}", "give --mps-dir a folder to write to"
-        ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise ConfigError(
-            f"another MPS supervisor has the folder {mps_dir}", "end it, or give this one another --mps-dir"
-        ) from error
-    return descriptor
+        _log.warning("file of the supervisor stays", path=str(path), error=error.strerror)

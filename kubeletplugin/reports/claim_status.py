@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from driver.errors import ApiError, DriverError
 from driver.kube.backoff import Backoff
@@ -150,7 +149,7 @@ class ClaimStatuses:
         stored = self._client.get(path, timeout_seconds=_REQUEST_SECONDS)
         if stored.get("metadata", {}).get("uid") != claim.uid:
             return  # another one of the same name
-        entries = statuses_to_apply(claim, stored, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        entries = statuses_to_apply(claim, stored, self._client.server_time().strftime("%Y-%m-%dT%H:%M:%SZ"))
         if not entries:
             return
         body = {

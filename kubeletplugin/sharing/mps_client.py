@@ -70,6 +70,25 @@ class MpsClient:
         """Have the daemon and its servers end; one that does not run is fine. Raises as ``ensure``."""
         self._call("Stop", v1.StopRequest(name=name), v1.StopResponse)
 
+    def known(self) -> tuple[str, ...]:
+        """The names of the daemons that the supervisor looks after; raises ClaimBlocked."""
+        stream = self._open().unary_stream(
+            f"{METHODS}/Watch",
+            request_serializer=v1.WatchRequest.SerializeToString,
+            response_deserializer=v1.State.FromString,
+        )
+        try:
+            told = stream(v1.WatchRequest(), timeout=self._call_seconds)
+            first: v1.State = next(told)
+            told.cancel()
+        except grpc.RpcError as error:
+            raise self._translated(error) from error
+        except StopIteration as error:
+            raise ClaimBlocked("the MPS supervisor told nothing", "see its log") from error
+        except ValueError as error:
+            raise _stopping() from error
+        return tuple(daemon.name for daemon in first.daemons)
+
     def follow(self, update: Callable[[tuple[MpsState, ...] | None], object]) -> None:
         """Call ``update`` with the states of all daemons whenever they are told, until ``close``.
 

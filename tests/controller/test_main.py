@@ -13,7 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from controller.__main__ import main
+from driver.kube.client import KubeClient
+from driver.kube.paths import NODES, object_path
 from proto import node_state_v1_pb2 as v1
+from tests.brisk import BRISK
 from tests.controller.fake_plugin import FakePlugin
 
 if TYPE_CHECKING:
@@ -110,6 +113,69 @@ def test_it_offers_what_the_configuration_says_and_respects_what_the_plugin_hold
 
     assert process.returncode == 0, errors
     assert tainted() == [True] * 4 + [False] * 28
+
+
+POOLS = """
+version: v1
+pools:
+  - name: cut
+    nodeSelector: {matchLabels: {pool: cut}}
+    rules: [{mig: {layout: all-balanced}}]
+  - name: broken
+    nodeSelector: {matchLabels: {pool: broken}}
+    rules: [{offer: nothing}]
+"""
+
+
+def test_the_labels_of_the_node_choose_its_pool_without_a_restart(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(POOLS)
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+    client = KubeClient.connect(kubeconfig)
+
+    def relabel(pool: str) -> None:
+        client.patch(
+            object_path(NODES, "node-a"),
+            {"metadata": {"labels": {"pool": pool}}},
+            "application/merge-patch+json",
+        )
+
+    def devices() -> int:
+        return sum(len(item["spec"].get("devices", ())) for item in server.objects("resourceslices", GROUP))
+
+    def told() -> list[str]:
+        return [
+            event["message"]
+            for event in server.objects("events", "")
+            if event["reason"] == "NodeConfigurationWrong"
+        ]
+
+    with FakePlugin(tmp_path / "dra.sock"):
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", *BRISK, "controller", "--node-name=node-a", "--nvml=fake:hgx-h100"),
+                *(f"--kubeconfig={kubeconfig}", f"--plugin-data-dir={tmp_path}", f"--config={rules}"),
+            ],
+            cwd=REPOSITORY,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert server.wait_until(lambda: devices() == 8, 60)
+            relabel("cut")
+            assert server.wait_until(lambda: devices() == 32, 60)
+            relabel("broken")
+            assert server.wait_until(lambda: bool(told()), 60)
+        finally:
+            client.close()
+            process.send_signal(signal.SIGTERM)
+            errors = ended(process, 30)
+
+    assert process.returncode == 0, errors
+    assert devices() == 32
+    assert "pools[1].rules[0].offer" in told()[0]
 
 
 def test_a_node_that_does_not_exist_ends_it_with_its_name(server: EmbeddedApiServer, tmp_path: Path) -> None:

@@ -159,11 +159,15 @@ class FakeNode:
             self._kinds_of,
         )
 
-    def stop(self) -> None:
-        """End the plugin."""
+    def leave(self) -> None:
+        """Let other instances know that this one is gone; the GPUs can still be asked."""
         if self._peers is not None:
             self._peers.close()
             self._peers = None
+
+    def stop(self) -> None:
+        """End the plugin."""
+        self.leave()
         if self._guard is not None:
             self._guard.close()
             self._guard = None

@@ -67,6 +67,11 @@ class FakeMps(MpsClient):
         self.running.pop(name, None)
         self._save()
 
+    def known(self) -> tuple[str, ...]:
+        """The names of the daemons."""
+        self._fail()
+        return tuple(self.running)
+
     def follow(self, update: Callable[[tuple[MpsState, ...] | None], object]) -> None:
         """Tell how the daemons are now, and no more."""
         update(None if self.silent else tuple(MpsState(name, running=True) for name in self.running))

@@ -195,6 +195,31 @@ def test_slices_that_the_api_server_refuses_make_the_controller_unready_with_its
         assert comes_to(port, "/readyz", well) == OK
 
 
+def test_an_api_server_that_is_too_old_is_refused_by_name_and_used_once_it_is_upgraded(node: Node) -> None:
+    node.server.minor = "35"
+    flags = node.controller_flags(health_addr=ANY_PORT)
+    with node.plugin(), DriverProcess(*BRISK, "controller", *flags) as controller:
+        told = controller.wait_for("the API server is too old, nothing is published")
+        assert told["level"] == "error"
+        port = port_of(controller)
+        code, sentence = comes_to(port, "/readyz", lambda answer: "1.35" in answer[1])
+        assert code == 503
+        assert "1.36 is the oldest that is supported" in sentence
+        assert asked(port, "/livez") == OK
+        assert node.server.wait_until(
+            lambda: any(event["reason"] == "KubernetesTooOld" for event in node.server.objects("events")),
+            WAIT_SECONDS,
+        )
+        assert node.slices() == []
+
+        node.server.minor = "36"
+
+        assert comes_to(port, "/readyz", well) == OK
+        assert len(node.devices()) == 8
+        assert len(controller.logged("the API server is too old, nothing is published")) == 1
+        assert controller.stop() == 0
+
+
 @pytest.mark.parametrize("module", ["controller", "kubeletplugin"])
 def test_an_address_for_probes_that_is_taken_is_named(node: Node, module: str) -> None:
     flags = node.controller_flags if module == "controller" else node.plugin_flags

@@ -118,18 +118,18 @@ rollingUpdate:
 {{- end }}
 {{- end -}}
 
-{{/* Startup has ten minutes; then a process that is not alive for a minute is started anew. Alive needs no GPU and no driver. */}}
+{{/* Startup has three minutes; a process that is not alive for half a minute is started anew. Neither depends on a GPU or a driver. */}}
 {{- define "gpu-dra.probes" -}}
 startupProbe:
   httpGet: {path: /startupz, port: health}
   periodSeconds: 2
   timeoutSeconds: 5
-  failureThreshold: 300
+  failureThreshold: 90
 livenessProbe:
   httpGet: {path: /livez, port: health}
   periodSeconds: 10
   timeoutSeconds: 5
-  failureThreshold: 6
+  failureThreshold: 3
 readinessProbe:
   httpGet: {path: /readyz, port: health}
   periodSeconds: 5

@@ -12,10 +12,8 @@ Object = dict[str, Any]
 AGGREGATED = "apidiscovery.k8s.io"
 """What the Accept header names where a client wants all groups in one answer."""
 
-VERSION: Object = {
+_VERSION: Object = {
     "major": "1",
-    "minor": "37",
-    "gitVersion": "v1.37.1",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",
@@ -23,6 +21,11 @@ VERSION: Object = {
     "compiler": "",
     "platform": "linux/amd64",
 }
+
+
+def version(minor: str) -> Object:
+    """What ``/version`` tells of a server of Kubernetes 1 and that minor version, perhaps with a plus."""
+    return {**_VERSION, "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.1"}
 
 
 def discovery_document(path: str, *, aggregated: bool, address: str) -> Object | None:

@@ -13,6 +13,8 @@ Path = tuple[str, ...]
 """Steps into an object: ``f:name`` a field, ``k:{...}`` the list entry with these keys, ``v:...`` a value."""
 
 _ANY = FieldType("any")
+_KEY_DEFAULTS = {"protocol": "TCP"}
+"""What a key of a list is in an entry without it: the only ones with a default are those of ports."""
 
 
 def paths_of(value: Any, kind: FieldType, path: Path = ()) -> Iterator[Path]:
@@ -34,7 +36,8 @@ def entry_step(item: Any, kind: FieldType) -> str:
     """The step to an entry of a list that is told apart by keys or, without any, by its value."""
     if not kind.keys:
         return "v:" + json.dumps(item, separators=(",", ":"))
-    keys = {key: item[key] for key in sorted(kind.keys) if key in item}
+    told_apart = {**{key: _KEY_DEFAULTS[key] for key in kind.keys if key in _KEY_DEFAULTS}, **item}
+    keys = {key: told_apart[key] for key in sorted(kind.keys) if key in told_apart}
     return "k:" + json.dumps(keys, separators=(",", ":"))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from email.utils import formatdate
 from socketserver import StreamRequestHandler
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +158,7 @@ class Handler(StreamRequestHandler):
             self._send(200, b"ok", "text/plain")
             return True
         if path == "/version":
-            self._send_json(200, discovery.VERSION)
+            self._send_json(200, discovery.version(self._api.minor))
             return True
         if path == "/openapi/v3":
             document: Any = openapi.openapi_v3_index()
@@ -191,7 +193,8 @@ class Handler(StreamRequestHandler):
         self._send(code, json_bytes(body), _JSON, headers)
 
     def _send(self, code: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
-        self.wfile.write(answer_bytes(code, data, kind, headers))
+        date = formatdate(time.time() + self._api.ahead_seconds, usegmt=True)
+        self.wfile.write(answer_bytes(code, data, kind, {"Date": date, **(headers or {})}))
         self.wfile.flush()
 
 

@@ -19,12 +19,13 @@ class Listener(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, port: int, handler: type[BaseRequestHandler], api: object) -> None:
-        """Bind the port on loopback; ``handler`` finds ``api`` at its server."""
+    def __init__(self, host: str, port: int, handler: type[BaseRequestHandler], api: object) -> None:
+        """Bind the port on an address of loopback; ``handler`` finds ``api`` at its server."""
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.api = api
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", port), handler)
+        super().__init__((host, port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Remember the connection, and answer it in a thread of its own."""

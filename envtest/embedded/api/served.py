@@ -32,6 +32,8 @@ class ServedApi:
     bookmark when ``bookmarks_due`` rises, and ends when ``watch_generation`` does; ``watches`` counts them.
     Where ``accepted_bearer`` is set, requests that bear another token are answered 401. ``find_log`` finds
     what a container printed, by its pod's UID and its own name; without nodes nobody prints anything.
+    ``minor`` is the minor version of Kubernetes that it says it is of, ``host`` where it listens, and
+    ``ahead_seconds`` how far its clock is before this machine's in the Date of its answers.
     """
 
     def __init__(self) -> None:
@@ -40,6 +42,9 @@ class ServedApi:
         self.faults = Faults()
         self.bookmark_seconds = 60.0
         self.accepted_bearer: str | None = None
+        self.minor = "37"
+        self.host = "127.0.0.1"
+        self.ahead_seconds = 0.0
         self.requests: deque[Request] = deque(maxlen=_KEPT_REQUESTS)
         self.bookmarks_due = 0
         self.watch_generation = 0
@@ -52,7 +57,8 @@ class ServedApi:
     @property
     def url(self) -> str:
         """Where it listens; stays the same when it is stopped and started again."""
-        return f"http://127.0.0.1:{self._port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self._port}"
 
     @property
     def address(self) -> str:

@@ -47,7 +47,7 @@ class EmbeddedApiServer(ServedApi):
 
     def start(self) -> None:
         """Listen, at first on a free port, later on the same."""
-        listener = Listener(self._port, Handler, self)
+        listener = Listener(self.host, self._port, Handler, self)
         self._port = listener.server_address[1]
         self._listener = listener
         threading.Thread(

@@ -19,7 +19,7 @@ class Scene:
     def __init__(self) -> None:
         self.now = 100.0
         self.followed = False
-        self._late = LateClaims(self._follow, SECONDS, lambda: self.now, lambda: NOW)
+        self._late = LateClaims(self._follow, SECONDS, lambda: NOW, lambda: self.now)
 
     def _follow(self, asked: bool) -> None:
         self.followed = asked

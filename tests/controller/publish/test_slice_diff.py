@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -152,6 +153,15 @@ def test_the_index_is_read_from_the_name(name: str, index: int | None) -> None:
 def test_a_name_begins_with_the_index_that_is_read_from_it() -> None:
     assert generate_name(31, "gpu.nvidia.com", "node-a") == "0001f-gpu.nvidia.com-node-a-"
     assert index_of(generate_name(2**22, "d", "n")) == 2**22
+
+
+@pytest.mark.parametrize("node", ["n" * 63, "n" * 38 + "." + "m" * 60, "n" * 37 + "-." + "m" * 60])
+def test_a_long_name_begins_with_what_the_server_keeps_of_it(node: str) -> None:
+    name = generate_name(31, "gpu.nvidia.com", node)
+
+    assert len(name) <= 58
+    assert name.startswith("0001f-gpu.nvidia.com-nnnn")
+    assert re.fullmatch(r".*n-", name)
 
 
 def usable(items: dict[str, dict[str, Any]]) -> list[str] | None:

@@ -20,7 +20,7 @@ POD: dict[str, Any] = OBJECTS["Deployment"]["spec"]["template"]
 
 
 def test_the_flags_are_understood_and_the_files_are_where_the_secret_is_mounted() -> None:
-    assert CONTAINER["command"] == ["python3", "-m", "controller.webhook"]
+    assert CONTAINER["command"] == ["gpu-dra-webhook"]
     with main.make_context("webhook", list(CONTAINER["args"])) as context:
         flags = context.params
     (mount,) = CONTAINER["volumeMounts"]

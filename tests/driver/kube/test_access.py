@@ -91,13 +91,23 @@ def test_what_is_no_kubeconfig_is_left_to_the_package(odd: Any) -> None:
     assert access_of_kubeconfig(odd) is None
 
 
-def test_behind_a_proxy_nothing_is_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_proxy_nothing_is_plain_but_what_no_proxy_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.crt").write_text(AUTHORITY)
+    (tmp_path / "token").write_text("first")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    away = content({"token": "t"}, server="https://10.96.0.1:443")
 
-    assert access_of_kubeconfig(content({"token": "t"})) is None
+    assert access_of_kubeconfig(away) is None
     assert access_of_pod(tmp_path) is None
+    assert access_of_kubeconfig(content({"token": "t"})) is not None
+
+    monkeypatch.setenv("NO_PROXY", "10.96.0.0/12,.svc")
+    assert access_of_kubeconfig(away) is not None
+    assert access_of_pod(tmp_path) is not None
 
 
 def test_a_broken_authority_is_an_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from driver.kube.events import EventRecorder, Reference
@@ -128,3 +129,16 @@ def test_an_event_waits_for_a_server_that_comes_back(server: EmbeddedApiServer, 
         recorder.post(NODE, "Warning", "Told", "later")
 
         assert server.wait_until(lambda: len(posted(server)) == 1)
+
+
+def test_events_tell_the_servers_time_where_the_clock_of_the_node_is_an_hour_off(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.ahead_seconds = 3600.0
+    client.get("/api/v1/namespaces")
+    with recording(client) as recorder:
+        recorder.post(NODE, "Normal", "Looked", "all is well")
+
+    [event] = posted(server)
+    told = datetime.fromisoformat(event["firstTimestamp"])
+    assert timedelta(minutes=59) < told - datetime.now(UTC) < timedelta(minutes=61)

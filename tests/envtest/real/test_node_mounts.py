@@ -13,6 +13,7 @@ def test_what_a_node_sees_at_a_path_lies_in_its_own_folder() -> None:
 
     assert node.host_path("/var/lib/kubelet/plugins") == node.plugins_dir
     assert node.host_path("/run/cdi/one.json") == node.cdi_dir / "one.json"
+    assert node.host_path("/var/run/cdi") == node.cdi_dir
     assert node.host_path("/run/nvidia/driver").is_relative_to(node.folder)
 
 

@@ -91,18 +91,20 @@ def test_pods_of_a_node_get_addresses_of_its_subnet_without_touching_iptables() 
     assert kubelet["makeIPTablesUtilChains"] is False
 
 
-def test_api_server_has_the_rights_of_a_real_one_and_listens_on_loopback() -> None:
-    given = flags(commands.kube_apiserver(LAYOUT, SLOT, audit=False))
+def test_api_server_has_the_rights_of_a_real_one_and_pods_reach_it_but_nobody_without_a_token() -> None:
+    given = flags(commands.kube_apiserver(LAYOUT, SLOT, "192.0.2.7", audit=False))
 
     assert given["authorization-mode"] == "Node,RBAC"
     assert given["enable-admission-plugins"] == "NodeRestriction"
-    assert given["bind-address"] == "127.0.0.1"
+    assert given["bind-address"] == "0.0.0.0"  # noqa: S104 - pods have a network of their own
+    assert given["advertise-address"] == "192.0.2.7"
+    assert given["anonymous-auth"] == "false"
     assert given["etcd-servers"] == flags(commands.etcd(LAYOUT, SLOT))["listen-client-urls"]
     assert not [name for name in given if name.startswith("audit")]
 
 
 def test_audit_is_on_when_asked_for() -> None:
-    given = flags(commands.kube_apiserver(LAYOUT, SLOT, audit=True))
+    given = flags(commands.kube_apiserver(LAYOUT, SLOT, "192.0.2.7", audit=True))
 
     assert given["audit-log-path"] == str(LAYOUT.log("audit"))
 
@@ -114,13 +116,13 @@ def test_controllers_are_not_throttled_and_trust_the_api_server() -> None:
     assert int(given["kube-api-qps"]) >= 1000
     assert scheduler["clientConnection"]["qps"] >= 1000
     assert given["root-ca-file"] == str(LAYOUT.authority)
-    server = flags(commands.kube_apiserver(LAYOUT, SLOT, audit=False))
+    server = flags(commands.kube_apiserver(LAYOUT, SLOT, "192.0.2.7", audit=False))
     assert given["service-account-private-key-file"] == server["service-account-signing-key-file"]
 
 
 def test_the_same_feature_gates_are_on_everywhere() -> None:
     parts = [
-        commands.kube_apiserver(LAYOUT, SLOT, audit=False),
+        commands.kube_apiserver(LAYOUT, SLOT, "192.0.2.7", audit=False),
         commands.kube_controller_manager(LAYOUT, SLOT),
         commands.kube_scheduler(LAYOUT, SLOT),
     ]

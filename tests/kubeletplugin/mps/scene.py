@@ -78,6 +78,11 @@ class MpsScene:
         self._supervisors.append(Supervisor(site or self.site(), self._services[-1]))
         return self._supervisors[-1]
 
+    def end_supervisor(self) -> None:
+        """End the supervisor that was started last, as its process does."""
+        self._services.pop().stop()
+        self._supervisors.pop().close()
+
     def uuid(self, index: int) -> str:
         return self.machine.uuid(self.machine.pci(index))
 

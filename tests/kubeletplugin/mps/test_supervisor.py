@@ -181,3 +181,14 @@ def test_a_second_supervisor_does_not_get_the_folder(mps: MpsScene) -> None:
     mps.supervisor()
     with pytest.raises(ConfigError, match="another MPS supervisor has the folder"):
         mps.supervisor()
+
+
+def test_a_supervisor_that_ends_without_a_daemon_leaves_an_empty_folder(mps: MpsScene) -> None:
+    supervisor = mps.supervisor()
+    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    supervisor.stop(mps.daemon().name, DEADLINE_SECONDS)
+    (mps.mps_dir / ".libraries").mkdir(exist_ok=True)
+    mps.end_supervisor()
+
+    assert list(mps.mps_dir.iterdir()) == []
+    mps.supervisor().ensure(mps.daemon(), DEADLINE_SECONDS)

@@ -207,3 +207,23 @@ def test_drivers_share_the_status_of_a_claim_by_device(server: EmbeddedApiServer
     assert [one["device"] for one in two.body["status"]["devices"]] == ["x", "y"]
     assert [one["device"] for one in gone.body["status"]["devices"]] == ["y"]
     assert gone.body["status"]["allocation"] == {"devices": {"results": results}}
+
+
+def test_a_port_that_names_no_protocol_is_that_of_tcp(server: EmbeddedApiServer) -> None:
+    """The protocol tells ports apart as well, and the schema has a default for it, which is stored."""
+    path = "/apis/apps/v1/namespaces/default/deployments/d"
+    https, metrics = {"name": "https", "containerPort": 8443}, {"name": "metrics", "containerPort": 9400}
+
+    def deployment(*ports: Any) -> Any:
+        labels = {"a": "b"}
+        spec = {"containers": [{"name": "c", "image": "i", "ports": [*ports]}]}
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        return {"spec": {"selector": {"matchLabels": labels}, "template": template}}
+
+    applied(server, path, deployment(https), "one")
+
+    stored = applied(server, path, deployment(https, metrics), "one")
+
+    assert stored.code == 200, stored.body
+    (container,) = stored.body["spec"]["template"]["spec"]["containers"]
+    assert [one["name"] for one in container["ports"]] == ["https", "metrics"]

@@ -1,0 +1,96 @@
+"""Keeps the controller from publishing to an API server that is older than what the driver supports."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from driver.errors import ApiError
+from driver.process.log import get_logger
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from controller.observe.node_events import NodeEvents
+    from driver.kube.client import KubeClient
+
+_DIGITS = re.compile(r"[0-9]{1,6}", re.ASCII)
+_log = get_logger(__name__)
+
+
+class ServerVersion(NamedTuple):
+    """Major and minor; versions are compared as they follow each other."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+OLDEST = ServerVersion(1, 36)
+"""The oldest that is supported: it has the DRA fields that this driver writes, and is what tests run on."""
+
+
+class ServerFloor:
+    """Asks the API server for its version until it is one that is supported.
+
+    ``waits(sentence)`` is told why nothing is published, and an empty text once there is no reason any more.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        events: NodeEvents,
+        stop_event: threading.Event,
+        waits: Callable[[str], None],
+        again_seconds: float,
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._stop_event = stop_event
+        self._waits = waits
+        self._again_seconds = again_seconds
+
+    def passed(self) -> bool:
+        """Wait while the server is too old, and say so once; False when the process ends before.
+
+        A version that cannot be read, for want of a right perhaps, keeps nothing back.
+        """
+        told = False
+        while (why_not := self._too_old()) and not self._stop_event.is_set():
+            if not told:
+                _log.error("the API server is too old, nothing is published", error=why_not)
+                self._events.post("Warning", "KubernetesTooOld", why_not)
+                self._waits(why_not)
+                told = True
+            self._stop_event.wait(self._again_seconds)
+        if why_not:
+            return False
+        self._waits("")
+        return True
+
+    def _too_old(self) -> str:
+        try:
+            version = server_version(self._client)
+        except ApiError as error:
+            _log.info("the API server's version is not known", error=str(error))
+            return ""
+        if version is None or version >= OLDEST:
+            return ""
+        return (
+            f"the API server is of Kubernetes {version}, and {OLDEST} is the oldest that is supported: "
+            f"nothing is published of this node; upgrade the control plane to {OLDEST} or later"
+        )
+
+
+def server_version(client: KubeClient) -> ServerVersion | None:
+    """The server's version; None for an answer that does not tell. Raises ApiError."""
+    return _read(client.get("/version"))
+
+
+def _read(answer: dict[str, Any]) -> ServerVersion | None:
+    """Both numbers are text, and clouds write a plus behind the minor one (version.Info of apimachinery)."""
+    major, minor = (_DIGITS.match(str(answer.get(key, ""))) for key in ("major", "minor"))
+    return ServerVersion(int(major[0]), int(minor[0])) if major and minor else None

@@ -1,0 +1,162 @@
+"""Assembles the files that the image adds to its base: programs, libraries, bytecode, bill of materials.
+
+Run as ``python3 -m deploy.image.assemble`` in the stage of the image whose Python is that of the base, with
+what ``libraries`` installed and ``hook/build.sh`` built. Two runs over the same give the same files, bit for
+bit: no clock is read, and every time is SOURCE_DATE_EPOCH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distributions
+from pathlib import Path
+
+from deploy.image.bill import Bill, archive_digests, go_modules, python_components
+from deploy.image.libraries import BUILDER, REPORT, SITE
+from deploy.image.licenses import gather_licenses
+
+SOURCE = Path(__file__).parents[2]
+DISTRIBUTION = "gpu-dra"
+
+HOME = "usr/local/lib/gpu-dra"
+PROGRAMS = "usr/local/bin"
+SHARE = "usr/share/gpu-dra"
+
+LAUNCHER = """\
+#!/{home}/bin/python3 -I
+import sys
+
+from {module} import {function}
+
+sys.exit({function}())
+"""
+"""-I: neither the environment nor the working folder brings modules into a process that may be root."""
+
+UNUSED = (
+    "*/tests",
+    "kubernetes/aio",  # the asynchronous half of the client, half of the size of all libraries
+    "bin",  # programs of libraries, with the path of the stage's Python
+    "**/*.pyi",
+    "**/*.pyx",
+    "**/*.pxd",
+    "**/*.pxi",
+    "**/*.c",
+    "**/*.h",
+)
+"""What no process imports, as patterns below the libraries."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Assemble the tree."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("--libraries", "--hook", "--into"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--base", required=True, help="the reference of the base image, for the bill")
+    given = parser.parse_args(arguments)
+    epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+    into: Path = given.into
+
+    site = make_environment(into / HOME, Path(sys.executable))
+    shutil.copytree(given.libraries / SITE, site, dirs_exist_ok=True)
+    wheel = build_wheel(given.libraries / BUILDER, into.parent)
+    install_wheel(wheel, site, into / PROGRAMS)
+    remove_unused(site)
+    compile_all(site, into)
+
+    for name in ("nvidia-cdi-hook", "nvidia-cdi-hook.version"):
+        copy(given.hook / name, into / HOME / name)
+    found = sorted(distributions(path=[str(site)]), key=lambda one: one.name.lower())
+    modules = go_modules((given.hook / "modules.txt").read_text())
+    licenses = gather_licenses(found, given.hook / "licenses", into / SHARE / "licenses")
+    copy(given.hook / "licenses" / modules.main.name / "LICENSE", into / HOME / "nvidia-cdi-hook.license")
+    components = python_components(found, archive_digests(given.libraries / REPORT), licenses)
+    bill = Bill(DISTRIBUTION, components, modules, given.hook / "nvidia-cdi-hook", given.base, epoch)
+    (into / SHARE / "sbom.cdx.json").write_text(bill.to_json())
+    settle(into, epoch)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a file with its mode, into a folder that may have to be made."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
+
+
+def make_environment(home: Path, python: Path) -> Path:
+    """Make a virtual environment around the base's Python (PEP 405); returns its folder for packages.
+
+    It shields the processes from packages of the base, pip among them.
+    """
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    site = home / "lib" / f"python{version}" / "site-packages"
+    site.mkdir(parents=True)
+    (home / "bin").mkdir()
+    (home / "bin" / "python3").symlink_to(python)
+    settings = f"home = {python.parent}\ninclude-system-site-packages = false\nversion = {version}\n"
+    (home / "pyvenv.cfg").write_text(settings)
+    return site
+
+
+def build_wheel(builder: Path, folder: Path) -> Path:
+    """Build the wheel of this project with the pinned build backend (PEP 517); returns its path."""
+    script = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    environment = {**os.environ, "PYTHONPATH": str(builder)}
+    command = [sys.executable, "-c", script, str(folder)]
+    built = subprocess.run(
+        command, cwd=SOURCE, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return folder / built.stdout.split()[-1]
+
+
+def install_wheel(wheel: Path, site: Path, programs: Path) -> None:
+    """Install the wheel, and write a program for each of its console scripts."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    programs.mkdir(parents=True)
+    [own] = [one for one in distributions(path=[str(site)]) if one.name == DISTRIBUTION]
+    for script in own.entry_points.select(group="console_scripts"):
+        program = programs / script.name
+        program.write_text(LAUNCHER.format(home=HOME, module=script.module, function=script.attr))
+        program.chmod(0o755)
+
+
+def remove_unused(site: Path) -> None:
+    """Remove what no process imports; the lists of installed files still name it."""
+    for pattern in UNUSED:
+        for path in sorted(site.glob(pattern)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def compile_all(site: Path, root: Path) -> None:
+    """Compile every module, for a root file system that is read-only; tracebacks name the paths of the image.
+
+    Unchecked: the sources next to it never change, and no process has to look at their times.
+    """
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(
+        site, maxlevels=50, quiet=2, stripdir=str(root), prependdir="/", invalidation_mode=mode, workers=0
+    )
+
+
+def settle(tree: Path, epoch: int) -> None:
+    """Give every file one owner's rights and one time: nothing is writable by others than its owner."""
+    for path in sorted(tree.rglob("*"), reverse=True):
+        if not path.is_symlink():
+            runs = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod(0o755 if runs else 0o644)
+        os.utime(path, (epoch, epoch), follow_symlinks=False)
+    tree.chmod(0o755)
+    os.utime(tree, (epoch, epoch))
+
+
+if __name__ == "__main__":
+    main()

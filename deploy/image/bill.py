@@ -1,0 +1,125 @@
+"""Writes the bill of materials of what the image adds to its base, as CycloneDX 1.6 (ECMA-424) in JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+
+HOOK = "nvidia-cdi-hook"
+
+Component = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A Go module, by its path."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """What ``go version -m`` says of a program: its module, those linked in, the Go that built it."""
+
+    main: Module
+    linked: tuple[Module, ...]
+    go: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What is listed. ``epoch`` is the time of the bill, in seconds; ``hook`` is the program's file."""
+
+    distribution: str
+    components: list[Component]
+    modules: Modules
+    hook: Path
+    base: str
+    epoch: int
+
+    def to_json(self) -> str:
+        """The document; the same for the same content."""
+        own = next(one for one in self.components if one["name"] == self.distribution)
+        libraries = [one for one in self.components if one is not own]
+        linked = [_module(one) for one in self.modules.linked]
+        linked.append(_component("library", "std", self.modules.go.removeprefix("go"), "golang"))
+        program = _component("application", HOOK, self.modules.main.version.removeprefix("v"), None)
+        program["purl"] = f"pkg:golang/{self.modules.main.name}@{self.modules.main.version}#cmd/{HOOK}"
+        program["bom-ref"] = program["purl"]
+        program["licenses"] = [{"license": {"name": "Apache-2.0"}}]
+        program["hashes"] = [
+            {"alg": "SHA-256", "content": hashlib.sha256(self.hook.read_bytes()).hexdigest()}
+        ]
+        document = {
+            "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+            "bomFormat": "CycloneDX",
+            "specVersion": "1.6",
+            "version": 1,
+            "metadata": {
+                "timestamp": datetime.fromtimestamp(self.epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "component": {**own, "type": "application"},
+                "properties": [{"name": "gpu-dra:base-image", "value": self.base}],
+            },
+            "components": [*libraries, program, *linked],
+            "dependencies": [
+                {"ref": own["bom-ref"], "dependsOn": _references([*libraries, program])},
+                {"ref": program["bom-ref"], "dependsOn": _references(linked)},
+            ],
+        }
+        return json.dumps(document, indent=1) + "\n"
+
+
+def go_modules(told: str) -> Modules:
+    """Read what ``go version -m FILE`` prints."""
+    first, *rest = told.splitlines()
+    rows = [line.split() for line in rest]
+    [main] = [Module(row[1], row[2]) for row in rows if row[0] == "mod"]
+    linked = tuple(Module(row[1], row[2]) for row in rows if row[0] == "dep")
+    return Modules(main, linked, first.split()[-1])
+
+
+def archive_digests(report: Path) -> dict[str, str]:
+    """The SHA-256 of each wheel that pip installed, by the name of its distribution, from pip's report."""
+    return {
+        one["metadata"]["name"]: one["download_info"]["archive_info"]["hashes"]["sha256"]
+        for one in json.loads(report.read_text())["install"]
+    }
+
+
+def python_components(
+    found: Iterable[Distribution], digests: Mapping[str, str], licenses: Mapping[str, str]
+) -> list[Component]:
+    """The installed distributions, with the digest of the wheel and the licence where they are known."""
+    components = []
+    for one in found:
+        component = _component("library", one.name, one.version, "pypi")
+        if one.name in licenses:
+            component["licenses"] = [{"license": {"name": licenses[one.name]}}]
+        if one.name in digests:
+            component["hashes"] = [{"alg": "SHA-256", "content": digests[one.name]}]
+        components.append(component)
+    return components
+
+
+def _module(module: Module) -> Component:
+    return _component("library", module.name, module.version, "golang")
+
+
+def _component(kind: str, name: str, version: str, package_type: str | None) -> Component:
+    """A component; its package URL, where it is of a type of packages, is also what refers to it."""
+    component: Component = {"type": kind, "name": name, "version": version}
+    if package_type is not None:
+        purl_name = name.lower().replace("_", "-") if package_type == "pypi" else name
+        component["purl"] = component["bom-ref"] = f"pkg:{package_type}/{purl_name}@{version}"
+    return component
+
+
+def _references(components: Iterable[Component]) -> list[str]:
+    return [one["bom-ref"] for one in components]

@@ -1,0 +1,148 @@
+"""Takes away what the plugin has made on a node, when the driver is uninstalled there.
+
+Nothing is taken from a claim: while one is prepared, all of it stays and its pod is named. Every step may be
+the last before a crash; the next call does the rest.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from driver.devices.names import DRIVER_NAME
+from driver.errors import DriverError, StorageError
+from driver.process.durable import remove
+from driver.process.log import get_logger
+from driver.process.sockets import is_registration_socket
+from kubeletplugin.assembly import Parts
+from kubeletplugin.sharing.mps_client import MpsClient
+
+_MOST_NAMED = 10
+
+_log = get_logger("retirement")
+
+
+class NotRetired(DriverError):
+    """Something on the node is still used or cannot be put back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Where the plugin leaves things: its own folder, the kubelet's for registrations, that of MPS."""
+
+    data: Path
+    registry: Path
+    mps: Path
+
+
+def retire(parts: Parts, mps: MpsClient, left: Left) -> None:
+    """Put the GPUs back as they were and remove every file of the plugin; needs that no plugin runs.
+
+    Raises NotRetired where something has to end first, and StorageError; then nothing that a claim needs is
+    gone.
+    """
+    if not parts.peers.alone():
+        raise NotRetired("another instance of the plugin runs on this node", "end it first")
+    # A claim of which nothing but its CDI spec is known is believed to be gone when that is seen twice.
+    for _ in range(2):
+        parts.reconciler.run_once()
+    parts.reconciler.finish_releases()
+    _refuse_held(parts)
+    parts.keeper.run_once()
+    _refuse_shared(left.data / "sharing")
+    _end_daemons(mps, left.mps)
+    for uid in parts.store.uids():
+        parts.store.remove(uid)
+    _remove_files(left)
+
+
+def _refuse_held(parts: Parts) -> None:
+    """Raise NotRetired while a claim holds something here, or may."""
+    held = [
+        f"{entry.namespace}/{entry.name} ({entry.state})" if entry.name else f"claim {entry.uid}"
+        for entry in parts.journal.entries()
+        if entry.holds
+    ]
+    held += [f"claim {uid} (its journal file cannot be read)" for uid in sorted(parts.journal.unreadable())]
+    if held:
+        raise NotRetired(
+            f"this node still holds devices for {_named(held)}",
+            "end the pods of these claims, and processes that use their GPUs",
+        )
+
+
+def _refuse_shared(records: Path) -> None:
+    groups = sorted(path.stem for path in records.glob("*.json"))
+    if groups:
+        raise NotRetired(
+            f"compute mode, time-slice or MPS daemon of {_named(groups)} could not be put back",
+            "the lines before this one say why",
+        )
+
+
+def _end_daemons(mps: MpsClient, folder: Path) -> None:
+    """End every daemon of the supervisor, whoever asked for it: no claim is left that could."""
+    if not any(folder.glob("*/daemon.json")):
+        return
+    for name in mps.known():
+        mps.stop(name)
+
+
+def _remove_files(left: Left) -> None:
+    """Remove the sockets and the plugin's own folder, the journal's leftovers included."""
+    aside = sorted(path.name for path in (left.data / "journal" / "unreadable").glob("*"))
+    if aside:
+        _log.warning("journal files that could not be read are removed", files=aside)
+    for socket in _listed(left.registry):
+        if is_registration_socket(socket.name, DRIVER_NAME):
+            remove(socket)
+    try:
+        shutil.rmtree(left.data)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StorageError(
+            f"removing {left.data} failed: {error.strerror}", "see what keeps it, and remove it"
+        ) from error
+
+
+def _listed(folder: Path) -> Iterable[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        raise StorageError(f"listing {folder} failed: {error.strerror}", "check --registry-dir") from error
+
+
+def _named(things: list[str]) -> str:
+    more = len(things) - _MOST_NAMED
+    return ", ".join(things[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def until_retired(
+    attempt: Callable[[], None],
+    wait: Callable[[float], bool],
+    tell: Callable[[str], None],
+    again_seconds: float,
+    tries: int,
+) -> bool:
+    """Try until nothing is left; False when ``wait``, which sleeps, says that the process is to end.
+
+    ``tell`` hears why something is still there, and an empty line once nothing is. Raises DriverError, the
+    last one, after so many ``tries``.
+    """
+    for left in reversed(range(tries)):
+        try:
+            attempt()
+        except DriverError as error:
+            _log.warning("not retired yet", error=error.logged)
+            tell(str(error))
+            if left == 0:
+                raise
+            if wait(again_seconds):
+                return False
+        else:
+            break
+    tell("")
+    return True

@@ -1,0 +1,221 @@
+"""The driver installed by helm on all nodes of a real cluster, with a pod of every tier on each node."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from envtest.client import paths
+from envtest.client.readiness import wait_until
+from envtest.client.watching import wait_for, wait_gone
+from envtest.cluster import DRIVER_NAMESPACE
+from envtest.real.chart import CHART, NAMESPACE, RELEASE, helm_in
+from tests.cluster.installed_node import InstalledNode, values
+from tests.flow.claims import gpu_pod, request, wait_running
+from tests.flow.mig_scene import end, pod_of, template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from envtest.real.cluster import RealCluster
+
+Object = dict[str, Any]
+
+TAGS = ("test", "next")
+"""Two tags of one image."""
+
+RULES: list[Object] = [
+    {"when": "gpu.index == 1", "mig": {"dynamic": {"profiles": ["1g"]}}},
+    {"when": "gpu.index == 2", "shared": {"strategy": "TimeSlicing", "shares": 4}},
+    {"when": "gpu.index == 3", "shared": {"strategy": "MPS", "shares": 4}},
+    {"offer": "whole"},
+]
+CLASSES = {
+    "whole": "gpu.nvidia.com",
+    "dynamic": "mig.nvidia.com",
+    "time-sliced": "shared-timesliced",
+    "mps": "shared-mps",
+}
+TIERS = (*CLASSES, "extended")
+"""What a pod asks for; ``extended`` is a GPU by the name nvidia.com/gpu in its limits."""
+
+SETS = ("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps")
+_SECONDS = 120.0
+
+
+class Installation:
+    """A release on a cluster. ``nodes`` show what it does to them, ``namespace`` is that of the pods."""
+
+    def __init__(self, cluster: RealCluster, namespace: str, image: Path) -> None:
+        """Give the nodes GPUs and the image, under both tags; nothing is installed yet."""
+        self.cluster = cluster
+        self.namespace = namespace
+        self.nodes = [InstalledNode.build(node, number) for number, node in enumerate(cluster.nodes)]
+        cluster.import_image(image)
+        cluster.tag_image(*(f"localhost/gpu-dra:{tag}" for tag in TAGS))
+        cluster.api.apply(NAMESPACE)
+        for name, device_class in CLASSES.items():
+            template(cluster, namespace, name, request(device_class=device_class))
+
+    def install(self) -> None:
+        """Install the release and wait until all of it is ready."""
+        self._helm("install", TAGS[0])
+        self.wait_published()
+
+    def upgrade(self) -> None:
+        """Upgrade to the other tag, and wait until all pods are new."""
+        self._helm("upgrade", TAGS[1])
+
+    def roll_back(self) -> None:
+        """Take the release back to the revision before."""
+        helm_in(self.cluster, "rollback", RELEASE, "--wait", f"--timeout={_SECONDS:.0f}s")
+
+    def uninstall(self) -> str:
+        """Uninstall; what helm said. Raises HelmRefused."""
+        return helm_in(self.cluster, "uninstall", RELEASE, "--wait", f"--timeout={_SECONDS:.0f}s")
+
+    def _helm(self, verb: str, tag: str) -> None:
+        given = values(*self.cluster.pods_see_server_at, tag)
+        given |= {"nodeConfig": {"rules": RULES}, "optInClasses": {"gpu": True}}
+        wait = ("--wait", f"--timeout={_SECONDS:.0f}s")
+        helm_in(self.cluster, verb, RELEASE, str(CHART), *wait, values=given)
+
+    def wait_published(self) -> None:
+        """Wait until every node has its devices of every tier in slices."""
+
+        def published() -> bool | None:
+            kinds = {
+                (one["spec"]["nodeName"], device["attributes"]["type"]["string"])
+                for one in self.slices()
+                for device in one["spec"].get("devices") or ()
+                if not device.get("taints")
+            }
+            wanted = {(node.node.name, kind) for node in self.nodes for kind in ("gpu", "mig", "shared")}
+            return True if wanted <= kinds else None
+
+        wait_until([], self.cluster.processes, published)
+
+    def slices(self) -> list[Object]:
+        """All slices of the cluster."""
+        return self.cluster.api.list_objects(paths.resource_slice())
+
+    def start(self, prefix: str, tiers: Sequence[str] = TIERS) -> list[str]:
+        """Start a pod of each tier on each node and wait until all run; their names."""
+        pods = {
+            f"{prefix}-{tier}-{node.node.name}": (tier, node.node.name)
+            for node in self.nodes
+            for tier in tiers
+        }
+        for name, (tier, node) in pods.items():
+            self.cluster.api.create(on_node(pod_of_tier(name, tier), node), self.namespace)
+        for name in pods:
+            wait_running(self.cluster, self.namespace, name, timeout_seconds=_SECONDS)
+        return list(pods)
+
+    def end(self, pods: Sequence[str]) -> None:
+        """Delete pods and wait until they are gone."""
+        end(self.cluster, self.namespace, *pods)
+
+    def containers(self, pods: Sequence[str]) -> dict[str, tuple[str, str, int]]:
+        """Of each pod its phase, its container's id, and how often that was started again."""
+        found = {}
+        for pod in pods:
+            status = self.cluster.api.get(paths.pod(pod, self.namespace))["status"]
+            (container,) = status["containerStatuses"]
+            found[pod] = status["phase"], container["containerID"], container["restartCount"]
+        return found
+
+    def driver_pods(self) -> dict[str, set[str]]:
+        """The UIDs of the pods of each of the driver's DaemonSets."""
+        found: dict[str, set[str]] = {name: set() for name in SETS}
+        for pod in self.cluster.api.list_objects(paths.pod(namespace=DRIVER_NAMESPACE)):
+            name = pod["metadata"].get("labels", {}).get("app.kubernetes.io/name")
+            if name in found:
+                found[name].add(pod["metadata"]["uid"])
+        return found
+
+    def daemons(self) -> list[dict[str, int]]:
+        """The process ids of each node's MPS daemons."""
+        return [node.daemons() for node in self.nodes]
+
+    def failed_prepares(self) -> list[str]:
+        """What the kubelets and the plugins told of prepares that did not succeed at once."""
+        reasons = {"FailedPrepareDynamicResources", "PrepareFailed", "PrepareWaits"}
+        events = self.cluster.api.list_objects(paths.event(namespace=self.namespace))
+        return [event["message"] for event in events if event["reason"] in reasons]
+
+    def slice_writes(self) -> int:
+        """How many slices were created, changed or deleted so far, by anybody."""
+        return sum(
+            event.get("objectRef", {}).get("resource") == "resourceslices"
+            and event["verb"] not in ("get", "list", "watch")
+            for event in self.cluster.audit_events()
+        )
+
+    @contextmanager
+    def churn(self) -> Iterator[Callable[[], int]]:
+        """Let pods come and go on every node meanwhile; gives a function that tells how many have run."""
+        ran, stop = [0], threading.Event()
+        failures: list[BaseException] = []
+
+        def come_and_go(node: str) -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                for tier in ("whole", "time-sliced"):
+                    name = f"churn-{tier}-{node}-{number}"
+                    try:
+                        self.cluster.api.create(on_node(pod_of_tier(name, tier), node), self.namespace)
+                        wait_running(self.cluster, self.namespace, name, timeout_seconds=_SECONDS)
+                        self.cluster.api.delete(paths.pod(name, self.namespace))
+                        wait_gone(self.cluster.api, paths.pod(name, self.namespace))
+                    except BaseException as error:
+                        failures.append(error)
+                        raise
+                    ran[0] += 1
+
+        threads = [threading.Thread(target=come_and_go, args=(node.node.name,)) for node in self.nodes]
+        for thread in threads:
+            thread.start()
+        try:
+            yield lambda: ran[0]
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert not failures, failures
+
+
+def on_node(pod: Object, node: str) -> Object:
+    """The pod, to be placed on this node by the scheduler."""
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return pod
+
+
+def pod_of_tier(name: str, tier: str) -> Object:
+    """A pod that asks for a device of a tier."""
+    if tier != "extended":
+        return pod_of(name, tier)
+    pod = gpu_pod(name)
+    del pod["spec"]["resourceClaims"]
+    for container in pod["spec"]["containers"]:
+        container["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    return pod
+
+
+def wait_job_said(cluster: RealCluster) -> str:
+    """What the uninstallation said that failed."""
+    job = wait_for(
+        cluster.api,
+        f"/apis/batch/v1/namespaces/{DRIVER_NAMESPACE}/jobs/gpu-dra-uninstall",
+        lambda stored: bool(stored.get("status", {}).get("failed")),
+    )
+    (pod,) = [
+        pod
+        for pod in cluster.api.list_objects(paths.pod(namespace=DRIVER_NAMESPACE))
+        if pod["metadata"].get("ownerReferences", [{}])[0].get("uid") == job["metadata"]["uid"]
+    ]
+    (container,) = pod["status"]["containerStatuses"]
+    return str(container["state"]["terminated"]["message"])

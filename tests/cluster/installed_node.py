@@ -1,0 +1,90 @@
+"""A node of a real cluster with fake GPUs at the paths of a real one, for a driver that runs in pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.names import DRIVER_NAME
+from fakegpu.driver_root import Seen, build_driver_root, build_sysfs
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import MACHINES
+from tests.flow.share_scene import daemon_pid
+
+if TYPE_CHECKING:
+    from envtest.client.layout import NodeLayout
+
+Object = dict[str, Any]
+
+DRIVER_ROOT, GPUS = "/run/nvidia/driver", "/run/nvidia/gpus"
+"""Where the node has its driver root, as with a driver container, and what stands for the hardware."""
+
+MPS_DIR = "/run/gpu.nvidia.com/mps"
+NVML = f"fake:{GPUS}/machine.yaml@{GPUS}/state.json"
+PYTHON = "/usr/local/lib/gpu-dra/bin/python3"
+"""The interpreter of the image."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledNode:
+    """One node; ``machine`` changes and shows its hardware."""
+
+    node: NodeLayout
+    machine: FakeMachine
+
+    @classmethod
+    def build(cls, node: NodeLayout, number: int, machine: str = "hgx-h100") -> InstalledNode:
+        """Put GPUs into a node; those of two nodes differ in their addresses, and so in their UUIDs."""
+        gpus = node.host_path(GPUS)
+        gpus.mkdir(parents=True)
+        described = (MACHINES / f"{machine}.yaml").read_text()
+        (gpus / "machine.yaml").write_text(described.replace('pci: "0000:', f'pci: "{number:04x}:'))
+        fake = FakeMachine.open(f"fake:{gpus}/machine.yaml@{gpus}/state.json")
+        seen = Seen(root=Path(DRIVER_ROOT), machine=NVML, python=Path(PYTHON))
+        build_driver_root(node.host_path(DRIVER_ROOT), fake, seen=seen)
+        build_sysfs(gpus, fake)
+        return cls(node, fake)
+
+    @property
+    def data_dir(self) -> Path:
+        """The plugin's own folder."""
+        return self.node.plugins_dir / DRIVER_NAME
+
+    def hardware(self) -> dict[str, tuple[object, ...]]:
+        """Of each GPU what the driver may change: compute mode, time-slice, MIG mode and instances."""
+        return {
+            str(pci): (gpu.compute_mode, gpu.time_slice, gpu.mig.enabled, gpu.mig.instances)
+            for pci, gpu in self.machine.state.gpus.items()
+        }
+
+    def daemons(self) -> dict[str, int]:
+        """The process ids of the MPS daemons, by their names."""
+        found = self.node.host_path(MPS_DIR).glob("*/pipe/*.pid")
+        return {pid.parent.parent.name: daemon_pid(pid.parent) for pid in found}
+
+    def left(self) -> list[str]:
+        """What of the driver lies in the folders of the node that it uses."""
+        folders = (
+            self.node.plugins_dir,
+            self.node.registry_dir,
+            self.node.cdi_dir,
+            self.node.host_path(MPS_DIR),
+        )
+        return sorted(str(path) for folder in folders if folder.is_dir() for path in folder.iterdir())
+
+
+def values(host: str, port: int, tag: str) -> Object:
+    """Values of the chart for a cluster of such nodes whose pods reach the API server there."""
+    nvml = [f"--nvml={NVML}", f"--sysfs-root={GPUS}/sys"]
+    return {
+        "image": {"repository": "localhost/gpu-dra", "tag": tag, "pullPolicy": "Never"},
+        "apiServer": {"host": host, "port": str(port)},
+        "gpuNodes": "all",
+        "driver": {"root": DRIVER_ROOT},
+        "controller": {"extraArgs": nvml},
+        "plugin": {"extraArgs": nvml},
+        "mps": {"enabled": True},
+        "extraVolumes": [{"name": "gpus", "hostPath": {"path": "/run/nvidia", "type": "Directory"}}],
+        "extraVolumeMounts": [{"name": "gpus", "mountPath": "/run/nvidia"}],
+    }

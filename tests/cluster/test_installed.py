@@ -1,0 +1,82 @@
+"""The driver as users have it on two nodes: installed by helm, upgraded, rolled back, uninstalled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from envtest.client.fresh_namespace import fresh_namespace
+from envtest.real.chart import HelmRefused
+from envtest.real.cluster import RealCluster
+from tests.cluster.install_scene import Installation, wait_job_said
+from tests.cluster.left_behind import left_in_cluster, mps_processes
+
+
+@pytest.fixture
+def installation(start_cluster: Callable[[int], RealCluster], driver_image: Path) -> Iterator[Installation]:
+    cluster = start_cluster(2)
+    with fresh_namespace(cluster.api) as namespace:
+        yield Installation(cluster, namespace, driver_image)
+
+
+def test_from_installing_to_uninstalling_no_pod_is_disturbed_and_nothing_is_left(
+    installation: Installation,
+) -> None:
+    before = [node.hardware() for node in installation.nodes]
+    nothing = left_in_cluster(installation.cluster)
+    files = [node.left() for node in installation.nodes]
+
+    installation.install()
+    first = installation.start("first")
+    assert len(installation.daemons()) == 2
+    changes_nothing(installation, first, installation.upgrade)
+    second = installation.start("second", ("whole", "mps"))
+    changes_nothing(installation, [*first, *second], installation.roll_back)
+
+    refuses_to_uninstall(installation, [*first, *second])
+    third = installation.start("third", ("dynamic", "extended"))
+    installation.end([*first, *second, *third])
+    installation.uninstall()
+
+    assert left_in_cluster(installation.cluster) == nothing
+    assert [node.left() for node in installation.nodes] == files
+    assert [node.hardware() for node in installation.nodes] == before
+    assert mps_processes(installation.cluster) == []
+
+
+def changes_nothing(installation: Installation, pods: list[str], change: Callable[[], None]) -> None:
+    """Replace the driver while pods come and go: slices, daemons and pods that run stay as they are."""
+    before = (installation.containers(pods), installation.daemons(), installation.slices())
+    writes, former = installation.slice_writes(), installation.driver_pods()
+    with installation.churn() as ran:
+        change()
+        ran_meanwhile = ran()
+
+    assert ran_meanwhile > 0
+    assert installation.failed_prepares() == []
+    assert (installation.containers(pods), installation.daemons(), installation.slices()) == before
+    assert installation.slice_writes() == writes
+    assert {(phase, restarts) for phase, _, restarts in before[0].values()} == {("Running", 0)}
+    now = installation.driver_pods()
+    for name in ("gpu-dra-controller", "gpu-dra-kubeletplugin"):
+        assert len(now[name]) == 2
+        assert now[name].isdisjoint(former[name])
+    assert now["gpu-dra-mps"] == former["gpu-dra-mps"]
+
+
+def refuses_to_uninstall(installation: Installation, pods: list[str]) -> None:
+    """While pods have devices helm fails, they are named, and all stays as it is."""
+    before = installation.slices(), installation.driver_pods(), installation.containers(pods)
+
+    with pytest.raises(HelmRefused) as refused:
+        installation.uninstall()
+
+    said = wait_job_said(installation.cluster)
+    named = set(re.findall(rf"{installation.namespace}/([\w-]+)", said))
+    assert named <= set(pods)
+    assert len(named) == min(len(pods), 20)
+    assert all(f"{installation.namespace}/{pod}" in str(refused.value) for pod in named)
+    assert (installation.slices(), installation.driver_pods(), installation.containers(pods)) == before

@@ -1,0 +1,108 @@
+"""An API server that is too old is named and gets no slices; one that does not tell keeps nothing back."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.publish.server_floor import OLDEST, ServerFloor, ServerVersion, server_version
+from driver.kube.client import KubeClient
+from tests.controller.heard_events import HeardEvents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from envtest.embedded.api.server import EmbeddedApiServer
+
+WAIT_SECONDS = 20.0
+
+
+class Waits:
+    """What the floor says that the controller waits for."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.refused = threading.Event()
+
+    def __call__(self, sentence: str) -> None:
+        self.told.append(sentence)
+        if sentence:
+            self.refused.set()
+
+
+def floor(server: EmbeddedApiServer, folder: Path) -> tuple[ServerFloor, HeardEvents, Waits, threading.Event]:
+    client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
+    events, waits, stop = HeardEvents(), Waits(), threading.Event()
+    return ServerFloor(client, events, stop, waits, again_seconds=0.05), events, waits, stop
+
+
+@pytest.mark.parametrize("minor", ["36", "37", "38+", ""])
+def test_a_server_that_is_supported_or_does_not_tell_is_published_to(
+    server: EmbeddedApiServer, tmp_path: Path, minor: str
+) -> None:
+    server.minor = minor
+    one, events, waits, _ = floor(server, tmp_path)
+
+    assert one.passed()
+    assert events.posted == []
+    assert waits.told == [""]
+
+
+def test_a_server_that_cannot_be_asked_keeps_nothing_back(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    one, events, waits, _ = floor(server, tmp_path)
+    server.stop()
+
+    assert one.passed()
+    assert events.posted == []
+    assert waits.told == [""]
+
+
+def test_a_server_that_is_too_old_is_named_once_until_it_was_upgraded(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
+    server.minor = "35+"
+    one, events, waits, _ = floor(server, tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        passed = pool.submit(one.passed)
+        assert waits.refused.wait(WAIT_SECONDS)
+        server.minor = "36"
+
+        assert passed.result(WAIT_SECONDS)
+
+    ((kind, reason, message),) = events.posted
+    assert (kind, reason) == ("Warning", "KubernetesTooOld")
+    assert "Kubernetes 1.35" in message
+    assert "1.36 is the oldest" in message
+    assert waits.told == [message, ""]
+
+
+def test_a_process_that_ends_meanwhile_publishes_nothing(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    server.minor = "34"
+    one, _, waits, stop = floor(server, tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        passed = pool.submit(one.passed)
+        assert waits.refused.wait(WAIT_SECONDS)
+        stop.set()
+
+        assert not passed.result(WAIT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("minor", "version"),
+    [("36", (1, 36)), ("36+", (1, 36)), ("9", (1, 9)), ("", None), ("x36", None), ("٣٦", None)],
+)
+def test_the_minor_version_is_its_digits(
+    server: EmbeddedApiServer, tmp_path: Path, minor: str, version: tuple[int, int] | None
+) -> None:
+    server.minor = minor
+    client = KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
+
+    assert server_version(client) == version
+
+
+def test_versions_follow_each_other_by_number() -> None:
+    assert ServerVersion(1, 9) < ServerVersion(1, 35) < OLDEST <= ServerVersion(1, 36) < ServerVersion(2, 0)
+    assert str(ServerVersion(1, 36)) == "1.36"

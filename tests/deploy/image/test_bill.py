@@ -1,0 +1,70 @@
+"""The bill of materials is a CycloneDX document that says what lies in the image and what needs what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from deploy.image.bill import Bill, Component, archive_digests, go_modules, python_components
+from tests.deploy.image.installed import installed
+
+TOLD = """\
+/hook/nvidia-cdi-hook: go1.26.8
+\tpath\tgithub.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook
+\tmod\tgithub.com/NVIDIA/nvidia-container-toolkit\tv1.20.1\th1:DsE0Pnu2XAl7IC00W2tmld7i=
+\tdep\tgithub.com/NVIDIA/go-nvml\tv0.13.4-0\th1:o3jp9u2x1R9ShFE3v=
+\tbuild\t-buildmode=exe
+"""
+
+
+def bill(tmp_path: Path, components: list[Component], epoch: int = 0) -> dict[str, object]:
+    hook = tmp_path / "hook"
+    hook.write_bytes(b"hook")
+    written = Bill("gpu-dra", components, go_modules(TOLD), hook, "python:1", epoch).to_json()
+    document: dict[str, object] = json.loads(written)
+    return document
+
+
+def test_modules_are_read_as_go_tells_them() -> None:
+    modules = go_modules(TOLD)
+    assert (modules.main.version, modules.go) == ("v1.20.1", "go1.26.8")
+    assert [(one.name, one.version) for one in modules.linked] == [("github.com/NVIDIA/go-nvml", "v0.13.4-0")]
+
+
+def test_a_library_has_the_digest_and_the_licence_that_are_known(tmp_path: Path) -> None:
+    found = installed(tmp_path, ("Some_Lib", "2.0"), ("other", "1"))
+    one, other = python_components(found, {"Some_Lib": "00ff"}, {"Some_Lib": "MIT"})
+
+    assert one["purl"] == "pkg:pypi/some-lib@2.0"
+    assert one["hashes"] == [{"alg": "SHA-256", "content": "00ff"}]
+    assert one["licenses"] == [{"license": {"name": "MIT"}}]
+    assert not {"hashes", "licenses"} & set(other)
+
+
+def test_digests_are_those_of_the_wheels_that_pip_took(tmp_path: Path) -> None:
+    taken = {"metadata": {"name": "lib"}, "download_info": {"archive_info": {"hashes": {"sha256": "00ff"}}}}
+    (tmp_path / "report.json").write_text(json.dumps({"install": [taken]}))
+    assert archive_digests(tmp_path / "report.json") == {"lib": "00ff"}
+
+
+def test_everything_listed_is_needed_by_something(tmp_path: Path) -> None:
+    components = python_components(installed(tmp_path, ("gpu-dra", "0.1.0"), ("lib", "1")), {}, {})
+    document = json.loads(json.dumps(bill(tmp_path, components)))
+
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    assert document["metadata"]["component"]["name"] == "gpu-dra"
+    assert document["metadata"]["properties"] == [{"name": "gpu-dra:base-image", "value": "python:1"}]
+    listed = {one["bom-ref"] for one in document["components"]}
+    needed = {ref for one in document["dependencies"] for ref in one["dependsOn"]}
+    assert listed == needed
+    assert "pkg:golang/std@1.26.8" in listed
+    hook = next(one for one in document["components"] if one["name"] == "nvidia-cdi-hook")
+    assert hook["hashes"][0]["content"] == hashlib.sha256(b"hook").hexdigest()
+
+
+def test_the_same_content_gives_the_same_text(tmp_path: Path) -> None:
+    components = python_components(installed(tmp_path, ("gpu-dra", "0.1.0")), {}, {})
+    assert bill(tmp_path, components) == bill(tmp_path, components)
+    dated = json.loads(json.dumps(bill(tmp_path, components, epoch=1700000000)))
+    assert dated["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"

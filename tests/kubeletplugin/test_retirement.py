@@ -1,0 +1,176 @@
+"""A node from which the driver is taken away is left as it was, but not while a claim holds a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driver.errors import DriverError
+from driver.process.sockets import registration_socket
+from kubeletplugin.retirement import Left, NotRetired, retire, until_retired
+from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.mps_daemon import MpsDaemon
+from tests.kubeletplugin.cut_node import foreign, instances
+from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.share_node import assert_as_before, shared, uuid, whole
+
+
+class Departing:
+    """A node whose plugin ends and is taken away; what it shares with others lies beside its own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        data = folder / "plugins" / "gpu.nvidia.com"
+        data.mkdir(parents=True)
+        self.node = FakeNode(data, "hgx-h100")
+        self.node.cdi = folder / "cdi"
+        self.node.cdi.mkdir()
+        self.node.restart()
+        self.left = Left(data, folder / "registry", folder / "mps")
+        self.left.registry.mkdir()
+
+    def retire(self) -> None:
+        """The plugin ends, and a process comes that takes it away."""
+        self.node.restart()
+        parts = self.node.instance()
+        self.node.leave()
+        try:
+            retire(parts, self.node.mps, self.left)
+        finally:
+            parts.peers.close()
+
+    def all_files(self) -> list[str]:
+        """What lies in the folders that the plugin shares with others."""
+        folders = (self.left.data.parent, self.left.registry, self.node.cdi)
+        return sorted(str(path.relative_to(folder)) for folder in folders for path in folder.rglob("*"))
+
+    def end(self, ref: ClaimRef) -> None:
+        """The pod and its claim are gone, and nobody told the plugin."""
+        del self.node.api[ref.namespace, ref.name]
+
+
+@pytest.fixture
+def departing(tmp_path: Path) -> Iterator[Departing]:
+    departing = Departing(tmp_path)
+    yield departing
+    departing.node.stop()
+
+
+def test_a_node_that_was_used_is_left_as_it_was(departing: Departing) -> None:
+    node = departing.node
+    for ref in (
+        node.claim("whole", 0),
+        node.claim_devices("cut", node.partition(1, "3g-40gb", 4)),
+        node.claim_shares("sliced", shared(node, "ts-4", 2)),
+        node.claim_shares("mps", shared(node, "mps-4", 3)),
+    ):
+        node.prepare(ref)
+        departing.end(ref)
+    for pod_uid in ("", "1234"):
+        name = registration_socket(Path("/registry"), "gpu.nvidia.com", pod_uid).name
+        (departing.left.registry / name).touch()
+
+    departing.retire()
+
+    assert departing.all_files() == []
+    assert_as_before(node)
+    assert instances(node, 1) == ()
+
+
+def test_while_a_claim_is_prepared_all_of_it_stays_and_it_is_named(departing: Departing) -> None:
+    node = departing.node
+    kept, gone = node.claim("kept", 0), node.claim("gone", 1)
+    node.prepare(kept)
+    node.prepare(gone)
+    departing.end(gone)
+
+    with pytest.raises(NotRetired, match=r"team/kept") as refused:
+        departing.retire()
+
+    assert "gone" not in str(refused.value)
+    assert node.spec_path(kept).exists()
+    assert departing.left.data.is_dir()
+    departing.end(kept)
+    departing.retire()
+    assert departing.all_files() == []
+
+
+def test_files_of_others_in_shared_folders_stay(departing: Departing) -> None:
+    theirs = (
+        departing.left.data.parent / "other.example.com" / "state",
+        departing.left.registry / "other.example.com-reg.sock",
+        departing.node.cdi / "other.json",
+    )
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    departing.retire()
+
+    assert all(path.exists() for path in theirs)
+
+
+def test_partitions_of_an_admin_stay(departing: Departing) -> None:
+    made = foreign(departing.node, 9, 0, 4)
+
+    departing.retire()
+
+    assert instances(departing.node) == (made,)
+
+
+def test_a_daemon_that_no_claim_accounts_for_is_ended(departing: Departing) -> None:
+    node = departing.node
+    node.mps.ensure(MpsDaemon(whole(node), (uuid(node),)))
+    (departing.left.mps / whole(node)).mkdir(parents=True)
+    (departing.left.mps / whole(node) / "daemon.json").touch()
+
+    departing.retire()
+
+    assert node.mps.running == {}
+
+
+def test_a_daemon_that_cannot_be_ended_keeps_the_node_from_being_clean(departing: Departing) -> None:
+    node = departing.node
+    ref = node.claim_shares("mps", shared(node, "mps-4", 3))
+    node.prepare(ref)
+    departing.end(ref)
+    node.mps.silent = True
+
+    with pytest.raises(NotRetired, match="could not be put back"):
+        departing.retire()
+    node.mps.silent = False
+    departing.retire()
+
+    assert departing.all_files() == []
+    assert_as_before(node)
+
+
+def test_beside_a_plugin_that_runs_nothing_is_taken_away(departing: Departing) -> None:
+    parts = departing.node.instance()
+    with pytest.raises(NotRetired, match="another instance"):
+        retire(parts, departing.node.mps, departing.left)
+    parts.peers.close()
+
+    assert departing.left.data.is_dir()
+
+
+def test_it_is_tried_until_nothing_is_left_and_told_why_not() -> None:
+    failures: list[DriverError] = [NotRetired("a pod runs"), NotRetired("a process runs")]
+    told: list[str] = []
+
+    def attempt() -> None:
+        if failures:
+            raise failures.pop(0)
+
+    assert until_retired(attempt, lambda _seconds: False, told.append, 1.0, tries=3)
+    assert [line.split(" (")[0] for line in told] == ["a pod runs", "a process runs", ""]
+
+
+def test_it_ends_with_the_last_reason_or_when_the_process_is_to_end() -> None:
+    def attempt() -> None:
+        raise NotRetired("a pod runs")
+
+    with pytest.raises(NotRetired, match="a pod runs"):
+        until_retired(attempt, lambda _seconds: False, lambda _: None, 1.0, tries=2)
+    assert not until_retired(attempt, lambda _seconds: True, lambda _: None, 1.0, tries=2)

@@ -1,0 +1,132 @@
+"""Nodes and clusters of another make: no GPU, long names, IPv6 alone, a proxy, a clock that is off."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from tests.brisk import BRISK
+from tests.kubeletplugin.fake_kubelet import short_folder
+from tests.processes.node import Node
+from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
+from tests.processes.test_probes import OK, comes_to, port_of, well
+
+MOST_MIB = 60
+"""What a process may take on a node where it has nothing to do."""
+
+LONGEST = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 46])
+"""238 characters: with those of the driver's name and a slash it is the longest name of a pool."""
+
+_SIX_LOOKS_SECONDS = 2.0
+
+DEAD_PROXY = "http://192.0.2.1:3128"
+PROXIES = dict.fromkeys(
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "grpc_proxy"], DEAD_PROXY
+)
+
+
+def resident_mib(process: DriverProcess) -> float:
+    """The memory of the process."""
+    (line,) = (
+        line
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        if line.startswith("VmRSS:")
+    )
+    return int(line.split()[1]) / 1024
+
+
+@pytest.mark.parametrize("nvml", ["no driver", "no GPUs"])
+def test_a_node_without_gpus_is_quiet_and_small(node: Node, nvml: str) -> None:
+    bare = node.folder / "bare"
+    bare.mkdir()
+    for pci in node.machine.state.listed():
+        node.machine.remove(pci)
+    flags = {
+        "nvml": "real" if nvml == "no driver" else node.nvml,
+        "driver_root": str(bare),
+        "sysfs_root": str(bare),
+        "health_addr": "127.0.0.1:0",
+    }
+    with (
+        DriverProcess(*BRISK, "kubeletplugin", *node.plugin_flags(**flags)) as plugin,
+        DriverProcess(*BRISK, "controller", *node.controller_flags(**flags)) as controller,
+    ):
+        node.register(plugin)
+        for process in (plugin, controller):
+            assert comes_to(port_of(process), "/readyz", well) == OK
+        threading.Event().wait(_SIX_LOOKS_SECONDS)  # nothing is to happen, and nothing tells of that
+        for process in (plugin, controller):
+            assert [line for line in process.lines() if line["level"] == "error"] == []
+            warnings = [line["event"] for line in process.lines() if line["level"] == "warning"]
+            assert len(warnings) == len(set(warnings)) <= 1
+            assert resident_mib(process) < MOST_MIB
+        assert node.devices() == []
+        assert node.server.objects("events") == []
+        assert (plugin.stop(), controller.stop()) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["n" * 63, LONGEST], ids=["63 characters", "238 characters"])
+def test_a_node_with_a_long_name_publishes_and_prepares(node: Node, name: str) -> None:
+    node.server.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    claim = node.claim("train", node.gpus[0], pool=f"{name}/gpu.nvidia.com")
+    with node.plugin(node_name=name) as plugin, node.controller(node_name=name) as controller:
+        assert node.publishes(8), controller.text
+        assert {item["spec"]["nodeName"] for item in node.slices()} == {name}
+        assert node.prepare(claim)[0].error == ""
+        assert node.unprepare(claim) == [""]
+        assert (plugin.stop(), controller.stop()) == (0, 0)
+
+
+@pytest.mark.parametrize("module", ["controller", "kubeletplugin"])
+def test_a_node_whose_name_no_pool_can_have_is_refused_with_the_number(node: Node, module: str) -> None:
+    flags = node.controller_flags if module == "controller" else node.plugin_flags
+    code, lines = failed(module, *flags(node_name=f"{LONGEST}e"))
+
+    assert code == 1
+    assert "has 239 characters" in lines[0]
+    assert "at most 238 characters" in lines[0]
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_with_ipv6_alone_the_api_server_is_reached_and_probes_and_metrics_are_answered() -> None:
+    server = EmbeddedApiServer()
+    server.host = "::1"
+    with short_folder() as folder, server:
+        node = Node(folder, server)
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as free:
+            metrics = free.getsockname()[1]
+        flags = {"health_addr": "[::1]:0", "metrics_addr": f"[::1]:{metrics}"}
+        with node.plugin() as plugin, node.controller(**flags) as controller:
+            assert node.publishes(8), controller.text
+            assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
+            for port, path in ((port_of(controller), "/readyz"), (metrics, "/metrics")):
+                connection = HTTPConnection("::1", port, timeout=WAIT_SECONDS)
+                connection.request("GET", path)
+                assert connection.getresponse().status == 200
+                connection.close()
+            assert (plugin.stop(), controller.stop()) == (0, 0)
+
+
+def test_a_proxy_in_the_environment_stands_between_no_two_processes_of_a_node(node: Node) -> None:
+    claim = node.claim("train", node.gpus[0])
+    with (
+        DriverProcess("kubeletplugin", *node.plugin_flags(), **PROXIES) as plugin,
+        DriverProcess("controller", *node.controller_flags(), **PROXIES) as controller,
+    ):
+        node.register(plugin)
+        assert node.publishes(8), controller.text
+        assert node.prepare(claim)[0].error == ""
+        assert (plugin.stop(), controller.stop()) == (0, 0)

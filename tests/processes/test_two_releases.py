@@ -1,0 +1,52 @@
+"""Two releases of the driver on one node: both serve as in an update, nobody fights, and people are told."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
+
+if TYPE_CHECKING:
+    from tests.processes.node import Node
+
+
+def written(node: Node) -> int:
+    """How many writes of slices there were."""
+    return sum(node.server.count(verb, "resourceslices") for verb in ("create", "update", "delete"))
+
+
+def test_both_serve_and_publish_the_same_and_the_node_tells_of_it(node: Node) -> None:
+    first, second = str(uuid.uuid4()), str(uuid.uuid4())
+    with ExitStack() as stack:
+        stack.enter_context(node.plugin(pod_uid=first))
+        one = stack.enter_context(DriverProcess("tests.processes.impatient", *node.controller_flags()))
+        assert node.publishes(8), one.text
+        stack.enter_context(node.plugin(pod_uid=second))
+        other = stack.enter_context(DriverProcess("tests.processes.impatient", *node.controller_flags()))
+        for controller in (one, other):
+            told = controller.wait_for("several kubelet plugins serve")
+            assert "two releases of the driver are installed" in told["error"]
+        assert node.server.wait_until(
+            lambda: any(event["reason"] == "TwoInstallations" for event in node.server.objects("events")),
+            WAIT_SECONDS,
+        )
+        claim = node.claim("train", node.gpus[0])
+        assert node.prepare(claim, pod_uid=first)[0].error == ""
+        assert node.prepare(claim, pod_uid=second)[0].error == ""
+        assert node.unprepare(claim, pod_uid=second) == [""]
+        assert not node.spec(claim).exists()
+        assert (one.stop(), other.stop()) == (0, 0)
+    assert written(node) == len(node.slices())
+
+
+def test_two_without_uids_of_pods_do_not_share_a_socket_and_the_second_says_so(node: Node) -> None:
+    with node.plugin() as plugin:
+        code, lines = failed("kubeletplugin", *node.plugin_flags())
+
+        assert code == 1
+        assert f"another server answers at {node.service_socket}" in lines[0]
+        assert "give this instance its pod's UID" in lines[0]
+        assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
+        assert plugin.stop() == 0

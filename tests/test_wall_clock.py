@@ -1,0 +1,35 @@
+"""Nothing that a node decides depends on its clock, which may be off or jump: who reads it is listed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+READERS = {
+    "driver/process/stamp.py": "compares with times of files, which the same clock gave",
+    "driver/kube/client.py": "before the API server has told its own",
+    "controller/webhook/expiry.py": "how long the certificate is valid",
+    "kubeletplugin/journal/peers.py": "a time that differs from the one before, whatever it is",
+    "kubeletplugin/reports/health_check.py": "the kubelet of the same node compares it with its own clock",
+}
+"""The modules of the processes that read the wall clock, and what for."""
+
+
+def reads_wall_clock(path: Path) -> bool:
+    """Whether the module names time.time, time.time_ns or datetime.now."""
+    names = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    return not names.isdisjoint({"time.time", "time.time_ns", "datetime.now", "datetime.utcnow"})
+
+
+@pytest.mark.parametrize("package", ["driver", "controller", "kubeletplugin"])
+def test_only_the_listed_modules_read_the_wall_clock(package: str) -> None:
+    found = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py") if reads_wall_clock(path)}
+
+    assert found == {name for name in READERS if name.startswith(f"{package}/")}

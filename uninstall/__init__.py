@@ -1,0 +1,1 @@
+"""Takes the driver away from a cluster, before its objects are deleted."""

@@ -1,0 +1,131 @@
+"""What the uninstallation asks of the API server: lists, and the DaemonSets of one namespace.
+
+What fails and may pass is asked again for a while: half an uninstallation helps nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from driver.devices.names import DRIVER_NAME
+from driver.kube.client import KubeClient
+from driver.kube.errors import Conflict, NotFound
+from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
+from driver.kube.retry import retry_until
+
+T = TypeVar("T")
+Object = dict[str, Any]
+
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+RESTING = "gpu.nvidia.com/uninstalling"
+"""A node label that no node has: a DaemonSet that asks for it has no pods."""
+
+_PAGE = 500
+_PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One API server and the namespace in which the driver is installed. All methods raise ApiError."""
+
+    client: KubeClient
+    namespace: str
+
+    def claims(self) -> list[Object]:
+        """All claims of the cluster."""
+        return self._all(CLAIMS, {})
+
+    def slices(self) -> list[Object]:
+        """The slices of this driver."""
+        return self._all(RESOURCE_SLICES, {"fieldSelector": f"spec.driver={DRIVER_NAME}"})
+
+    def delete_slice(self, item: Object) -> None:
+        """Delete a slice as it was read; one that is gone or was changed will be listed again, or not."""
+        metadata = item["metadata"]
+        try:
+            path = object_path(RESOURCE_SLICES, metadata["name"])
+            _patiently(lambda: self.client.delete(path, uid=metadata["uid"]))
+        except (NotFound, Conflict):
+            return
+
+    def ready_nodes(self) -> frozenset[str]:
+        """The names of the nodes that are Ready."""
+        return frozenset(
+            node["metadata"]["name"] for node in self._all(NODES, {}) if _is_ready(node.get("status") or {})
+        )
+
+    def pods(self, labels: dict[str, str]) -> list[Object]:
+        """The pods of the namespace with these labels."""
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        return self._all(f"/api/v1/namespaces/{self._namespace}/pods", {"labelSelector": selector})
+
+    def daemon_set(self, name: str) -> Object | None:
+        """The DaemonSet, None where there is none."""
+        try:
+            return _patiently(lambda: self.client.get(object_path(self._daemon_sets, name)))
+        except NotFound:
+            return None
+
+    def create_daemon_set(self, body: Object) -> None:
+        """Create a DaemonSet."""
+        _patiently(lambda: self.client.create(self._daemon_sets, body))
+
+    def delete_daemon_set(self, name: str) -> None:
+        """Delete a DaemonSet, and its pods soon after; one that is not there will do."""
+        try:
+            _patiently(lambda: self.client.delete(object_path(self._daemon_sets, name)))
+        except NotFound:
+            return
+
+    def rest(self, name: str) -> None:
+        """Have the DaemonSet run on no node, until ``wake``; one that is not there will do."""
+        self._select(name, "true")
+
+    def wake(self, name: str) -> None:
+        """Undo ``rest``."""
+        self._select(name, None)
+
+    def _select(self, name: str, value: str | None) -> None:
+        spec = {"template": {"spec": {"nodeSelector": {RESTING: value}}}}
+        path, body = object_path(self._daemon_sets, name), {"spec": spec}
+        try:
+            _patiently(lambda: self.client.patch(path, body, "application/merge-patch+json"))
+        except NotFound:
+            return
+
+    @property
+    def _namespace(self) -> str:
+        return quote(self.namespace, safe="")
+
+    @property
+    def _daemon_sets(self) -> str:
+        return f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"
+
+    def _all(self, path: str, params: dict[str, str]) -> list[Object]:
+        """Every object of a collection, read in pages."""
+        found: list[Object] = []
+        token = ""
+        while True:
+            page = {"limit": str(_PAGE), **params, **({"continue": token} if token else {})}
+            answer = _patiently(partial(self.client.get, path, page))
+            found += answer.get("items") or []
+            token = (answer.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return found
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """The answer, asked for again while that can help; raises ApiError."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    return retry_until(call, deadline=deadline, stop=threading.Event())
+
+
+def _is_ready(status: Object) -> bool:
+    conditions = status.get("conditions") or []
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
