@@ -6,6 +6,8 @@ import driver.process.lean  # noqa: F401 - before everything else, which it keep
 
 # isort: split
 
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -103,12 +105,14 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.spawn("plugin-watch", plugin.run)
     service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
+    _end_by_itself()
     _wait_for_node(service, writer)
     _follow_node(service, client, beside, node)
-    service.catch_signals()  # not earlier: nothing else would end the wait for the API server above
+    service.catch_signals()
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
     floor = _server_floor(service, client, events, ready, intervals)
+    _wait_for_turn(service, options.plugin_data_dir, publisher)
     service.spawn("publisher", lambda: _publish(floor, publisher), publisher.stop)
 
 
@@ -175,10 +179,30 @@ def _server_floor(
     return ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
 
 
+def _wait_for_turn(service: Service, folder: Path, publisher: Publisher) -> None:
+    """Have the publisher write nothing while another controller of this node does."""
+    from controller.publish.turn import Turn
+
+    publisher.stand_by()
+    turn = Turn(folder, publisher.has_turn, service.stop_event)
+    service.on_stop("turn", turn.give)
+    service.spawn("turn", turn.run)
+
+
 def _publish(floor: ServerFloor, publisher: Publisher) -> None:
     """Publish once the API server is one that is supported."""
     if floor.passed():
         publisher.run()
+
+
+def _end_by_itself() -> None:
+    """Let a signal end the wait for the API server: the kernel ends no process 1, which a container's is."""
+
+    def end(_number: int, _frame: object) -> None:
+        sys.exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
 
 
 def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:

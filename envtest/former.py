@@ -22,6 +22,9 @@ from envtest.client.shipped import PACKAGE_ROOT
 RELEASED = "1801170"
 """The version that was released last: nodes run it beside today's while they are updated."""
 
+BEFORE = "fb29ed5"
+"""The version before there was an image and a chart, run by hand or from manifests."""
+
 _OF_ANOTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"})
 
 

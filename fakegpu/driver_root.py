@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu.capabilities import null_device
+from fakegpu.elf_library import elf_library
 
 if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
@@ -39,6 +40,8 @@ LIBRARIES = {
 STUBS = ("nvidia-debugdump", "nvidia-persistenced")
 SMI, MPS_CONTROL, MPS_SERVER = "nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
 CDI_HOOK = "nvidia-cdi-hook"
+HOOK_CALLS = ("update-ldcache", "create-symlinks", "chmod", "enable-cuda-compat")
+"""What the stub of the hook says that it knows; those of an older release."""
 
 _REFUSAL = 'echo "$0: the state of this fake machine cannot be reached from here" >&2\nexit 1\n'
 _DRM_FIRST_RENDER = 128
@@ -64,7 +67,7 @@ def build_driver_root(
     """Build the driver root of the machine as it is now, below ``folder``; returns ``folder``.
 
     Device nodes are real character devices (the null device) where this process may make them, else
-    links to /dev/null. Libraries are small files of the driver's version. nvidia-smi lists the GPUs
+    links to /dev/null. Libraries are ELF files of the driver's version. nvidia-smi lists the GPUs
     whose nodes it sees, so inside a container those of the container; every binary notes its calls
     in CALL_LOG, where that can be reached. Where the machine's state is in a file, nvidia-smi and
     nvidia-cuda-mps-control also change it (fakegpu.smi, fakegpu.mps.program); elsewhere, and
@@ -81,9 +84,12 @@ def build_device_nodes(folder: Path, machine: FakeMachine, seen: Seen | None = N
     """Build the part of a driver root that follows the machine: the nodes, and the capabilities of MIG."""
     for name in (*CONTROL_NODES, *(f"nvidia{gpu.minor}" for gpu in machine.state.gpus.values())):
         null_device(folder / "dev" / name)
-    for names in _drm_names(machine).values():
-        for node in names:
-            null_device(folder / "dev" / "dri" / node)
+    by_path = folder / "dev" / "dri" / "by-path"
+    by_path.mkdir(parents=True, exist_ok=True)
+    for pci, names in _drm_names(machine).items():
+        for node, kind in zip(names, ("card", "render"), strict=True):
+            null_device(by_path.parent / node)
+            _link(by_path / f"pci-{pci}-{kind}", f"../{node}")
     machine.attach_driver_root(folder, seen.root if seen else None)
 
 
@@ -97,8 +103,10 @@ def build_driver_files(
     _script(folder, SMI, _program(folder, machine, "smi", seen) + lists + _REFUSAL)
     _script(folder, MPS_CONTROL, _program(folder, machine, "mps.program", seen) + _REFUSAL)
     _script(folder, MPS_SERVER, f"echo {MPS_SERVER} is started by {MPS_CONTROL} >&2\nexit 1\n")
-    for name in (*STUBS, CDI_HOOK) if cdi_hook else STUBS:
+    for name in STUBS:
         _script(folder, name)
+    if cdi_hook:
+        _script(folder, CDI_HOOK, f"case $1 in --help)\nprintf '   %s\\n' {' '.join(HOOK_CALLS)};; esac\n")
     firmware = folder / "lib" / "firmware" / "nvidia" / machine.state.driver_version
     firmware.mkdir(parents=True, exist_ok=True)
     (firmware / "gsp_ga10x.bin").write_bytes(b"not firmware\n")
@@ -146,7 +154,7 @@ def _libraries(folder: Path, version: str) -> None:
         old.unlink()
     for library, soname in LIBRARIES.items():
         file = folder / f"{library}.so.{version}"
-        file.write_bytes(b"not a library\n")
+        file.write_bytes(elf_library(soname or file.name))
         if soname:
             _link(folder / soname, file.name)
     _link(folder / "libcuda.so", "libcuda.so.1")

@@ -22,10 +22,22 @@ def _demo() -> click.Command:
     return demo
 
 
+def _doctor() -> click.Command:
+    from gpuctl.doctor.command import doctor
+
+    return doctor
+
+
 def _explain() -> click.Command:
     from gpuctl.explain.command import explain
 
     return explain
+
+
+def _gather() -> click.Command:
+    from gpuctl.gather.command import gather
+
+    return gather
 
 
 def _import() -> click.Command:
@@ -79,7 +91,9 @@ def _topology() -> click.Command:
 COMMANDS = {
     "completion": LazyCommand("Print the completion script of a shell.", _completion),
     "demo": LazyCommand("Play how pods get GPUs, without a GPU and without a cluster.", _demo),
+    "doctor": LazyCommand("Say what is wrong with the cluster or a node, and what to do.", _doctor),
     "explain": LazyCommand("Say why pods or claims wait, and what would help.", _explain),
+    "gather": LazyCommand("Write a bug report with secrets left out.", _gather),
     "import": LazyCommand("Turn the configuration of other tools into one of this driver.", _import),
     "machines": LazyCommand("List the machines that plan, simulate and demo can pretend.", _machines),
     "mig": LazyCommand("See what MIG can make of GPUs.", _mig),

@@ -14,6 +14,7 @@ import click
 from driver.errors import DriverError
 from driver.process.log import LEVELS, Level, configure
 from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_folder
+from kubeletplugin.cdi.hook_source import COPY
 from kubeletplugin.front import open_front
 from kubeletplugin.given import Given
 from kubeletplugin.making_way import wait_for_nvidia_driver
@@ -74,6 +75,13 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     default="/var/run/cdi",
     show_envvar=True,
     help="A folder in which the container runtime looks for CDI specs.",
+)
+@click.option(
+    "--cdi-hook",
+    default=COPY,
+    show_envvar=True,
+    help="The nvidia-cdi-hook that the container runtime runs: copy puts the image's into the plugin's "
+    "folder on the host, copy:FILE another one, a path is one that the host has.",
 )
 @click.option("--sysfs-root", type=_FOLDER, default="/sys", show_envvar=True, help="Where sysfs is mounted.")
 @click.option(

@@ -15,6 +15,8 @@ from driver.devices.node_state import NodeState
 from driver.errors import DriverError
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
+from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
+from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
@@ -55,7 +57,8 @@ def _nobody(_step: str) -> None:
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
-    ``driver`` is where the driver is installed now.
+    ``driver`` is where the driver is installed now; ``hook`` says where the hook that makes containers ready
+    comes from.
     """
 
     discovery: Discovery
@@ -64,6 +67,7 @@ class Hardware:
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
+    hook: HookSource = NO_HOOK
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class Parts:
     kinds: HeldKinds
     journal: Journal
     store: CdiStore
+    hooks: Hooks
     preparer: Preparer
     reconciler: Reconciler
     keeper: SharingKeeper
@@ -149,6 +154,8 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
+    hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
+    hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
@@ -165,7 +172,7 @@ def assemble(
         locks,
         kinds,
         shares,
-        _specs(hardware, kinds, nodes),
+        Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks),
         store,
         _ports(cluster, hardware, listeners, watch),
         intervals.patience_seconds,
@@ -175,6 +182,7 @@ def assemble(
         kinds,
         journal,
         store,
+        hooks,
         preparer,
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
@@ -237,15 +245,6 @@ def _health(
         watch,
         kinds,
         cluster.given_by_device_plugins,
-    )
-
-
-def _specs(hardware: Hardware, kinds: HeldKinds, nodes: GpuNodes) -> Specs:
-    return Specs(
-        kinds,
-        nodes,
-        hardware.driver,
-        hardware.mps_folders,
     )
 
 

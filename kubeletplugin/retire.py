@@ -16,14 +16,14 @@ from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.wiring import assemble_alone
 
-AGAIN_SECONDS, TRIES = 1.0, 15
-"""How long after a failure it is tried again, and how often: within that time a pod has ended."""
+TRIES = 15
+"""How often it is tried: within some seconds a pod that was ended has let go of its devices."""
 
 _log = get_logger("retire")
 
 
 def retire_node(settings: Settings, given: Given) -> None:
-    """Clean the node and stay until SIGTERM; raises DriverError when that cannot be done.
+    """Clean the node and stay until SIGTERM; raises DriverError when that cannot be done within some seconds.
 
     The process is ready, by its probe, when nothing of the plugin is left on the node; until then the probe
     says what is.
@@ -42,17 +42,12 @@ def retire_node(settings: Settings, given: Given) -> None:
             assembled.append(assemble_alone(settings, given, service))
         retire(assembled[0], mps, left)
 
-    def work() -> None:
-        if settings.data_dir.exists():
-            done = until_retired(attempt, service.stop_event.wait, progress.tell, AGAIN_SECONDS, TRIES)
-        else:
-            done = True
-            progress.tell("")
-        if done:
-            _log.info("node is clean", driver=DRIVER_NAME, node=settings.node_name)
-
-    service.spawn("retirement", work)
     try:
+        if settings.data_dir.exists():
+            again_seconds = given.intervals.retire_again_seconds
+            until_retired(attempt, service.stop_event.wait, progress.tell, again_seconds, TRIES)
+        progress.tell("")
+        _log.info("node is clean", driver=DRIVER_NAME, node=settings.node_name)
         service.run()
     finally:
         service.stop()

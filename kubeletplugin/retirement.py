@@ -57,8 +57,6 @@ def retire(parts: Parts, mps: MpsClient, left: Left) -> None:
     parts.keeper.run_once()
     _refuse_shared(left.data / "sharing")
     _end_daemons(mps, left.mps)
-    for uid in parts.store.uids():
-        parts.store.remove(uid)
     _remove_files(left)
 
 
@@ -152,15 +150,14 @@ def _named(things: list[str]) -> str:
 
 def until_retired(
     attempt: Callable[[], None],
-    wait: Callable[[float], bool],
+    wait: Callable[[float], object],
     tell: Callable[[str], None],
     again_seconds: float,
     tries: int,
-) -> bool:
-    """Try until nothing is left; False when ``wait``, which sleeps, says that the process is to end.
+) -> None:
+    """Try until nothing is left; ``wait`` sleeps between two tries.
 
-    ``tell`` hears why something is still there, and an empty line once nothing is. Raises DriverError, the
-    last one, after so many ``tries``.
+    ``tell`` hears why something is still there. Raises DriverError, the last one, after so many ``tries``.
     """
     for left in reversed(range(tries)):
         try:
@@ -170,9 +167,6 @@ def until_retired(
             tell(str(error))
             if left == 0:
                 raise
-            if wait(again_seconds):
-                return False
+            wait(again_seconds)
         else:
-            break
-    tell("")
-    return True
+            return

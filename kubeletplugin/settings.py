@@ -11,6 +11,7 @@ from driver.errors import ConfigError
 from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.flag import roots_from_flags
+from kubeletplugin.cdi.hook_source import COPY, HookSource
 from kubeletplugin.predecessor.other_driver import FORMER_CHECKPOINT
 from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.names import is_safe_uid
@@ -32,6 +33,7 @@ class Settings:
     plugins_dir: Path
     registry_dir: Path
     cdi_dir: Path
+    cdi_hook: HookSource
     sysfs_root: Path
     mps_dir: Path
     metrics_addr: str
@@ -46,15 +48,20 @@ class Settings:
         host_root: Path,
         host_driver_root: Path | None,
         sysfs_root: Path,
+        cdi_hook: str = COPY,
         **flags: Any,
     ) -> Settings:
         """The settings, with what was left out put in.
 
         Raises ConfigError for a node name or a pod UID that is none, for a socket path that is too long, and
-        for flags of the driver root that contradict each other.
+        for a hook that is none or flags of the driver root that contradict each other.
         """
-        roots = roots_from_flags(driver_root, host_root, sysfs_root, host_driver_root)
-        settings = cls(roots=roots, sysfs_root=sysfs_root, **flags)
+        settings = cls(
+            roots=roots_from_flags(driver_root, host_root, sysfs_root, host_driver_root),
+            sysfs_root=sysfs_root,
+            cdi_hook=HookSource.from_flag(cdi_hook),
+            **flags,
+        )
         checked_node_name(settings.node_name)
         if settings.pod_uid and not is_safe_uid(settings.pod_uid):
             raise ConfigError(

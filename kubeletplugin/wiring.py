@@ -152,6 +152,7 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     watch_roots(service, settings.roots, intervals.check_seconds, node.discovery.close, specs_now.set)
     service.repeat("CDI specs", intervals.check_seconds, parts.reconciler.restore_specs, specs_now)
     service.repeat("reconciler", intervals.reconcile_seconds, parts.reconciler.run_once)
+    service.repeat("hook", intervals.reconcile_seconds, lambda: parts.hooks.keep(parts.store.names))
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
@@ -280,6 +281,7 @@ def _hardware(node: _Node) -> Hardware:
         TimeSlices(DriverPrograms(driver, settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
+        settings.cdi_hook,
     )
 
 

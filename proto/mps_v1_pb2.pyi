@@ -7,22 +7,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Daemon(_message.Message):
-    __slots__ = ("name", "devices", "multi_user", "active_thread_percentage", "pinned_memory_mib")
+    __slots__ = ("name", "devices", "multi_user", "active_thread_percentage", "pinned_memory_mib", "protocol")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     MULTI_USER_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_THREAD_PERCENTAGE_FIELD_NUMBER: _ClassVar[int]
     PINNED_MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     name: str
     devices: _containers.RepeatedScalarFieldContainer[str]
     multi_user: bool
     active_thread_percentage: int
     pinned_memory_mib: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., multi_user: _Optional[bool] = ..., active_thread_percentage: _Optional[int] = ..., pinned_memory_mib: _Optional[_Iterable[int]] = ...) -> None: ...
+    protocol: int
+    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., multi_user: _Optional[bool] = ..., active_thread_percentage: _Optional[int] = ..., pinned_memory_mib: _Optional[_Iterable[int]] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class EnsureResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("protocol",)
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    def __init__(self, protocol: _Optional[int] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("name",)

@@ -36,7 +36,11 @@ def given(package: str, settle_seconds: float) -> object:
         from kubeletplugin.given import Given as GivenToPlugin
         from kubeletplugin.intervals import Intervals as OfPlugin
 
-        return GivenToPlugin(OfPlugin(check_seconds=0.3, reconcile_seconds=1.0, state_again_seconds=0.2))
+        return GivenToPlugin(
+            OfPlugin(
+                check_seconds=0.3, reconcile_seconds=1.0, state_again_seconds=0.2, retire_again_seconds=0.2
+            )
+        )
     return None
 
 

@@ -100,6 +100,7 @@ class Publisher:
         self._wanted: tuple[Offers, frozenset[str]] | None = None
         self._held_matters = True
         self._serving = False
+        self._has_turn = True
         self._stopped = False
         self._due = 0.0
         self._not_before = 0.0
@@ -129,13 +130,26 @@ class Publisher:
                 _log.info("kubelet plugin serves" if serving else "kubelet plugin does not serve")
                 self._wake(0.0)
 
+    def stand_by(self) -> None:
+        """Write nothing until ``has_turn``."""
+        self._has_turn = False
+
+    def has_turn(self) -> None:
+        """Tell that no other controller of the node publishes from now on."""
+        with self._changed:
+            self._has_turn = True
+            self._wake(0.0)
+
     def why_not_published(self) -> str:
-        """Why what there is to publish is not published; empty when it is, or when there is nothing."""
+        """Why what there is to publish is not published; empty when it is, or when there is nothing.
+
+        One that stands by is ready: the other one ends only when this one is.
+        """
         if not self._serving:
             return "no kubelet plugin of this node serves"
         if self._wanted is None:
             return "the GPUs have not been looked at yet, or the kubelet plugin has not told what claims hold"
-        return self._why_not
+        return self._why_not if self._has_turn else ""
 
     def stop(self) -> None:
         """Make ``run`` return after the write that is under way; the slices stay."""
@@ -183,7 +197,8 @@ class Publisher:
         """Wait for the next sync; what it has to publish, or None when stopped."""
         with self._changed:
             while not self._stopped:
-                if not self._serving or self._wanted is None or not self.reflector.synced.is_set():
+                may_write = self._serving and self._has_turn
+                if not may_write or self._wanted is None or not self.reflector.synced.is_set():
                     self._changed.wait()
                     continue
                 now = time.monotonic()

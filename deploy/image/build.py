@@ -84,12 +84,12 @@ def version() -> str:
     return str(tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"])
 
 
-def committed(format_: str) -> str | None:
-    """What git says of the checked out commit, in one of its formats; None outside of a repository."""
-    shown = subprocess.run(
-        ["git", "log", "-1", f"--format={format_}"], cwd=SOURCE, capture_output=True, text=True, check=False
-    )
-    return shown.stdout.strip() if shown.returncode == 0 else None
+def git(*words: str) -> str | None:
+    """What git answers in this checkout; None outside of a repository, or without git."""
+    if shutil.which("git") is None:
+        return None
+    done = subprocess.run(["git", *words], cwd=SOURCE, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,8 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.image,
         given.platform,
         {name: value for name, value in named.items() if value},
-        committed("%H") or "unknown",
-        int(os.environ.get("SOURCE_DATE_EPOCH") or committed("%ct") or EARLIEST),
+        git("describe", "--always", "--abbrev=40", "--dirty", "--exclude=*") or "unknown",
+        int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct") or EARLIEST),
         given.options,
         given.extra,
     )

@@ -122,9 +122,32 @@ class KubeClient:
         """
         return self.get(path, accept=_METADATA_ONLY)
 
-    def create(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
-        """Create ``body`` in the collection at ``path``; the answer is the object as it is stored."""
-        return self._request("POST", path, None, body, timeout_seconds=timeout_seconds)
+    def text(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> str:
+        """What is at ``path`` as text, the log of a container for example, or metrics."""
+        timeout = urllib3.Timeout(total=timeout_seconds)
+        headers = {"Accept": "application/json, */*"}
+        response = self._send("GET", self._url(path, params), None, headers, timeout, preload=True)
+        return response.data.decode(errors="replace")
+
+    def create(
+        self,
+        path: str,
+        body: Object,
+        params: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> Object:
+        """Create ``body`` in the collection at ``path``; the answer is the object as it is stored.
+
+        ``params`` may have ``dryRun``, with which nothing is stored.
+        """
+        return self._request("POST", path, params, body, timeout_seconds=timeout_seconds)
 
     def replace(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
         """Replace the object; raises Conflict when it was changed since ``body`` was read."""

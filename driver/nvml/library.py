@@ -27,7 +27,6 @@ SONAME = "libnvidia-ml.so.1"
 _FIRST_CALL = "nvmlInitWithFlags"
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 """``e_machine`` of elf.h."""
-_MAPS = Path("/proc/self/maps")
 
 
 class LibraryUnusable(DriverNotLoaded):
@@ -130,7 +129,7 @@ class NvmlLibrary:
                 if refused:
                     raise LibraryUnusable("; ".join(refused)) from error
                 raise DriverNotLoaded(f"loading {SONAME}", Code.LIBRARY_NOT_FOUND) from error
-            self._linked_folder = _folder_in_use()
+            self._linked_folder = _folder_of(self._loaded.library)
         return self._loaded
 
     def _opened(self, name: str) -> object:
@@ -168,11 +167,26 @@ def _machine(path: Path) -> int | None:
     return int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
 
 
-def _folder_in_use() -> Path | None:
-    """The folder that this process has NVML's library from, None when it cannot be told."""
+class _Found(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _folder_of(library: object) -> Path | None:
+    """The folder that the linker has found a library in, None when it cannot be told.
+
+    It is asked by the address of a function: other versions may still be mapped from before.
+    """
+    found = _Found()
     try:
-        lines = _MAPS.read_text().splitlines()
-    except OSError:
-        return None
-    names = (line.partition("/")[2] for line in lines)
-    return next((Path(f"/{name}").parent for name in names if "/libnvidia-ml.so" in f"/{name}"), None)
+        address = ctypes.cast(getattr(library, _FIRST_CALL), ctypes.c_void_p)
+        told = ctypes.CDLL(None).dladdr(address, ctypes.byref(found))
+    except (AttributeError, ctypes.ArgumentError):
+        return None  # a C library without dladdr, or no library of C
+    return Path(os.fsdecode(found.file)).parent if told and found.file else None

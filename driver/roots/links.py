@@ -5,6 +5,7 @@ A driver root is another system's: its absolute links mean files below it, not f
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -31,9 +32,10 @@ def below(root: Path, path: str) -> Path | None:
         here = "/".join((base, *found, part))
         try:
             target = os.readlink(here)  # noqa: PTH115 - text: every look follows some hundred
-        except OSError:
-            # EINVAL: no link. What is missing shows at the end, and a file is no folder.
-            found.append(part)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                return None
+            found.append(part)  # it is there, and no link
             continue
         links += 1
         if links > _MOST_LINKS:
@@ -41,5 +43,4 @@ def below(root: Path, path: str) -> Path | None:
         if target.startswith("/"):
             found = []
         parts += [one for one in target.split("/") if one][::-1]
-    there = "/".join((base, *found)) or "/"
-    return Path(there) if os.path.lexists(there) else None
+    return Path("/".join((base, *found)) or "/")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +73,7 @@ def probe(places: Sequence[Place], host_root: Path, sysfs_root: Path) -> Probe:
 def look_at(place: Place, host_root: Path) -> tuple[Looked, tuple[Root, Path] | None]:
     """Look at one place alone; with a driver in it, its root and the library that proves it."""
     real = below(host_root, place.path)
-    if real is None or not real.is_dir():
+    if real is None or not os.path.isdir(real):  # noqa: PTH112 - raises nothing, as its cousins do
         return Looked(place.name, place.path, reason="there is no such folder"), None
     links = real if place.own_links else host_root
     # The place may be a link itself, /opt/nvidia/current for example.
@@ -86,9 +88,8 @@ def prove(root: Root) -> tuple[Looked, tuple[Root, Path] | None]:
     for path in _paths(root):
         file = root.at(path)
         if file is None:
-            if _is_link(root, path):
-                broken.append(f"{path} leads nowhere")
-        elif not file.is_file() or not file.stat().st_size:
+            broken.append(f"{path} leads nowhere")
+        elif not _is_filled(file):
             broken.append(f"{path} is empty")
         elif (version := _VERSION.search(file.name)) is None:
             broken.append(f"{path} is {file.name}, which names no version")
@@ -96,25 +97,37 @@ def prove(root: Root) -> tuple[Looked, tuple[Root, Path] | None]:
             return replace(here, version=version[1]), (root, file)
     if broken:
         return replace(here, reason=f"the driver is not whole: {broken[0]}"), None
-    empty = not any(root.seen.iterdir())
-    return replace(here, reason="the folder is empty" if empty else f"no {' or '.join(LIBRARIES)}"), None
+    return replace(here, reason=_why_none(root)), None
+
+
+def _is_filled(file: Path) -> bool:
+    """Whether something is in the file; a driver that is being removed may take it away meanwhile."""
+    try:
+        status = file.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size > 0
+
+
+def _why_none(root: Root) -> str:
+    """Why no library is below a root."""
+    try:
+        is_empty = not any(root.seen.iterdir())
+    except OSError as error:
+        return f"the folder cannot be read: {error.strerror}"
+    return "the folder is empty" if is_empty else f"no {' or '.join(LIBRARIES)}"
 
 
 def loaded_version(sysfs_root: Path) -> str | None:
     """The version of the NVIDIA kernel driver that is loaded, None where none is or sysfs does not tell."""
     try:
         return (sysfs_root / "module/nvidia/version").read_text().strip() or None
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return None
 
 
 def _paths(root: Root) -> Iterable[str]:
     for folder in LIBRARY_FOLDERS:
-        if root.at(folder) is not None:
-            yield from (f"/{folder}/{name}" for name in LIBRARIES)
-
-
-def _is_link(root: Root, path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    real = root.at(folder)
-    return real is not None and (real / name).is_symlink()
+        real = root.at(folder)
+        if real is not None:
+            yield from (f"/{folder}/{name}" for name in LIBRARIES if os.path.lexists(real / name))

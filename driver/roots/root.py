@@ -46,9 +46,11 @@ class Root:
     def for_host(self, path: str) -> str:
         """The path below the root by which the host finds the same file.
 
-        Where absolute links lead below the root they would lead the host astray, so they are followed here.
+        Absolute links in a root file system of its own would lead the host astray, so they are followed here.
         """
         if self.links != self.seen or self.seen == self.on_host == SLASH:
             return path
         real = self.at(path)
-        return path if real is None else f"/{real.relative_to(self.seen)}"
+        if real is None or real.resolve() == Path(f"{self.seen}/{path}").resolve():
+            return path
+        return f"/{real.relative_to(self.seen)}"

@@ -91,9 +91,10 @@ def rendered_text(
     kubernetes: str = "1.37.0",
     program: str = "helm3",
     only: str = "",
+    hooks: bool = False,
 ) -> str:
-    """The same as YAML with its comments."""
-    about = ("--namespace", namespace, "--kube-version", kubernetes, "--no-hooks")
+    """The same as YAML with its comments; with ``hooks`` what helm runs at its time is there as well."""
+    about = ["--namespace", namespace, "--kube-version", kubernetes, *([] if hooks else ["--no-hooks"])]
     shown = ("--show-only", f"templates/{only}") if only else ()
     return helm("template", RELEASE, str(CHART), *about, *shown, program=program, values=values or {})
 

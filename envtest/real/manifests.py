@@ -34,6 +34,9 @@ COMPONENTS: dict[str, tuple[str, Values]] = {
 }
 """The template of each component of ``deploy/kustomize``, and the values with which it is rendered."""
 
+UNINSTALL = ("uninstall-rights", "uninstall-job")
+"""The templates of what helm runs before it deletes anything, to be applied by hand elsewhere."""
+
 _BUNDLE = "R0lWRU4="
 _GIVEN: dict[str, Any] = {
     "metrics": {"enabled": True},
@@ -60,6 +63,9 @@ def manifests() -> dict[Path, str]:
     files[kustomize / "base" / "namespace.yaml"] = _MADE + namespace
     for component, (template, values) in COMPONENTS.items():
         files[kustomize / "components" / component / f"{template}.yaml"] = _MADE + _text(template, values)
+    for template in UNINSTALL:
+        text = _text(template, {"uninstall": {"rendered": True}}, hooks=True)
+        files[kustomize / "uninstall" / f"{template}.yaml"] = _MADE + text
     files[DEPLOY / "rbac.yaml"] = f"{_MADE}{namespace}---\n{base['rbac']}"
     files[DEPLOY / "admission-policy.yaml"] = _MADE + base["admission-policy"]
     webhook = _text("webhook", _GIVEN).replace(f"caBundle: {_BUNDLE}", _YOURS)
@@ -72,9 +78,9 @@ def stale() -> list[Path]:
     return [file for file, text in manifests().items() if not file.is_file() or file.read_text() != text]
 
 
-def _text(template: str, values: Values) -> str:
+def _text(template: str, values: Values, *, hooks: bool = False) -> str:
     """What helm makes of one template, without the lines that name it."""
-    text = rendered_text(values, only=f"{template}.yaml")
+    text = rendered_text(values, only=f"{template}.yaml", hooks=hooks)
     documents = re.split(r"^---\n", text, flags=re.MULTILINE)
     kept = [re.sub(r"^# Source: .*\n", "", one, flags=re.MULTILINE).strip("\n") for one in documents]
     return "\n---\n".join(one for one in kept if one) + "\n"

@@ -116,9 +116,14 @@ def kubelet_configuration(node: NodeLayout, index: int, slot: Slot, client_autho
 
 
 def cni_configuration(node: NodeLayout, index: int, slot: Slot) -> str:
-    """The CNI network list (JSON) of a node: a veth pair for each pod, addresses from its subnet."""
+    """The CNI network list (JSON) of a node: a veth pair for each pod, addresses from its subnet.
+
+    Pods reach this machine, and so the API server; nothing is translated for what is beyond.
+    """
     ranges = [[{"subnet": str(slot.pod_subnet(index))}]]
-    addresses = {"type": "host-local", "ranges": ranges, "dataDir": str(node.folder / "addresses")}
+    routes = [{"dst": "0.0.0.0/0"}]
+    files = str(node.folder / "addresses")
+    addresses = {"type": "host-local", "ranges": ranges, "routes": routes, "dataDir": files}
     plugin = {"type": "ptp", "ipMasq": False, "ipam": addresses}
     return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]})
 

@@ -9,12 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
+from driver.roots.links import below
+from kubeletplugin.cdi.hook import Hook, driver_calls, links_call
+from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles
+from kubeletplugin.host.library_files import Link
 from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR
+
+_LDCONFIG = "sbin/ldconfig"
+_LIBCUDA_FOLDER = "NVIDIA_CTK_LIBCUDA_DIR"
 
 _READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
 _FOLDER = ["nosuid", "nodev", "noexec", "rbind", "rprivate"]
@@ -35,7 +42,7 @@ class CdiMount:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What a container gets with a device: nodes, variables (lines ``NAME=value``) and folders.
+    """What a container gets with a device: nodes, variables (lines ``NAME=value``), folders and links.
 
     Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
     ``needs_driver`` is whether it needs the NVIDIA driver's control nodes and files as well;
@@ -47,6 +54,7 @@ class Edits:
     mounts: tuple[CdiMount, ...] = ()
     needs_driver: bool = True
     without_programs: frozenset[str] = frozenset()
+    links: tuple[Link, ...] = ()
 
     def __add__(self, other: Edits) -> Edits:
         """Both together."""
@@ -56,6 +64,7 @@ class Edits:
             self.mounts + other.mounts,
             self.needs_driver or other.needs_driver,
             self.without_programs | other.without_programs,
+            self.links + other.links,
         )
 
 
@@ -68,49 +77,36 @@ class CdiDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class HostPaths:
-    """Where the container runtime, which runs on the host, finds what this process sees below a root.
-
-    ``host_root`` is where this process sees the root of the host, where it was told.
-    """
-
-    seen: Path
-    on_host: Path
-    host_root: Path = Path("/")
-
-    def of(self, path: str) -> str:
-        """The host's path of one below ``seen`` or ``host_root``; any other is the same on the host."""
-        for here, there in ((self.seen, self.on_host), (self.host_root, Path("/"))):
-            seen, on_host = str(here).rstrip("/"), str(there).rstrip("/")
-            if seen != on_host and path.startswith(f"{seen}/"):
-                return on_host + path[len(seen) :]
-        return path
-
-    def below_root(self, path: str) -> str:
-        """The host's path of the file that lies at ``path`` below ``seen``."""
-        return str(self.on_host).rstrip("/") + path
-
-
-@dataclass(frozen=True, slots=True)
 class FileEdits:
     """What the driver's files add to every container: the same for all GPUs, so it is made once.
 
-    ``members`` is JSON text: members of an object, each with a comma before it, or nothing.
+    ``members`` is JSON text: members of an object, each with a comma before it, or nothing. ``hook`` is what
+    makes the links of devices, None where nothing does.
     """
 
     members: str
+    variables: tuple[str, ...] = ()
+    hook: Hook | None = None
 
 
 NO_FILES = FileEdits("")
 
 
 def file_edits(
-    files: DriverFiles, host: HostPaths, without_programs: frozenset[str] = frozenset()
+    files: DriverFiles,
+    host: HostPaths,
+    hook: Hook | None = None,
+    without_programs: frozenset[str] = frozenset(),
 ) -> FileEdits:
     """The mounts and hooks for the driver's files, but for the programs of these names."""
     binaries = tuple(path for path in files.binaries if PurePosixPath(path).name not in without_programs)
-    edits = {"mounts": _mounts(replace(files, binaries=binaries), host), "hooks": _hooks(files, host)}
-    return FileEdits("".join(f',"{name}":{_json(value)}' for name, value in edits.items() if value))
+    edits = {
+        "mounts": _mounts(replace(files, binaries=binaries), host, hook),
+        "hooks": _hooks(files, host, hook),
+    }
+    members = "".join(f',"{name}":{_json(value)}' for name, value in edits.items() if value)
+    folders = ":".join(files.main_folders)
+    return FileEdits(members, (f"{_LIBCUDA_FOLDER}={folders}",) if folders else (), hook)
 
 
 def build_spec(
@@ -121,13 +117,14 @@ def build_spec(
     ``control`` and ``files`` are empty for a claim whose devices do not need the NVIDIA driver.
     """
     # void: the NVIDIA container runtime must not add what an image's variable asks for.
-    edits: dict[str, Any] = {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
+    edits: dict[str, Any] = {"env": [*files.variables, "NVIDIA_VISIBLE_DEVICES=void"]}
     if control:
         edits["deviceNodes"] = [_node(node, host) for node in control]
     spec: dict[str, Any] = {
         "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
         "devices": [
-            {"name": device.name, "containerEdits": _device_edits(device.edits, host)} for device in devices
+            {"name": device.name, "containerEdits": _device_edits(device.edits, host, files.hook)}
+            for device in devices
         ],
         "containerEdits": edits,
     }
@@ -136,7 +133,7 @@ def build_spec(
     return f"{text[:-2]}{files.members}}}}}\n".encode()
 
 
-def _device_edits(edits: Edits, host: HostPaths) -> dict[str, Any]:
+def _device_edits(edits: Edits, host: HostPaths, hook: Hook | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if edits.nodes:
         found["deviceNodes"] = [_node(node, host) for node in edits.nodes]
@@ -147,6 +144,8 @@ def _device_edits(edits: Edits, host: HostPaths) -> dict[str, Any]:
             _mount(one.host_path, one.container_path, ["rw" if one.is_writable else "ro", *_FOLDER])
             for one in edits.mounts
         ]
+    if edits.links and hook is not None:
+        found["hooks"] = [links_call(hook, edits.links)]
     return found
 
 
@@ -177,39 +176,26 @@ def _mount(host_path: str, container_path: str, options: list[str]) -> dict[str,
     return {"hostPath": host_path, "containerPath": container_path, "options": options}
 
 
-def _mounts(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
+def _mounts(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
     mounts = [
         _mount(host.below_root(files.below_root(path)), path, _READ_ONLY)
-        for path in (*files.libraries, *files.binaries, *files.firmware)
+        for path in (*files.libraries, *files.modules, *files.binaries, *files.firmware)
     ]
+    mounts += [_mount(host.below_root(one.path), one.in_container, _READ_ONLY) for one in files.settings]
     mounts += [_mount(host.below_root(path), path, _SOCKET) for path in files.sockets]
-    if files.hook is None:
-        # Without the hook nobody makes the links: each becomes a mount of what it points to.
+    if hook is None:
+        # Without the hook nobody makes the links: each becomes a mount of what it leads to.
         mounts += [
-            _mount(host.below_root(files.below_root(link.path)), link.path, _READ_ONLY)
+            _mount(host.below_root(files.below_root(link.file)), link.path, _READ_ONLY)
             for link in files.links
         ]
     return mounts
 
 
-def _hooks(files: DriverFiles, host: HostPaths) -> list[dict[str, Any]]:
-    if files.hook is None:
+def _hooks(files: DriverFiles, host: HostPaths, hook: Hook | None) -> list[dict[str, Any]]:
+    if hook is None:
         return []
-    path = host.below_root(files.hook)
-    links = [part for link in files.links for part in ("--link", f"{link.target}::{link.path}")]
-    folders = [part for folder in files.library_folders for part in ("--folder", folder)]
-    calls = (
-        # These two every release of the hook has; it fails the container on a command it does not know.
-        ["create-symlinks", *links],
-        ["update-ldcache", *folders],
-    )
-    return [
-        {
-            "hookName": "createContainer",
-            "path": path,
-            "args": [PurePosixPath(path).name, *call],
-            "env": ["NVIDIA_CTK_DEBUG=false"],
-        }
-        for call in calls
-        if call != ["create-symlinks"]
-    ]
+    # The hook fails a container where the host has no ldconfig, as far as the host is seen.
+    seen = host.seen_host
+    has_ldconfig = seen is None or below(seen, _LDCONFIG) is not None
+    return driver_calls(hook, files, has_linker_cache=has_ldconfig)

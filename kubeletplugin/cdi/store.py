@@ -62,6 +62,10 @@ class CdiStore:
             ) from error
         return tuple(sorted(uid for name in names if (uid := claim_of_cdi_spec(name)) is not None))
 
+    def names(self, text: str) -> bool:
+        """Whether the spec of any claim has this text, which is ASCII, in it. Raises StorageError."""
+        return any(text.encode() in (self.read(uid) or b"") for uid in self.uids())
+
     def device_names(self, uid: str) -> tuple[str, ...]:
         """The CDI device names in a claim's spec; empty when it is missing or unreadable as JSON."""
         try:

@@ -10,14 +10,9 @@ from pathlib import Path
 
 from driver.errors import HardwareChanged, NodeIncomplete
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.cdi.spec import (
-    NO_FILES,
-    CdiDevice,
-    FileEdits,
-    HostPaths,
-    build_spec,
-    file_edits,
-)
+from kubeletplugin.cdi.hooks import Hooks
+from kubeletplugin.cdi.host_paths import HostPaths
+from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, FileEdits, build_spec, file_edits
 from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.host.gpu_nodes import GpuNodes
@@ -54,11 +49,13 @@ class Specs:
         nodes: GpuNodes,
         driver: InstalledDriver,
         mps: MpsFolders,
+        hooks: Hooks,
     ) -> None:
         self._kinds = kinds
         self._nodes = nodes
         self._driver = driver
         self._mps = mps
+        self._hooks = hooks
         self._made: dict[frozenset[str], tuple[DriverFiles, FileEdits]] = {}
         self._specs: OrderedDict[str, tuple[_Parts, Spec]] = OrderedDict()
 
@@ -101,7 +98,7 @@ class Specs:
 
     def _host_paths(self) -> HostPaths:
         """Where the host has what this process sees, of the driver where one is installed."""
-        host_root = self._driver.host_root or _SLASH
+        host_root = self._driver.host_root
         try:
             root = self._driver.now().root
         except NodeIncomplete:
@@ -111,9 +108,11 @@ class Specs:
     def _file_edits(self, without_programs: frozenset[str]) -> tuple[FileEdits, HostPaths]:
         """What it was the last time, for as long as the files are the same; there are two such sets."""
         files, host = self.driver_files(), self._host_paths()
+        hook = self._hooks.of(files, host)
         made = self._made.get(without_programs)
-        if made is None or made[0] is not files:
-            made = self._made[without_programs] = (files, file_edits(files, host, without_programs))
+        if made is None or made[0] is not files or made[1].hook is not hook:
+            edits = file_edits(files, host, hook, without_programs)
+            made = self._made[without_programs] = (files, edits)
         return made[1], host
 
 

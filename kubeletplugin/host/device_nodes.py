@@ -52,13 +52,26 @@ class DeviceFolder:
             return None
         return DeviceNode(path, below_root, os.major(status.st_rdev), os.minor(status.st_rdev))
 
-    def make(self, path: str, major: int, minor: int, mode: int) -> DeviceNode | None:
-        """Make the missing character device at ``path``, readable as ``mode`` says; None where that fails."""
+    def make(
+        self,
+        path: str,
+        major: int,
+        minor: int,
+        mode: int,
+        owner: tuple[int, int] = (0, 0),
+        *,
+        for_all: bool = False,
+    ) -> DeviceNode | None:
+        """Make the missing device at ``path``, as ``mode`` and ``owner`` say; None where that fails.
+
+        Only with ``for_all`` may a mode let everybody write.
+        """
         file = Path(self.root + path)
         try:
             file.parent.mkdir(mode=0o755, exist_ok=True)
             os.mknod(file, stat.S_IFCHR, os.makedev(major, minor))
-            file.chmod(mode & 0o664)  # the umask cuts what mknod is told; nothing is writable by all
+            os.chown(file, *owner)
+            file.chmod(mode & (0o666 if for_all else 0o664))  # the umask cuts what mknod is told
         except OSError:
             pass  # somebody else may have made it, else the caller says that it is missing
         return self.find(path)

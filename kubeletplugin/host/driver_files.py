@@ -1,21 +1,21 @@
 """Finds what a container needs of the NVIDIA driver's user space below a driver root.
 
-Libraries carry the driver's version in their file name (``libcuda.so.580.65.06``); a few carry their
-own. The list is remembered until one of the folders looked into changes.
+The list is remembered until one of the folders looked into changes.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from driver.errors import NodeIncomplete
 from driver.roots.places import LIBRARY_FOLDERS, PROGRAM_FOLDERS
-from driver.roots.probe import LIBRARIES, prove
 from driver.roots.root import Root
+from kubeletplugin.host.folders import distinct, files_in, is_file, nearest, stamp
+from kubeletplugin.host.graphics_files import Placed, find_graphics, graphics_folders
+from kubeletplugin.host.library_files import Link, driver_version, find_libraries
 
 MPS_PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 BINARIES = (
@@ -25,22 +25,14 @@ BINARIES = (
     *MPS_PROGRAMS,
     "nvidia-imex",
     "nvidia-imex-ctl",
+    "nvidia-xconfig",
 )
-SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
+SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
+SOCKET_FOLDERS = ("run", "var/run")
 HOOK = "nvidia-cdi-hook"
 
-_VERSIONED = re.compile(r"^(?P<stem>lib[\w.+-]+?\.so)\.(?P<version>\d+\.\d+(?:\.\d+)?)$")
-_OWN_VERSION = re.compile(
-    r"^lib(?:nvidia-egl-(?:gbm|wayland2?|xcb|xlib)\.so\.\d+\.\d+\.\d+|nvidia-nvvm70\.so\.[\d.]+)$"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A symbolic link of the driver beside its library: ``path`` in the container points to ``target``."""
-
-    path: str
-    target: str
+_FIRMWARE = ("gsp*.bin", "ucodes*.bin")
+_FIRMWARE_PATH = Path("/sys/module/firmware_class/parameters/path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +40,19 @@ class DriverFiles:
     """The driver's files by their absolute path in the container.
 
     That is their path below the driver root but for those in ``elsewhere``, which says where these are.
-    ``hook`` is the path of nvidia-cdi-hook below the driver root, or None where there is none.
+    ``settings`` have a place of their own there. ``modules`` are those of X.Org. ``hook`` is the path of
+    nvidia-cdi-hook below the driver root, or None where there is none.
     """
 
     version: str
-    libraries: tuple[str, ...]
-    links: tuple[Link, ...]
-    binaries: tuple[str, ...]
-    firmware: tuple[str, ...]
-    sockets: tuple[str, ...]
-    hook: str | None
+    libraries: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+    binaries: tuple[str, ...] = ()
+    firmware: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    hook: str | None = None
+    settings: tuple[Placed, ...] = ()
+    modules: tuple[str, ...] = ()
     elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def below_root(self, path: str) -> str:
@@ -67,7 +62,12 @@ class DriverFiles:
     @property
     def library_folders(self) -> tuple[str, ...]:
         """The folders that the libraries lie in, for the container's linker cache."""
-        return tuple(sorted({str(PurePosixPath(path).parent) for path in self.libraries}))
+        return tuple(dict.fromkeys(str(PurePosixPath(path).parent) for path in self.libraries))
+
+    @property
+    def main_folders(self) -> tuple[str, ...]:
+        """Those of libcuda and its like: the others are subfolders of one use."""
+        return tuple(folder for folder in self.library_folders if not folder.endswith("/vdpau"))
 
 
 class DriverRoot:
@@ -85,87 +85,66 @@ class DriverRoot:
 
         Raises NodeIncomplete when no driver library is there: the driver is not installed, or not yet.
         """
+        try:
+            return self._current()
+        except OSError as error:  # a root that is taken away while it is looked into
+            raise NodeIncomplete(
+                f"the NVIDIA driver below {self.path} cannot be read: {error}",
+                "it is tried again; see whether the driver is being replaced",
+            ) from error
+
+    def _current(self) -> DriverFiles:
         files = self._files
-        if files is None or tuple(map(_stamp, self._watched)) != self._stamp:
+        if files is None or tuple(map(stamp, self._watched)) != self._stamp:
             # The stamps come first: what changes while the files are looked for is looked for again.
-            watched = _watched(self.root)
-            stamp = tuple(map(_stamp, watched))
-            files = self._find()
-            self._files, self._watched, self._stamp = files, watched, stamp
+            watched = nearest(self.root, _folders(driver_version(self.root)))
+            stamps = tuple(map(stamp, watched))
+            found = self._find()
+            files = files if found == files else found  # whoever made something of them keeps it
+            self._files, self._watched, self._stamp = files, watched, stamps
         return files
 
     def _find(self) -> DriverFiles:
-        version = self._version()
-        folders = _distinct(self.root, LIBRARY_FOLDERS)
-        libraries, links = [], []
-        for folder in (*folders, *_distinct(self.root, tuple(f"{folder}/vdpau" for folder in folders))):
-            found, aliases = self._libraries(folder, version)
-            libraries += found
-            links += aliases
+        version = driver_version(self.root)
+        found = find_libraries(self.root, version)
+        graphics = find_graphics(self.root, version, distinct(self.root, LIBRARY_FOLDERS))
         binaries = self._binaries()
-        return _as_in_containers(
-            DriverFiles(
-                version,
-                tuple(libraries),
-                tuple(links),
-                tuple(path for name in BINARIES if (path := binaries.get(name))),
-                self._firmware(f"/lib/firmware/nvidia/{version}"),
-                tuple(f"/{socket}" for socket in SOCKETS if _is_socket(self.root.at(socket))),
-                binaries.get(HOOK),
-            ),
-            self.root,
+        files = DriverFiles(
+            version,
+            found.libraries,
+            (*found.links, *graphics.links),
+            tuple(path for name in BINARIES if (path := binaries.get(name))),
+            self._firmware(version),
+            self._sockets(),
+            binaries.get(HOOK),
+            graphics.settings,
+            graphics.modules,
         )
-
-    def _version(self) -> str:
-        """The version of the driver in use: what libnvidia-ml.so.1 or libcuda.so.1 points to."""
-        looked, _ = prove(self.root)
-        if looked.version is None:
-            raise NodeIncomplete(
-                f"no NVIDIA driver library ({', '.join(LIBRARIES)}) was found below {self.path}: "
-                f"{looked.reason}",
-                "install the driver, or set --driver-root to the folder that it is installed in",
-            )
-        return looked.version
-
-    def _libraries(self, folder: str, version: str) -> tuple[list[str], list[Link]]:
-        real = self.root.at(folder)
-        entries = [] if real is None else sorted(real.iterdir())
-        wanted = {
-            entry.name
-            for entry in entries
-            if not entry.is_symlink()
-            and (
-                ((match := _VERSIONED.match(entry.name)) and match["version"] == version)
-                or _OWN_VERSION.match(entry.name)
-            )
-        }
-        links = [
-            Link(f"/{folder}/{entry.name}", entry.readlink().name)
-            for entry in entries
-            if entry.is_symlink() and entry.readlink().name in wanted
-        ]
-        # libcuda.so points to libcuda.so.1, a link of a link: it is what programs are linked against.
-        names = {PurePosixPath(link.path).name for link in links}
-        links += [
-            Link(f"/{folder}/{entry.name}", entry.readlink().name)
-            for entry in entries
-            if entry.is_symlink() and entry.readlink().name in names
-        ]
-        return [f"/{folder}/{name}" for name in sorted(wanted)], links
+        return _as_in_containers(files, self.root)
 
     def _binaries(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        for folder in _distinct(self.root, PROGRAM_FOLDERS):
+        for folder in distinct(self.root, PROGRAM_FOLDERS):
             for name in (*BINARIES, HOOK):
-                real = None if name in found else self.root.at(f"{folder}/{name}")
-                if real is not None and real.is_file():
+                if name not in found and is_file(self.root, f"{folder}/{name}"):
                     found[name] = f"/{folder}/{name}"
         return found
 
-    def _firmware(self, folder: str) -> tuple[str, ...]:
-        real = self.root.at(folder)
-        names = [] if real is None else sorted(file.name for file in real.glob("gsp*.bin"))
-        return tuple(f"{folder}/{name}" for name in names)
+    def _firmware(self, version: str) -> tuple[str, ...]:
+        folders = distinct(self.root, _firmware_folders(version))
+        return tuple(path for folder in folders for path in files_in(self.root, folder, *_FIRMWARE))
+
+    def _sockets(self) -> tuple[str, ...]:
+        """The first place of each that has it."""
+        places = (
+            [f"{folder}/{name}" for folder in SOCKET_FOLDERS if self._is_socket(f"{folder}/{name}")]
+            for name in SOCKETS
+        )
+        return tuple(f"/{found[0]}" for found in places if found)
+
+    def _is_socket(self, path: str) -> bool:
+        real = self.root.at(path)
+        return real is not None and real.is_socket()
 
 
 def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:
@@ -174,59 +153,46 @@ def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:
 
     def moved(path: str) -> str:
         there, source = root.in_container(path), root.for_host(path)
-        if there != source:
+        if path and there != source:
             elsewhere[there] = source
         return there
 
+    links = tuple(Link(root.in_container(one.path), one.target, moved(one.file)) for one in found.links)
     return replace(
         found,
         libraries=tuple(map(moved, found.libraries)),
-        links=tuple(Link(moved(link.path), link.target) for link in found.links),
+        links=links,
         binaries=tuple(map(moved, found.binaries)),
         firmware=tuple(map(moved, found.firmware)),
+        settings=tuple(Placed(root.for_host(one.path), one.in_container) for one in found.settings),
+        modules=tuple(map(moved, found.modules)),
         elsewhere=elsewhere,
     )
 
 
-def _watched(root: Root) -> tuple[str, ...]:
-    """The folders whose change means that the driver's files may have changed.
-
-    Those that are there, and of those that are not the nearest one above them: it changes when they come.
-    """
-    wanted = [PurePosixPath(folder) for folder in LIBRARY_FOLDERS]
-    wanted += [folder / "vdpau" for folder in wanted]
-    wanted += [PurePosixPath(folder) for folder in (*PROGRAM_FOLDERS, "lib/firmware/nvidia")]
-    wanted += [PurePosixPath(socket).parent for socket in SOCKETS]
-    return tuple(dict.fromkeys(str(_nearest(root, folder)) for folder in wanted))
-
-
-def _nearest(root: Root, folder: PurePosixPath) -> Path:
-    """The folder itself, or the first one above it that is there."""
-    for one in (folder, *folder.parents):
-        real = root.at(str(one))
-        if real is not None and real.is_dir():
-            return real
-    return root.seen
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    """Device, inode and time of a folder; os.stat on text, since every prepare asks for some ten of them."""
+def _firmware_folders(version: str) -> tuple[str, ...]:
+    """Where the kernel looks for firmware, in its order (Documentation/driver-api/firmware)."""
+    release = os.uname().release
     try:
-        status = os.stat(path)  # noqa: PTH116 - see above
+        custom = _FIRMWARE_PATH.read_text().strip().strip("/")
     except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns
+        custom = ""
+    usual = (
+        f"lib/firmware/updates/{release}",
+        "lib/firmware/updates",
+        f"lib/firmware/{release}",
+        "lib/firmware",
+    )
+    return tuple(f"{folder}/nvidia/{version}" for folder in (custom, *usual) if folder)
 
 
-def _is_socket(path: Path | None) -> bool:
-    return path is not None and path.is_socket()
-
-
-def _distinct(root: Root, folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders that exist, each once: /lib is often the same folder as /usr/lib."""
-    found: dict[Path, str] = {}
-    for folder in folders:
-        real = root.at(folder)
-        if real is not None and real.is_dir():
-            found.setdefault(real, folder)
-    return tuple(found.values())
+def _folders(version: str) -> tuple[str, ...]:
+    """All folders that are looked into."""
+    return (
+        *LIBRARY_FOLDERS,
+        *(f"{folder}/vdpau" for folder in LIBRARY_FOLDERS),
+        *PROGRAM_FOLDERS,
+        *_firmware_folders(version),
+        *(f"{folder}/{PurePosixPath(name).parent}" for folder in SOCKET_FOLDERS for name in SOCKETS),
+        *graphics_folders(LIBRARY_FOLDERS),
+    )

@@ -50,7 +50,8 @@ def _wanted(root: Root, files: DriverFiles) -> dict[str, dict[str, str]]:
         wanted[folders[str(library.parent)]][library.name] = str(real or f"{root.seen}{library}")
     for link in files.links:
         path = PurePosixPath(link.path)
-        wanted[folders[str(path.parent)]][path.name] = link.target
+        if str(path.parent) in folders:  # others are of no use to the linker
+            wanted[folders[str(path.parent)]][path.name] = link.target
     return wanted
 
 

@@ -11,6 +11,10 @@ from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.host.capabilities import Capabilities
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.host.installed_driver import InstalledDriver
+from kubeletplugin.host.library_files import Link
+from kubeletplugin.host.uvm_nodes import make_uvm_nodes
+
+_DRM = "/dev/dri/"
 
 Nodes = tuple[DeviceNode, ...]
 
@@ -71,13 +75,17 @@ class GpuNodes:
         return (folder.require_gpu(minor), *own)
 
     def control(self, stamps: FolderStamps) -> Nodes:
-        """The nodes that every CUDA program needs; raises NodeIncomplete."""
+        """The nodes that every CUDA program needs, made where nobody has; raises NodeIncomplete."""
         roots = self._roots()
-        return self._unless_changed(
-            f"{roots[0]} control",
-            stamps.of(_folders(roots, "dev")),
-            lambda: DeviceFolder.below(*roots).control(),
-        )
+
+        roots = self._roots()
+
+        def find() -> Nodes:
+            folder = DeviceFolder.below(*roots)
+            make_uvm_nodes(folder)
+            return folder.control()
+
+        return self._unless_changed(f"{roots[0]} control", stamps.of(_folders(roots, "dev")), find)
 
     def _roots(self) -> tuple[Path, ...]:
         """Below which nodes are looked for, in this order, before those of this process."""
@@ -96,6 +104,15 @@ class GpuNodes:
         if stamps is not None:
             self._known[key] = stamps, found
         return found
+
+
+def drm_links(pci: PciAddress, nodes: Nodes) -> tuple[Link, ...]:
+    """The links to a GPU's DRM nodes by its address, as udev makes them (60-drm.rules)."""
+    names = (node.path.removeprefix(_DRM) for node in nodes if node.path.startswith(_DRM))
+    return tuple(
+        Link(f"{_DRM}by-path/pci-{pci}-{'card' if name.startswith('card') else 'render'}", f"../{name}")
+        for name in names
+    )
 
 
 def _folders(roots: tuple[Path, ...], name: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from driver.kinds.kind import OfferedKind
 from driver.kinds.whole import WHOLE
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.cdi.spec import Edits
-from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.host.gpu_nodes import GpuNodes, drm_links
 from kubeletplugin.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.kinds.found import FoundKind
 from kubeletplugin.kinds.kind import Look, Note
@@ -58,9 +58,10 @@ class HeldWhole(FoundKind):
         return True
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
-        """The GPU's nodes, as its minor is now."""
+        """The GPU's nodes, as its minor is now, with the links to its DRM nodes."""
         pci = _pci(held)
-        return Edits(self._nodes.whole(pci, look.identity(pci).minor, look.stamps))
+        nodes = self._nodes.whole(pci, look.identity(pci).minor, look.stamps)
+        return Edits(nodes, links=drm_links(pci, nodes))
 
     def cuda_uuid(self, held: HeldDevice) -> str:
         """The GPU's UUID."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from driver.errors import DriverError
+from driver.errors import ClaimBlocked, DriverError
 from driver.process.log import operation
-from kubeletplugin.wire.mps_daemon import MpsDaemon
+from kubeletplugin.wire.mps_daemon import PROTOCOL, MpsDaemon
 from kubeletplugin.wire.streams import TooManyStreams
 from proto import mps_v1_pb2 as v1
 
@@ -34,8 +34,9 @@ def handlers(supervisor: Supervisor) -> tuple[grpc.GenericRpcHandler, ...]:
 
     def ensure(request: v1.Daemon, context: grpc.ServicerContext) -> v1.EnsureResponse:
         with _answered(context, "ensure", request.name):
+            refuse_newer(request)
             supervisor.ensure(daemon_of(request), _seconds(context))
-        return v1.EnsureResponse()
+        return v1.EnsureResponse(protocol=PROTOCOL)
 
     def stop(request: v1.StopRequest, context: grpc.ServicerContext) -> v1.StopResponse:
         with _answered(context, "stop", request.name):
@@ -71,6 +72,16 @@ def daemon_of(request: v1.Daemon) -> MpsDaemon:
         active_thread_percentage=request.active_thread_percentage,
         pinned_memory_mib=tuple(request.pinned_memory_mib),
     )
+
+
+def refuse_newer(request: v1.Daemon) -> None:
+    """Raise ClaimBlocked where the request says what this supervisor does not know."""
+    if request.protocol > PROTOCOL:
+        raise ClaimBlocked(
+            f"the kubelet plugin speaks version {request.protocol} of the MPS protocol, and this MPS "
+            f"supervisor no more than {PROTOCOL}",
+            "delete the supervisor's pod, which ends the work of its clients: it comes back updated",
+        )
 
 
 def answer(states: tuple[MpsState, ...]) -> v1.State:

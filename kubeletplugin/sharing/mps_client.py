@@ -12,7 +12,7 @@ import grpc
 
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.process.log import get_logger
-from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState
+from kubeletplugin.wire.mps_daemon import PROTOCOL, MpsDaemon, MpsState
 from proto import mps_v1_pb2 as v1
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class MpsClient:
         self._call_seconds = call_seconds
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
+        self._told_older = False
         self._stop = threading.Event()
 
     def ensure(self, daemon: MpsDaemon) -> None:
@@ -63,8 +64,17 @@ class MpsClient:
             multi_user=daemon.multi_user,
             active_thread_percentage=daemon.active_thread_percentage,
             pinned_memory_mib=daemon.pinned_memory_mib,
+            protocol=PROTOCOL,
         )
-        self._call("Ensure", request, v1.EnsureResponse)
+        answer = self._call("Ensure", request, v1.EnsureResponse)
+        if answer.protocol < PROTOCOL and not self._told_older:
+            self._told_older = True
+            _log.warning(
+                "the MPS supervisor is of a former version: containers with new shares by MPS wait until its "
+                "pod is deleted and comes back updated",
+                its_protocol=answer.protocol,
+                protocol=PROTOCOL,
+            )
 
     def stop(self, name: str) -> None:
         """Have the daemon and its servers end; one that does not run is fine. Raises as ``ensure``."""

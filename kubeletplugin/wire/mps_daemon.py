@@ -12,6 +12,12 @@ from driver.errors import ClaimRefused
 SOCKET = "supervisor.sock"
 """The supervisor's socket in its folder."""
 
+PROTOCOL = 1
+"""What plugin and supervisor say to each other, counted up where one has to understand what is new.
+
+0 is that of versions that do not tell: their supervisors make no folder for clients, nor memory of their own.
+"""
+
 MOST_DEVICES = 64
 MOST_PINNED_MIB = 2**31
 MOST_PERCENT = 100

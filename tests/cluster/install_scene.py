@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.client import paths
 from envtest.client.readiness import wait_until
-from envtest.client.watching import wait_for, wait_gone
+from envtest.client.watching import wait_for, wait_for_list, wait_gone
 from envtest.cluster import DRIVER_NAMESPACE
 from envtest.real.chart import CHART, NAMESPACE, RELEASE, helm_in
 from tests.cluster.installed_node import InstalledNode, values
@@ -72,9 +72,10 @@ class Installation:
         """Take the release back to the revision before."""
         helm_in(self.cluster, "rollback", RELEASE, "--wait", f"--timeout={_SECONDS:.0f}s")
 
-    def uninstall(self) -> str:
-        """Uninstall; what helm said. Raises HelmRefused."""
-        return helm_in(self.cluster, "uninstall", RELEASE, "--wait", f"--timeout={_SECONDS:.0f}s")
+    def uninstall(self) -> None:
+        """Uninstall, and wait for the end of the pods whose DaemonSets helm deleted. Raises HelmRefused."""
+        helm_in(self.cluster, "uninstall", RELEASE, "--wait", f"--timeout={_SECONDS:.0f}s")
+        wait_for_list(self.cluster.api, paths.pod(namespace=DRIVER_NAMESPACE), lambda pods: not pods)
 
     def _helm(self, verb: str, tag: str) -> None:
         given = values(*self.cluster.pods_see_server_at, tag)
@@ -141,8 +142,8 @@ class Installation:
         return [node.daemons() for node in self.nodes]
 
     def failed_prepares(self) -> list[str]:
-        """What the kubelets and the plugins told of prepares that did not succeed at once."""
-        reasons = {"FailedPrepareDynamicResources", "PrepareFailed", "PrepareWaits"}
+        """What the kubelets and the plugins told of prepares that failed: to wait for a pod's end is none."""
+        reasons = {"FailedPrepareDynamicResources", "PrepareFailed", "UnprepareFailed"}
         events = self.cluster.api.list_objects(paths.event(namespace=self.namespace))
         return [event["message"] for event in events if event["reason"] in reasons]
 

@@ -26,18 +26,19 @@ _OF_THE_CLUSTER = (
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
 )
-_NAMESPACES = (DRIVER_NAMESPACE, "default", "kube-system")
+_NAMESPACES = (DRIVER_NAMESPACE, "default")
+_OF_THE_CONTROL_PLANE = frozenset({"default", "kube-root-ca.crt"})
+"""What it makes in every namespace, late perhaps."""
 
 
 def left_in_cluster(cluster: RealCluster) -> set[str]:
     """The objects of the kinds that the driver makes, wherever it makes them."""
     collections = [path % f"namespaces/{name}" for path in _NAMESPACED for name in _NAMESPACES]
     return {
-        f"{path}/{item['metadata']['name']}"
+        f"{path}/{name}"
         for path in (*collections, *_OF_THE_CLUSTER)
-        for item in cluster.api.list_objects(path)
-        # What the control plane makes for itself, late perhaps.
-        if not item["metadata"]["name"].startswith("system:")
+        for name in (item["metadata"]["name"] for item in cluster.api.list_objects(path))
+        if name not in _OF_THE_CONTROL_PLANE and not name.startswith("system:")
     }
 
 
@@ -51,6 +52,6 @@ def mps_processes(cluster: RealCluster) -> list[str]:
                 words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if "mps" in words:
                     found.append(words)
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended meanwhile
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
+            continue  # it ended meanwhile, or not even root may look at it
     return found

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 import yaml
+from click import Context
 
+from controller.__main__ import main as controller_main
+from controller.webhook.__main__ import main as webhook_main
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
+from driver.policy.config import parse_file
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.client.errors import ApiRefused
 from envtest.real.chart import CHART, HELMS, HelmRefused, helm, rendered
 from envtest.real.cluster import RealCluster
+from kubeletplugin.__main__ import main as plugin_main
+from kubeletplugin.mps.__main__ import main as mps_main
 
 Object = dict[str, Any]
 
@@ -119,6 +125,43 @@ def test_both_versions_of_helm_render_the_same(name: str) -> None:
     assert three == four
 
 
+PROGRAMS = {
+    "gpu-dra-controller": controller_main,
+    "gpu-dra-kubeletplugin": plugin_main,
+    "gpu-dra-mps": mps_main,
+    "gpu-dra-webhook": webhook_main,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_programs_understand_their_flags(name: str) -> None:
+    seen = set()
+    for one in rendered(VALUES[name]):
+        if one["kind"] in ("DaemonSet", "Deployment"):
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            (program,) = container["command"]
+            main = PROGRAMS[program]
+            _, rest, _ = main.make_parser(Context(main)).parse_args(list(container["args"]))
+            assert rest == [], program
+            seen.add(program)
+
+    always = {"gpu-dra-controller", "gpu-dra-kubeletplugin"}
+    assert seen == (PROGRAMS.keys() if name == "everything" else always | (seen & {"gpu-dra-webhook"}))
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_driver_understands_the_node_configuration(name: str) -> None:
+    config = by_name(rendered(VALUES[name]))["ConfigMap", "gpu-dra-node-config"]["data"]["config.yaml"]
+    file = parse_file(config, "the ConfigMap")
+
+    assert [*file.wrong_elsewhere({})] == []
+    if name == "everything":
+        assert file.pool_of({"pool": "a"}).name == "a"
+        assert len(file.pool_of({"pool": "a"}).rules.rules) == 3
+        assert file.pool_of({"gpu": "l4"}).name == "b"
+    assert file.pool_of({}).name == ""
+
+
 @pytest.mark.parametrize("program", HELMS)
 def test_helm_lints_it(program: str) -> None:
     assert "0 chart(s) failed" in helm(
@@ -190,6 +233,10 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "their compute domains": (
         {"resources": {"computeDomains": {"enabled": True}}},
         "resources.computeDomains.enabled is a value of NVIDIA's chart that does nothing here",
+    ),
+    "two of theirs, told together": (
+        {"fullnameOverride": "gpus", "featureGates": {"DynamicMIG": True}},
+        "the admission policies and gpuctl know; featureGates is a value of NVIDIA's chart",
     ),
     "their gates": ({"featureGates": {"MPSSupport": True}}, "there are no feature gates: MPS is mps.enabled"),
     "their folder that is none of the kubelet": (

@@ -8,8 +8,8 @@ import json
 import re
 import struct
 import subprocess
-import sys
 import tarfile
+import venv
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -168,7 +168,9 @@ def test_two_builds_give_the_same_layers(layers: Layers, tmp_path: Path) -> None
 
 
 def test_every_library_is_there_for_arm64(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "deploy.image.libraries", "arm64", str(tmp_path / "libraries")]
+    venv.create(tmp_path / "pip", with_pip=True)  # the environment of the tests may have none
+    python = str(tmp_path / "pip" / "bin" / "python")
+    command = [python, "-m", "deploy.image.libraries", "arm64", str(tmp_path / "libraries")]
     subprocess.run(command, cwd=PACKAGE_ROOT, check=True)
     compiled = list((tmp_path / "libraries" / "site").rglob("*.so"))
     machines = {struct.unpack("<H", path.read_bytes()[18:20])[0] for path in compiled}

@@ -12,7 +12,7 @@ import yaml
 
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.real.assets import find_assets
-from envtest.real.chart import NAMESPACE, rendered
+from envtest.real.chart import NAMESPACE, rendered, rendered_text
 from envtest.real.cluster import RealCluster
 from envtest.real.manifests import COMPONENTS, DEPLOY, OPT_IN_ALONE, stale
 
@@ -40,11 +40,11 @@ def build(kubernetes: str, tmp_path: Path) -> Build:
     """What kustomize makes of the base with some components."""
     kubectl = find_assets(kubernetes).binary("kubectl")
 
-    def built(*components: str) -> list[Object]:
+    def built(*components: str, of: str = "base") -> list[Object]:
         copied = tmp_path / "kustomize"
         if not copied.exists():
             copied.symlink_to(DEPLOY / "kustomize")
-        overlay = DEPLOY / "kustomize" / "base"
+        overlay = DEPLOY / "kustomize" / of
         if components:
             overlay = tmp_path / "overlay"
             overlay.mkdir()
@@ -83,3 +83,17 @@ def test_the_api_server_takes_the_base_and_knows_every_field(
     query = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
     for one in build("mps", "network-policy", "extended-resources"):
         api.request("PATCH", api.path_of(one, "gpu-dra"), one, content_type=APPLY, query=query)
+
+
+def test_the_uninstallation_can_be_applied_by_hand(installed_cluster: RealCluster, build: Build) -> None:
+    api = installed_cluster.api
+    query = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
+    made = build(of="uninstall")
+    assert {one["kind"] for one in made} >= {"Job", "ServiceAccount", "ValidatingAdmissionPolicy"}
+    assert {one["metadata"]["name"] for one in made} == {"gpu-dra-uninstall"}
+    for one in made:
+        api.request("PATCH", api.path_of(one, "gpu-dra"), one, content_type=APPLY, query=query)
+
+
+def test_who_renders_the_chart_without_a_cluster_does_not_uninstall_by_applying_it() -> None:
+    assert "gpu-dra-uninstall" not in rendered_text({}, hooks=True)

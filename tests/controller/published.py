@@ -17,6 +17,7 @@ from driver.kube.events import EventRecorder
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers
 from driver.process.metrics import Metrics
+from driver.process.pulse import Pulse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,6 +85,7 @@ class Published:
         self.metrics = Metrics()
         self.follow: Callable[[bool], None] = lambda _asked: None
         self._stop = threading.Event()
+        self.pulse = Pulse(hung_seconds=0.05)
         self._events = EventRecorder(self.client, "test", "node-a")
         self.writer = WatchedWriter(
             self.client,
@@ -101,6 +103,7 @@ class Published:
             driver=DRIVER_NAME,
             intervals=Intervals(settle_seconds=SETTLE_SECONDS),
             follow_claims=lambda asked: self.follow(asked),  # noqa: PLW0108 - tests set it later
+            at_work=lambda: self.pulse.work("publisher"),
         )
         loops = (self.publisher.reflector.run, self._events.run, self.publisher.run)
         self._threads = [threading.Thread(target=loop) for loop in loops]

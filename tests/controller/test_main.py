@@ -229,6 +229,7 @@ def test_the_help_explains_each_flag_with_its_default_and_variable() -> None:
         "nvml",
         "config",
         "driver-root",
+        "host-root",
         "sysfs-root",
         "plugin-data-dir",
         "metrics-addr",

@@ -37,7 +37,7 @@ def test_every_node_is_there_and_is_a_character_device(tmp_path: Path, machine: 
     names = {*CONTROL_NODES, *(f"nvidia{minor}" for minor in range(8))}
     assert {path.name for path in (root / "dev").iterdir()} == names | {"dri"}
     nodes = [root / "dev" / name for name in names]
-    nodes += list((root / "dev" / "dri").iterdir())
+    nodes += [path for path in (root / "dev" / "dri").iterdir() if path.name != "by-path"]
     assert len(nodes) == len(names) + 16
     for node in nodes:
         status = node.stat()
@@ -128,7 +128,13 @@ def test_the_drm_nodes_that_sysfs_names_are_in_the_driver_root(tmp_path: Path, m
     root, sysfs = build_driver_root(tmp_path, machine), build_sysfs(tmp_path, machine)
     named = [node for gpu in pci.display_functions(sysfs) for node in pci.drm_nodes(sysfs, gpu)]
     assert len(set(named)) == 16
-    assert set(named) == {path.name for path in (root / "dev/dri").iterdir()}
+    assert {*named, "by-path"} == {path.name for path in (root / "dev/dri").iterdir()}
+    by_path = {path.name: path.readlink().name for path in (root / "dev/dri/by-path").iterdir()}
+    assert by_path == {
+        f"pci-{gpu}-{kind}": node
+        for gpu in pci.display_functions(sysfs)
+        for kind, node in zip(("card", "render"), pci.drm_nodes(sysfs, gpu), strict=True)
+    }
 
 
 def test_building_twice_changes_nothing(tmp_path: Path, machine: FakeMachine) -> None:

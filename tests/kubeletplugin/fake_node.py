@@ -23,6 +23,7 @@ from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
+from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.claims.recovery import Recovered
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
@@ -61,11 +62,17 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-def fake_hardware(discovery: Discovery, folder: Path, time_slices: TimeSlices, mps: MpsClient) -> Hardware:
+def fake_hardware(
+    discovery: Discovery,
+    folder: Path,
+    time_slices: TimeSlices,
+    mps: MpsClient,
+    hook: HookSource = NO_HOOK,
+) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
-    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders)
+    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, hook)
 
 
 class FakeNode:
@@ -103,6 +110,7 @@ class FakeNode:
         self.mps = FakeMps(folder / "mps.json" if on_disk else None)
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
+        self.hook = NO_HOOK
         self.boot_id = "boot-1"
         self.driver_generation = ""
         self.on_prepared: Callable[[Entry], None] = lambda _: None
@@ -127,7 +135,7 @@ class FakeNode:
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
         self.reconciler, self.keeper = parts.reconciler, parts.keeper
-        self.kinds = parts.kinds
+        self.kinds, self.hooks = parts.kinds, parts.hooks
         self.watch, self.health = parts.watch, parts.health
         return parts.recovered
 
@@ -137,7 +145,7 @@ class FakeNode:
         """
         return assemble(
             Identity(DRIVER_NAME, POOL, self.boot_id, lambda: self.driver_generation),
-            fake_hardware(self.discovery, self.folder, self.time_slices, self.mps),
+            fake_hardware(self.discovery, self.folder, self.time_slices, self.mps, self.hook),
             Cluster(
                 self._get_claim,
                 self.published.get,

@@ -38,11 +38,13 @@ FLAGS = {
         "--plugins-dir": "default:/var/lib/kubelet/plugins",
         "--registry-dir": "default:/var/lib/kubelet/plugins_registry",
         "--cdi-dir": "default:/var/run/cdi",
+        "--cdi-hook": "default:copy",
         "--sysfs-root": "default:/sys",
         "--mps-dir": "default:/run/gpu.nvidia.com/mps",
         "--metrics-addr": 'default:""',
         "--health-addr": 'default:""',
         "--pod-uid": 'default:""',
+        "--retire": "",
         "--log-level": "default:info",
     },
 }
@@ -51,7 +53,7 @@ FLAGS = {
 WITHOUT_VALUE = {"controller": {"--version"}, "kubeletplugin": {"--version", "--retire"}}
 
 OPTION = re.compile(
-    r"(--[a-z-]+)(?:TEXT|PATH|DIRECTORY|\[[a-z|]+\])(.+?)\[envvar:(GPU_DRA_[A-Z_]+)(?:;([^\]]*))?\]"
+    r"(--(?!version|help)[a-z-]+)(?:TEXT|PATH|DIRECTORY|\[[a-z|]+\]|(?=[A-Z]))(.+?)\[envvar:(GPU_DRA_[A-Z_]+)(?:;([^\]]*))?\]"
 )
 """A flag, its words, its variable and its default in the help text without white space."""
 
@@ -218,6 +220,12 @@ def test_a_folder_that_is_missing_is_a_usage_error_of_the_plugin(node: Node, fla
 
 def test_a_pod_uid_that_is_none_is_refused(node: Node) -> None:
     assert "--pod-uid '../../up'" in refused(node, "kubeletplugin", pod_uid="../../up")
+
+
+def test_a_hook_that_is_no_absolute_path_is_refused(node: Node) -> None:
+    assert "--cdi-hook 'nvidia-cdi-hook' is no absolute path" in refused(
+        node, "kubeletplugin", cdi_hook="nvidia-cdi-hook"
+    )
 
 
 def test_a_data_folder_that_cannot_be_made_is_named(node: Node) -> None:

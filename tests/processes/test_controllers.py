@@ -89,3 +89,21 @@ def test_the_next_controller_hears_the_other_plugin_and_keeps_the_slices(before:
         assert {one["metadata"]["name"] for one in node.slices()} == names
         writes = {(line["created"], line["deleted"]) for line in later.logged("slices published")}
         assert writes == {(0, 0)}
+
+
+def test_two_controllers_with_other_rules_do_not_write_against_each_other() -> None:
+    with new_node() as node, ExitStack() as started:
+        started.enter_context(TwoVersions(node).plugin(Version.named("today")))
+        first = started.enter_context(node.controller(config=ALL_TIERS))
+        first.wait_for("slices published")
+        published = node.devices()
+
+        second = started.enter_context(node.controller())
+        second.wait_for("another controller of this node publishes: this one stands by")
+        second.wait_for("GPUs of the node")
+        assert node.devices() == published
+        assert first.stop() == 0
+        second.wait_for("slices published")
+        assert node.devices() != published
+
+    assert len(first.logged("slices published")) == 1

@@ -231,3 +231,13 @@ def test_every_line_of_a_call_has_its_operation_and_every_operation_ends(node: N
     assert [line["op"] for line in plugin.logged("operation failed")] == [
         line["op"] for line in plugin.logged("operation begins", uid=bad.uid, operation="prepare")
     ]
+
+
+def test_a_controller_that_waits_for_the_api_server_ends_by_itself_as_a_containers_process_has_to(
+    node: Node,
+) -> None:
+    node.server.stop()
+    with node.controller() as controller:
+        controller.wait_for("node not read")
+
+        assert controller.stop() == 0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from proto import dra_v1_pb2 as v1
 
 ORDERS = [("released", "today"), ("today", "released")]
+MPS_SHARE = next(kind for kind in KINDS if "mps" in kind.name)
 PARTITION = next(kind for kind in KINDS if kind.name == "partition")
 
 
@@ -45,7 +46,7 @@ def unprepare_leaving(both: TwoVersions, claim: v1.Claim, name: str) -> None:
     assert ("4000001" in error) if name == "released" else (error == ""), error
 
 
-@pytest.mark.parametrize(("before", "after"), ORDERS)
+@pytest.mark.parametrize(("before", "after"), [*ORDERS, ("before", "today"), ("today", "before")])
 def test_the_next_version_answers_for_claims_of_every_kind_and_takes_them_back(
     both: TwoVersions, before: str, after: str
 ) -> None:
@@ -164,3 +165,15 @@ def test_the_next_version_goes_on_with_claims_whose_journal_was_lost(
         assert both.gpus() == gpus
         both.unprepare(second, *claims)
         both.assert_all_is_put_back()
+
+
+def test_a_plugin_says_once_that_its_supervisor_is_of_a_former_version(both: TwoVersions) -> None:
+    today, claim = Version.named("today"), put_claim(both.node, MPS_SHARE)
+    with both.supervisor(Version.named("released")), both.plugin(today) as plugin:
+        both.prepare(today, claim)
+        both.prepare(today, claim)
+        both.unprepare(today, claim)
+        both.assert_all_is_put_back()
+        said = [line for line in plugin.text.splitlines() if "is of a former version" in line]
+
+    assert len(said) == 1

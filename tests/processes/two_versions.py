@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.former import RELEASED, former_version, python_environment
+from envtest.former import BEFORE, RELEASED, former_version, python_environment
 from kubeletplugin.mps.processes import end_left_over, own_daemon
 from tests.processes.every_kind import MADE_GPU, cut_in_halves, publish_memory
 from tests.processes.node import Node, new_node
@@ -37,8 +37,9 @@ class Version:
 
     @classmethod
     def named(cls, name: str) -> Version:
-        """``released`` or ``today``; raises MissingPrerequisite without the history of the project."""
-        packages = former_version(RELEASED) if name == "released" else PACKAGE_ROOT
+        """``released``, ``before`` or ``today``; raises MissingPrerequisite without the project's history."""
+        commit = {"released": RELEASED, "before": BEFORE}.get(name)
+        packages = former_version(commit) if commit else PACKAGE_ROOT
         return cls(packages, f"11111111-2222-4333-8444-{sum(name.encode()):012d}")
 
 

@@ -22,6 +22,12 @@
 {{- if not $v.priorityClassName -}}
   {{- fail "priorityClassName is empty: then pods without a priority can push the driver off its node, which prepares no claim until it is back; give a class, system-node-critical for one" -}}
 {{- end -}}
+{{- /* Without a cluster to ask (helm template), lookup finds nothing at all. */}}
+{{- if and (not (hasPrefix "system-" $v.priorityClassName)) (lookup "v1" "Namespace" "" "kube-system") -}}
+  {{- if not (lookup "scheduling.k8s.io/v1" "PriorityClass" "" $v.priorityClassName) -}}
+    {{- fail (printf "priorityClassName: the cluster has no PriorityClass %s, so no pod could be made; create it, or give system-node-critical" $v.priorityClassName) -}}
+  {{- end -}}
+{{- end -}}
 {{- if and $v.criticalPodsQuota.enabled (not (hasPrefix "system-" $v.priorityClassName)) -}}
   {{- fail (printf "criticalPodsQuota.enabled: a quota is needed for the classes system-node-critical and system-cluster-critical alone, not for %s" $v.priorityClassName) -}}
 {{- end -}}

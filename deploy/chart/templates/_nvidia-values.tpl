@@ -1,6 +1,7 @@
 {{/* Values of NVIDIA's chart become ours, or are refused with a sentence, as nvidia-values.yaml says. A value that was taken is
 removed from where it was, so that a second run of this finds nothing to do. */}}
 {{- define "gpu-dra.take-nvidia-values" -}}
+{{- $refused := list -}}
 {{- range (.Files.Get "nvidia-values.yaml" | fromYaml).values -}}
   {{- $names := splitList "." .path -}}
   {{- $holder := $.Values -}}
@@ -11,7 +12,7 @@ removed from where it was, so that a second run of this finds nothing to do. */}
     {{- range .passedOver }}{{ $passed = append $passed (toJson .) }}{{ end -}}
     {{- if .refused -}}
       {{- if not (or (kindIs "invalid" $given) (has (toJson $given) $passed)) -}}
-        {{- fail (printf "%s is a value of NVIDIA's chart that does nothing here: %s" .path .refused) -}}
+        {{- $refused = append $refused (printf "%s is a value of NVIDIA's chart that does nothing here: %s" .path .refused) -}}
       {{- end -}}
     {{- else if not (kindIs "invalid" $given) -}}
       {{- $target := $.Values -}}
@@ -34,4 +35,5 @@ removed from where it was, so that a second run of this finds nothing to do. */}
     {{- $_ := unset $holder (last $names) -}}
   {{- end -}}
 {{- end -}}
+{{- with $refused }}{{ fail (join "; " .) }}{{ end -}}
 {{- end -}}

@@ -10,6 +10,7 @@ import pytest
 
 from driver.devices.device import Taint
 from driver.errors import ConfigError
+from envtest.embedded.api.faults import ALWAYS
 from tests.controller.published import POOL, SLICES, Published, gpus
 
 if TYPE_CHECKING:
@@ -310,3 +311,31 @@ def test_the_metrics_say_what_is_published(published: Published) -> None:
     assert registry.get_sample_value("gpu_dra_published_devices") == 65
     assert registry.get_sample_value("gpu_dra_published_slices") == 2
     assert registry.get_sample_value("gpu_dra_slice_writes_total", {"verb": "create"}) == 2
+
+
+def test_a_write_that_never_ends_is_work_that_hangs_and_waiting_for_a_change_is_not(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    write = server.fail("create", "resourceslices", kind="hang")
+    published.start(gpus(1))
+
+    assert server.wait_until(lambda: published.pulse.hung().startswith("publisher is at work"))
+    write.release()
+
+    assert published.publishes(1)
+    assert server.wait_until(lambda: published.pulse.hung() == "")
+
+
+def test_what_is_not_published_is_told_with_its_reason(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    why_not = published.publisher.why_not_published
+    assert "no kubelet plugin" in why_not()
+    server.fail("create", "resourceslices", code=403, times=ALWAYS)
+
+    published.start(gpus(1))
+
+    assert server.wait_until(lambda: "403" in why_not())
+    server.faults.clear()
+    assert published.publishes(1)
+    assert server.wait_until(lambda: why_not() == "")

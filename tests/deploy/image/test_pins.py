@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,20 @@ def entries(lock: Path) -> set[str]:
 def module_versions(go_mod: Path) -> dict[str, str]:
     """The version of each module that a go.mod requires."""
     return dict(re.findall(r"^\s+(\S+) (v\S+)", go_mod.read_text(), re.MULTILINE))
+
+
+def test_the_build_is_given_what_the_wheel_holds_and_no_more() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    ignored = (IMAGE / "Dockerfile.dockerignore").read_text().splitlines()
+    given = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    assert given == {
+        *packages,
+        "pyproject.toml",
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+    }
+    assert "*" in ignored
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "build.lock"])

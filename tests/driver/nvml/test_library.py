@@ -14,7 +14,7 @@ from driver.nvml.library import SONAME, LibraryUnusable, NvmlLibrary
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
-from fakegpu.driver_layouts import LAYOUTS, Layout, lay_driver, remove_driver
+from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver, remove_driver
 from kubeletplugin.host.driver_files import DriverRoot
 
 FOLDER = LIBRARY_FOLDERS[0]
@@ -194,8 +194,8 @@ def test_a_file_of_this_machine_that_is_no_library_is_told_without_a_driver_root
 
 
 @compiled
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
-def test_nvml_is_loaded_in_every_layout(tmp_path: Path, layout: Layout) -> None:
+@pytest.mark.parametrize("layout", HOST_LAYOUTS.values(), ids=list(HOST_LAYOUTS))
+def test_nvml_is_loaded_in_every_layout(tmp_path: Path, layout: HostLayout) -> None:
     build(lay_driver(tmp_path, layout, "570.1.1"), "570.1.1")
     roots = DriverRoots.probed(tmp_path, tmp_path / "sys")
 
@@ -206,7 +206,7 @@ def test_nvml_is_loaded_in_every_layout(tmp_path: Path, layout: Layout) -> None:
 def test_nvml_is_loaded_from_the_root_that_comes_late_and_from_the_one_that_takes_its_place(
     tmp_path: Path,
 ) -> None:
-    container, host = LAYOUTS["driver container, Ubuntu"], LAYOUTS["Ubuntu"]
+    container, host = HOST_LAYOUTS["driver container, Ubuntu"], HOST_LAYOUTS["Ubuntu"]
     nvml = RealNvml(DriverRoots.probed(tmp_path, tmp_path / "sys"))
     with pytest.raises(DriverNotLoaded, match="no NVIDIA driver was found on this node"):
         nvml.init()

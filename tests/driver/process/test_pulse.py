@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from driver.process.pulse import Pulse
+from driver.nvml.deadline import DEADLINE_SECONDS, LONG_FACTOR
+from driver.process.pulse import HUNG_SECONDS, Pulse
 
 
 class Clock:
@@ -51,3 +52,9 @@ def test_work_that_fails_has_ended() -> None:
     clock.now = 100.0
 
     assert pulse.hung() == ""
+
+
+def test_the_first_look_at_sixteen_gpus_that_all_hang_is_no_work_that_hangs() -> None:
+    lanes = 16 + 1  # one for each GPU, and the node's
+
+    assert lanes * LONG_FACTOR * DEADLINE_SECONDS < HUNG_SECONDS

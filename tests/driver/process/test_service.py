@@ -190,3 +190,14 @@ def test_failures_are_retried_soon_at_first_and_ever_more_rarely(
     every_seconds: float, failures: int, delay: float
 ) -> None:
     assert delay_seconds(every_seconds, failures) == delay
+
+
+def test_a_repeated_call_comes_at_once_when_it_is_asked_for() -> None:
+    service, now, called = Service(), threading.Event(), threading.Semaphore(0)
+    service.repeat("slow loop", 3600, called.release, now)
+    assert called.acquire(timeout=10)
+
+    now.set()
+
+    assert called.acquire(timeout=10)
+    service.stop()

@@ -11,11 +11,11 @@ from driver.nvml.api import DriverNotLoaded
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots, NoDriverRoot
 from driver.roots.flag import roots_from_flags
-from fakegpu.driver_layouts import LAYOUTS, lay_driver, remove_driver
+from fakegpu.host_layouts import HOST_LAYOUTS, lay_driver, remove_driver
 from kubeletplugin.host.installed_driver import InstalledDriver
 
-CONTAINER = LAYOUTS["driver container, Ubuntu"]
-GKE = LAYOUTS["GKE"]
+CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
+GKE = HOST_LAYOUTS["GKE"]
 OLD, NEW = "570.133.20", "580.95.05"
 
 

@@ -9,21 +9,21 @@ import pytest
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.links import below
 from driver.roots.places import PLACES
-from fakegpu.driver_layouts import LAYOUTS, Layout, lay_driver
-from kubeletplugin.cdi.spec import HostPaths
+from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
+from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.host.installed_driver import InstalledDriver
 
 VERSION = "580.95.05"
 
-every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+every_layout = pytest.mark.parametrize("layout", HOST_LAYOUTS.values(), ids=list(HOST_LAYOUTS))
 
 
 class Host:
     """A pretend host with a driver, whose root this process sees at ``folder``."""
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
+    def __init__(self, folder: Path, layout: HostLayout) -> None:
         self.folder = folder
         self.libraries = lay_driver(folder, layout, VERSION)
         self.roots = DriverRoots.probed(folder, folder / "sys")
@@ -48,7 +48,7 @@ class Host:
 
 
 @every_layout
-def test_the_driver_is_found_with_its_version(tmp_path: Path, layout: Layout) -> None:
+def test_the_driver_is_found_with_its_version(tmp_path: Path, layout: HostLayout) -> None:
     host = Host(tmp_path, layout)
 
     (used,) = [one for one in host.roots.look() if not one.reason]
@@ -58,7 +58,7 @@ def test_the_driver_is_found_with_its_version(tmp_path: Path, layout: Layout) ->
 
 
 @every_layout
-def test_containers_get_the_libraries_where_their_linker_looks(tmp_path: Path, layout: Layout) -> None:
+def test_containers_get_the_libraries_where_their_linker_looks(tmp_path: Path, layout: HostLayout) -> None:
     host = Host(tmp_path, layout)
 
     assert set(host.files.library_folders) == {layout.container_libraries}
@@ -70,7 +70,7 @@ def test_containers_get_the_libraries_where_their_linker_looks(tmp_path: Path, l
 
 
 @every_layout
-def test_nvidia_smi_is_found_by_the_host_and_by_this_process(tmp_path: Path, layout: Layout) -> None:
+def test_nvidia_smi_is_found_by_the_host_and_by_this_process(tmp_path: Path, layout: HostLayout) -> None:
     host = Host(tmp_path / "host", layout)
 
     assert host.files.binaries == (f"{layout.container_programs}/nvidia-smi",)
@@ -82,13 +82,13 @@ def test_nvidia_smi_is_found_by_the_host_and_by_this_process(tmp_path: Path, lay
 
 
 def test_every_place_has_a_layout_that_is_tried() -> None:
-    tried = {layout.root for layout in LAYOUTS.values()}
+    tried = {layout.root for layout in HOST_LAYOUTS.values()}
     # The other architecture of Bottlerocket has the same layout.
     assert {place.path.replace("aarch64", "x86_64") for place in PLACES} == tried
 
 
-@pytest.mark.parametrize("layout", [one for one in LAYOUTS.values() if not one.real_root])
-def test_a_root_that_is_named_gives_the_same_files(tmp_path: Path, layout: Layout) -> None:
+@pytest.mark.parametrize("layout", [one for one in HOST_LAYOUTS.values() if not one.real_root])
+def test_a_root_that_is_named_gives_the_same_files(tmp_path: Path, layout: HostLayout) -> None:
     host = Host(tmp_path, layout)
     named = InstalledDriver.below(tmp_path / layout.root.lstrip("/"), Path(layout.root))
 

@@ -9,11 +9,12 @@ import pytest
 
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import PLACES
-from fakegpu.driver_layouts import LAYOUTS, Layout, lay_driver
+from driver.roots.root import Root
+from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver
 
-CONTAINER = LAYOUTS["driver container, Ubuntu"]
-UBUNTU = LAYOUTS["Ubuntu"]
-GKE = LAYOUTS["GKE"]
+CONTAINER = HOST_LAYOUTS["driver container, Ubuntu"]
+UBUNTU = HOST_LAYOUTS["Ubuntu"]
+GKE = HOST_LAYOUTS["GKE"]
 OLD, NEW = "570.133.20", "580.95.05"
 
 
@@ -47,7 +48,9 @@ def test_without_a_driver_every_place_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layouts", [(CONTAINER, UBUNTU), (UBUNTU, GKE), (CONTAINER, GKE)])
-def test_the_first_place_with_a_driver_is_used(tmp_path: Path, layouts: tuple[Layout, Layout]) -> None:
+def test_the_first_place_with_a_driver_is_used(
+    tmp_path: Path, layouts: tuple[HostLayout, HostLayout]
+) -> None:
     for layout in layouts:
         lay_driver(tmp_path, layout, NEW)
 
@@ -123,3 +126,21 @@ def test_a_place_that_is_gone_again_is_no_place(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "home")
 
     assert used(tmp_path) == []
+
+
+def test_what_vanishes_while_it_is_looked_at_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver container's root goes while the places are looked at."""
+    lay_driver(tmp_path, CONTAINER, NEW)
+    followed = Root.at
+
+    def gone_after(root: Root, path: str) -> Path | None:
+        found = followed(root, path)
+        if found is not None and found.is_file():
+            shutil.rmtree(tmp_path / "run")
+        return found
+
+    monkeypatch.setattr(Root, "at", gone_after)
+
+    assert reasons(tmp_path)[CONTAINER.root].startswith("the driver is not whole")

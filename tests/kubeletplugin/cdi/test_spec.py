@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,20 @@ import jsonschema
 import pytest
 
 from driver.errors import NodeIncomplete
-from kubeletplugin.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits, lowest_version
+from kubeletplugin.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, Hook
+from kubeletplugin.cdi.host_paths import HostPaths
+from kubeletplugin.cdi.spec import CdiDevice, Edits, build_spec, file_edits, lowest_version
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
-from kubeletplugin.host.driver_files import DriverFiles, Link
+from kubeletplugin.host.driver_files import DriverFiles
+from kubeletplugin.host.graphics_files import Placed
+from kubeletplugin.host.library_files import Link
 from tests.kubeletplugin.cdi_schema import validate
 
 FILES = DriverFiles(
     "580.65.06",
     ("/usr/lib64/libcuda.so.580.65.06",),
-    (Link("/usr/lib64/libcuda.so.1", "libcuda.so.580.65.06"),),
+    (Link("/usr/lib64/libcuda.so.1", "libcuda.so.580.65.06", "/usr/lib64/libcuda.so.580.65.06"),),
     ("/usr/bin/nvidia-smi",),
     ("/lib/firmware/nvidia/580.65.06/gsp_ga10x.bin",),
     ("/run/nvidia-persistenced/socket",),
@@ -63,8 +68,11 @@ def test_a_device_node_carries_type_major_and_minor() -> None:
     ]
 
 
-def test_the_legacy_runtime_is_told_to_add_nothing() -> None:
-    assert spec()["containerEdits"]["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+def test_the_legacy_runtime_is_told_to_add_nothing_and_the_toolkit_where_libcuda_is() -> None:
+    assert spec()["containerEdits"]["env"] == [
+        "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib64",
+        "NVIDIA_VISIBLE_DEVICES=void",
+    ]
 
 
 def test_host_paths_are_those_of_the_host_not_of_the_plugins_container() -> None:
@@ -78,21 +86,72 @@ def test_host_paths_are_those_of_the_host_not_of_the_plugins_container() -> None
     assert "hostPath" not in built["containerEdits"]["deviceNodes"][0]
 
 
-def test_without_the_hook_links_are_mounts_and_with_it_they_are_made() -> None:
-    without = spec()["containerEdits"]
-    hooked = DriverFiles(
-        **{**{f: getattr(FILES, f) for f in FILES.__slots__}, "hook": "/usr/bin/nvidia-cdi-hook"}
-    )
-    having = spec(hooked, CONTAINER)["containerEdits"]
+def hooks_of(hook: Hook, files: DriverFiles = FILES, host: HostPaths = CONTAINER) -> list[Any]:
+    edits = json.loads(f"{{{file_edits(files, host, hook).members[1:]}}}")
+    return [call["args"][1:] for call in edits.get("hooks", [])]
 
-    assert "hooks" not in without
-    assert "/usr/lib64/libcuda.so.1" in {mount["containerPath"] for mount in without["mounts"]}
-    assert "/usr/lib64/libcuda.so.1" not in {mount["containerPath"] for mount in having["mounts"]}
-    assert [hook["args"] for hook in having["hooks"]] == [
+
+ALL_CALLS = Hook("/opt/nvidia-cdi-hook", frozenset({LINKS, CUDA_COMPAT, CACHE, NO_NODES, PROFILE}))
+
+
+def test_without_a_hook_links_are_mounts_of_what_they_lead_to() -> None:
+    edits = spec(host=CONTAINER)["containerEdits"]
+
+    assert "hooks" not in edits
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}
+    assert mounts["/usr/lib64/libcuda.so.1"] == "/run/nvidia/driver/usr/lib64/libcuda.so.580.65.06", (
+        "the link itself may be missing on the host"
+    )
+
+
+def test_with_a_hook_links_and_the_linker_cache_are_made_and_nothing_else_is_changed() -> None:
+    edits = json.loads(f"{{{file_edits(FILES, CONTAINER, ALL_CALLS).members[1:]}}}")
+
+    assert "/usr/lib64/libcuda.so.1" not in {mount["containerPath"] for mount in edits["mounts"]}
+    assert {call["path"] for call in edits["hooks"]} == {"/opt/nvidia-cdi-hook"}
+    assert [call["args"] for call in edits["hooks"]] == [
         ["nvidia-cdi-hook", "create-symlinks", "--link", "libcuda.so.580.65.06::/usr/lib64/libcuda.so.1"],
+        ["nvidia-cdi-hook", "enable-cuda-compat", "--host-driver-version=580.65.06"],
         ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"],
+        ["nvidia-cdi-hook", "disable-device-node-modification"],
+        ["nvidia-cdi-hook", "update-application-profile"],
     ]
-    assert {hook["path"] for hook in having["hooks"]} == {"/run/nvidia/driver/usr/bin/nvidia-cdi-hook"}
+
+
+def test_a_hook_is_given_no_call_that_it_does_not_know() -> None:
+    assert [name for name, *_ in hooks_of(Hook("/opt/nvidia-cdi-hook"))] == [LINKS, CACHE]
+
+
+def test_a_host_without_ldconfig_gets_no_linker_cache(tmp_path: Path) -> None:
+    host = HostPaths(tmp_path, Path("/"))
+    assert CACHE not in {name for name, *_ in hooks_of(ALL_CALLS, host=host)}
+    (tmp_path / "sbin").mkdir()
+    (tmp_path / "sbin/ldconfig").touch()
+    assert CACHE in {name for name, *_ in hooks_of(ALL_CALLS, host=host)}
+
+
+def test_settings_have_places_of_their_own_in_the_container() -> None:
+    files = replace(FILES, settings=(Placed("/usr/share/vulkan/a.json", "/etc/vulkan/a.json"),))
+    mounts = spec(files, CONTAINER)["containerEdits"]["mounts"]
+
+    assert {
+        "hostPath": "/run/nvidia/driver/usr/share/vulkan/a.json",
+        "containerPath": "/etc/vulkan/a.json",
+        "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"],
+    } in mounts
+
+
+def test_a_devices_links_are_made_by_a_call_of_its_own() -> None:
+    edits = Edits((CONTROL,), links=(Link("/dev/dri/by-path/pci-1-card", "../card1"),))
+    devices = [CdiDevice("u-1", edits)]
+    built = json.loads(build_spec(devices, [CONTROL], file_edits(FILES, SAME, ALL_CALLS), SAME))
+
+    validate(built)
+    (call,) = built["devices"][0]["containerEdits"]["hooks"]
+    assert call["args"][1:] == [LINKS, "--link", "../card1::/dev/dri/by-path/pci-1-card"]
+    assert (
+        "hooks" not in json.loads(build_spec(devices, [CONTROL], file_edits(FILES, SAME), SAME))["devices"][0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,3 +209,18 @@ def test_nodes_of_the_host_are_named_by_the_hosts_path(tmp_path: Path) -> None:
     assert paths.of(f"{host}/dev/nvidia0") == "/dev/nvidia0"
     assert paths.of("/dev/nvidia0") == "/dev/nvidia0"
     assert paths.of(f"{root}/lib64/libcuda.so.1") == "/home/kubernetes/bin/nvidia/lib64/libcuda.so.1"
+
+
+def test_the_host_is_looked_at_for_ldconfig_wherever_the_driver_root_is(tmp_path: Path) -> None:
+    """Its link may be absolute: it is followed on the host, not in this container."""
+    host = HostPaths(tmp_path / "run/nvidia/driver", Path("/run/nvidia/driver"), tmp_path)
+
+    def calls() -> bool:
+        return CACHE in file_edits(FILES, host, Hook("/usr/bin/hook", frozenset({LINKS, CACHE}))).members
+
+    assert not calls()
+    (tmp_path / "sbin").symlink_to("/usr/sbin")
+    (tmp_path / "usr/sbin").mkdir(parents=True)
+    assert not calls()
+    (tmp_path / "usr/sbin/ldconfig").touch()
+    assert calls()

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.cdi.spec import CdiDevice, Edits, HostPaths, build_spec, file_edits
+from kubeletplugin.cdi.host_paths import HostPaths
+from kubeletplugin.cdi.spec import CdiDevice, Edits, build_spec, file_edits
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.host.device_nodes import DeviceNode

@@ -15,6 +15,8 @@ from driver.hardware.boards import Boards
 from driver.kinds.partition.names import partition_device_name
 from fakegpu.capabilities import access_minor
 from fakegpu.driver_root import build_driver_root
+from kubeletplugin.cdi.hook_source import NO_HOOK
+from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
@@ -42,7 +44,7 @@ class Built:
         nodes = GpuNodes(driver, folder / "sys")
         ports = NodePorts(scene.discovery, nodes, Journal(folder / "journal", lambda: False), era)
         kinds = HeldKinds(own_kinds(ports), HeldUnknown())
-        self.specs = Specs(kinds, nodes, driver, MPS)
+        self.specs = Specs(kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")))
 
     def whole(self, gpu: int) -> HeldDevice:
         """A claim's whole GPU."""

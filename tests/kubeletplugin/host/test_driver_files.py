@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from driver.errors import NodeIncomplete
-from kubeletplugin.host.driver_files import DriverRoot, Link
+from kubeletplugin.host.driver_files import DriverRoot
+from kubeletplugin.host.library_files import Link
 
 LIB = "usr/lib/x86_64-linux-gnu"
 
@@ -43,10 +44,11 @@ def test_libraries_of_the_version_in_use_are_found_with_their_links(tmp_path: Pa
         f"/{LIB}/vdpau/libvdpau_nvidia.so.580.65.06",
     )
     assert files.links == (
-        Link(f"/{LIB}/libcuda.so.1", "libcuda.so.580.65.06"),
-        Link(f"/{LIB}/libnvidia-ml.so.1", "libnvidia-ml.so.580.65.06"),
-        Link(f"/{LIB}/libcuda.so", "libcuda.so.1"),
+        Link(f"/{LIB}/libcuda.so.1", "libcuda.so.580.65.06", f"/{LIB}/libcuda.so.580.65.06"),
+        Link(f"/{LIB}/libnvidia-ml.so.1", "libnvidia-ml.so.580.65.06", f"/{LIB}/libnvidia-ml.so.580.65.06"),
+        Link(f"/{LIB}/libcuda.so", "libcuda.so.1", f"/{LIB}/libcuda.so.580.65.06"),
     )
+    assert files.main_folders == (f"/{LIB}",)
     assert files.library_folders == (f"/{LIB}", f"/{LIB}/vdpau")
 
 

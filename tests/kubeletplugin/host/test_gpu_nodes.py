@@ -12,8 +12,8 @@ from driver.errors import NodeIncomplete
 from driver.hardware.pci import drm_folder
 from driver.nvml.pci_address import PciAddress
 from driver.roots.driver_roots import DriverRoots
-from fakegpu.driver_layouts import LAYOUTS, lay_driver
 from fakegpu.driver_root import build_device_nodes
+from fakegpu.host_layouts import HOST_LAYOUTS, lay_driver
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host import device_nodes
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
@@ -108,7 +108,7 @@ def test_a_root_without_nodes_has_those_of_the_host(tmp_path: Path) -> None:
     """A root that is a mere folder of libraries, as GKE's, has no dev."""
     machine = FakeMachine.open("a30-quad")
     host = tmp_path / "host"
-    lay_driver(host, LAYOUTS["GKE"], machine.state.driver_version)
+    lay_driver(host, HOST_LAYOUTS["GKE"], machine.state.driver_version)
     build_device_nodes(host, machine)
     roots = DriverRoots.probed(host, tmp_path / "sys")
     nodes = GpuNodes(InstalledDriver(roots), lay_sysfs(tmp_path, machine))

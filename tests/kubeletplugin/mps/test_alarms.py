@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import subprocess
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,3 +49,27 @@ def test_a_call_may_ask_for_another(alarms: Alarms) -> None:
     calls: queue.SimpleQueue[str] = queue.SimpleQueue()
     alarms.after(0, lambda: alarms.after(0, lambda: calls.put("second")))
     assert calls.get(timeout=DEADLINE_SECONDS) == "second"
+
+
+def test_a_call_that_hangs_is_work_that_hangs_and_waiting_is_not() -> None:
+    service = Service(hung_seconds=0.05)
+    alarms = Alarms(lambda: service.pulse.work("alarms"))
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        go_on.wait(DEADLINE_SECONDS)
+
+    service.spawn("alarms", alarms.run, alarms.close)
+    try:
+        alarms.after(0, hang)
+        assert begun.wait(DEADLINE_SECONDS)
+        go_on.wait(0.1)
+        assert service.pulse.hung().startswith("alarms is at work")
+        go_on.set()
+        alarms.after(0, ended.set)
+        assert ended.wait(DEADLINE_SECONDS)
+    finally:
+        go_on.set()
+        service.stop()
+    assert service.pulse.hung() == ""

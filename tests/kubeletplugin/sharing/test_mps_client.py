@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
-from kubeletplugin.mps.service import handlers
+from kubeletplugin.mps.service import handlers, refuse_newer
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.wire.mps_daemon import SOCKET, MpsDaemon, MpsState
+from kubeletplugin.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState
 from kubeletplugin.wire.server import SocketServer
 from kubeletplugin.wire.streams import MAX_STREAMS
+from proto import mps_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
 
@@ -141,3 +142,24 @@ def test_streams_are_counted_so_that_calls_always_find_a_worker(mps: MpsScene) -
 def test_all_its_errors_are_the_drivers(mps: MpsScene) -> None:
     with served(mps) as (client, _), pytest.raises(DriverError):
         client.ensure(MpsDaemon("..", ()))
+
+
+def test_the_daemons_that_the_supervisor_has_are_known_by_name(mps: MpsScene) -> None:
+    with served(mps) as (client, _):
+        assert client.known() == ()
+        client.ensure(mps.daemon())
+        assert client.known() == (NAME,)
+
+
+def test_without_a_supervisor_its_daemons_are_not_known(mps: MpsScene) -> None:
+    client = MpsClient(mps.mps_dir / SOCKET, call_seconds=1)
+    with pytest.raises(ClaimBlocked, match="no MPS supervisor answers"):
+        client.known()
+    client.close()
+
+
+def test_a_supervisor_refuses_what_a_newer_plugin_says_and_names_the_way_out() -> None:
+    refuse_newer(v1.Daemon(name=NAME, protocol=PROTOCOL))
+    refuse_newer(v1.Daemon(name=NAME))
+    with pytest.raises(ClaimBlocked, match=rf"version {PROTOCOL + 1} .* no more than {PROTOCOL}: delete the"):
+        refuse_newer(v1.Daemon(name=NAME, protocol=PROTOCOL + 1))

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kubeletplugin.cdi.spec import CdiDevice, CdiMount, Edits, HostPaths, build_spec, file_edits
+from kubeletplugin.cdi.host_paths import HostPaths
+from kubeletplugin.cdi.spec import CdiDevice, CdiMount, Edits, build_spec, file_edits
 from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import HeldDevice, ShareRecord

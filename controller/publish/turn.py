@@ -1,0 +1,65 @@
+"""Sees to it that one controller of a node publishes at a time, though two run in a rolling update.
+
+Two of different versions, or with different rules, would else write against each other until one ends. The
+turn is a lock of the plugin's folder, which ends with its holder: whoever comes later stands by, and goes on
+with the slices that are there. A version that knows of no turns writes whenever it likes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from driver.process.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+AGAIN_SECONDS = 0.2
+"""How often is looked whether the other one has ended: flock(2) waits for ever or not at all."""
+
+_log = get_logger(__name__)
+
+
+class Turn:
+    """The right to publish for the node whose plugin has ``folder``; ``taken()`` hears that it is ours."""
+
+    def __init__(self, folder: Path, taken: Callable[[], None], stop_event: threading.Event) -> None:
+        self._folder = folder
+        self._taken = taken
+        self._stop_event = stop_event
+        self._descriptor: int | None = None
+
+    def run(self) -> None:
+        """Take it as soon as it is free and keep it; returns then, or when the process stops."""
+        told = False
+        while not self._take():
+            if not told and self._folder.is_dir():
+                _log.info("another controller of this node publishes: this one stands by")
+                told = True
+            if self._stop_event.wait(AGAIN_SECONDS):
+                return
+        self._taken()
+
+    def give(self) -> None:
+        """Let the next one publish; nothing may be written after that."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _take(self) -> bool:
+        """Whether it is ours now; without the folder there is no plugin, and nothing to publish."""
+        try:
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True

@@ -1,0 +1,129 @@
+"""Lays an NVIDIA driver below the root of a pretend host, as each distribution or installer lays it.
+
+Only what tells one from another: libraries with their links, nvidia-smi, and the links that lead there. The
+sources of the layouts stand in docs/driver-root.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+_LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler")
+_SMI = "nvidia-smi"
+
+
+@dataclass(frozen=True, slots=True)
+class HostLayout:
+    """Where a driver lies: its ``root`` on the host, and below that the folders of libraries and programs.
+
+    ``container_libraries`` and ``container_programs`` are where containers have to get the two. ``links`` are
+    further links below the host's root, absolute where they are so on a real node. ``real_root`` is the
+    folder that the root is a link to.
+    """
+
+    root: str
+    libraries: str
+    programs: str
+    container_libraries: str
+    container_programs: str
+    links: tuple[tuple[str, str], ...] = ()
+    real_root: str = ""
+
+
+def _usual(root: str, libraries: str, *links: tuple[str, str]) -> HostLayout:
+    return HostLayout(root, libraries, "usr/bin", f"/{libraries}", "/usr/bin", links)
+
+
+def _debian(root: str, prefix: str) -> HostLayout:
+    """Links of the alternatives system lead to the files; they are absolute, and meant below the root."""
+    current, folder = "usr/lib/x86_64-linux-gnu/nvidia/current", f"{prefix}usr/lib/x86_64-linux-gnu"
+    alternatives = f"{prefix}etc/alternatives"
+    return HostLayout(
+        root,
+        current,
+        "usr/lib/nvidia/current",
+        f"/{current}",
+        "/usr/bin",
+        (
+            (f"{alternatives}/glx--libcuda.so.1", f"/{current}/libcuda.so.1"),
+            (f"{folder}/libcuda.so.1", "/etc/alternatives/glx--libcuda.so.1"),
+            (f"{alternatives}/nvidia-smi", "/usr/lib/nvidia/current/nvidia-smi"),
+            (f"{prefix}usr/bin/nvidia-smi", "/etc/alternatives/nvidia-smi"),
+        ),
+    )
+
+
+_CONTAINER = "/run/nvidia/driver"
+_SYSTEM_ROOT = "/x86_64-bottlerocket-linux-gnu/sys-root"
+_BUNDLED = ("lib64", "bin", "/usr/local/nvidia/lib64", "/usr/local/nvidia/bin")
+
+HOST_LAYOUTS = {
+    "driver container, Ubuntu": _usual(_CONTAINER, "usr/lib/x86_64-linux-gnu"),
+    "driver container, Debian": _debian(_CONTAINER, "run/nvidia/driver/"),
+    "driver container, OpenShift": _usual(_CONTAINER, "usr/lib64", ("run/nvidia/driver/lib64", "usr/lib64")),
+    "Ubuntu": _usual("/", "usr/lib/x86_64-linux-gnu", ("lib", "usr/lib")),
+    "Ubuntu on arm64": _usual("/", "usr/lib/aarch64-linux-gnu", ("lib", "usr/lib")),
+    "Debian": _debian("/", ""),
+    "Red Hat": _usual("/", "usr/lib64", ("lib64", "usr/lib64")),
+    "Bottlerocket": HostLayout(
+        _SYSTEM_ROOT, "usr/lib", "usr/libexec/nvidia/tesla/bin", "/usr/lib", "/usr/bin",
+        ((f"{_SYSTEM_ROOT[1:]}/usr/lib/nvidia/tesla/libcuda.so.1", "/usr/lib/libcuda.so.1"),),
+    ),
+    "Bottlerocket before R580": HostLayout(
+        _SYSTEM_ROOT, "usr/lib/nvidia/tesla", "usr/libexec/nvidia/tesla/bin", "/usr/lib", "/usr/bin"
+    ),
+    "Talos": HostLayout(
+        "/", "usr/local/lib", "usr/local/bin", "/usr/local/lib", "/usr/bin",
+        (("usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi"),),
+    ),
+    "Talos before 1.13": HostLayout(
+        "/", "usr/local/glibc/usr/lib", "usr/local/bin", "/usr/lib", "/usr/local/bin"
+    ),
+    "Flatcar, system extension": _usual("/", "usr/lib64"),
+    "Flatcar, nvidia.service": HostLayout(
+        "/opt/nvidia/current", "usr/lib64", "../../../../opt/bin", "/usr/lib64", "/usr/bin",
+        (
+            ("opt/nvidia/current", "/opt/nvidia/525.105.17/6.1.50-flatcar"),
+            ("opt/nvidia/525.105.17/6.1.50-flatcar/usr/bin/nvidia-smi", "/opt/bin/nvidia-smi"),
+        ),
+        "/opt/nvidia/525.105.17/6.1.50-flatcar",
+    ),
+    "GKE": HostLayout("/home/kubernetes/bin/nvidia", *_BUNDLED),
+    "Container-Optimized OS": HostLayout("/var/lib/nvidia", *_BUNDLED),
+    "GKE on Ubuntu": HostLayout("/opt/nvidia", *_BUNDLED),
+}  # fmt: skip
+
+
+def lay_driver(host: Path, layout: HostLayout, version: str) -> Path:
+    """Install the driver below a pretend host's root; another version that lay there goes.
+
+    Returns the folder of the libraries.
+    """
+    root = host / (layout.real_root or layout.root).lstrip("/")
+    folder = Path(os.path.normpath(root / layout.libraries))
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("lib*.so*"):
+        old.unlink()
+    for library in _LIBRARIES:
+        (folder / f"{library}.so.{version}").write_text(f"{library} {version}\n")
+        (folder / f"{library}.so.1").symlink_to(f"{library}.so.{version}")
+    programs = Path(os.path.normpath(root / layout.programs))
+    programs.mkdir(parents=True, exist_ok=True)
+    (programs / _SMI).write_text("#!/bin/sh\n")
+    (programs / _SMI).chmod(0o755)
+    for path, target in layout.links:
+        link = host / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+    return folder
+
+
+def remove_driver(host: Path, layout: HostLayout) -> None:
+    """Take the driver's root away, as a driver container does that ends; its folder stays, empty."""
+    root = host / layout.root.lstrip("/")
+    shutil.rmtree(root)
+    root.mkdir()

@@ -1,0 +1,62 @@
+"""The command ``gpuctl doctor``: what is wrong with a cluster, or a node, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.documents import document
+from gpuctl.cli.output import emit, output_option
+from gpuctl.cli.values import nodes
+from gpuctl.doctor.inside.places import place_options
+
+FAILED_EXIT_CODE = 1
+
+
+@click.command()
+@click.argument("node", required=False, shell_complete=nodes)
+@click.option("--local", is_flag=True, help="Look at the node that this runs on, without a cluster.")
+@place_options
+@cluster_options
+@output_option("wide")
+def doctor(
+    node: str | None,
+    local: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
+    **places: Any,
+) -> None:
+    """Say what is wrong with the cluster, and from inside its plugin's pod with NODE; a line for each check.
+
+    From outside it reads objects, asks for rights, and tries in dry runs what the API server would store;
+    nothing is changed. With NODE it runs itself in the pod of the plugin there, by kubectl exec. With --local
+    it looks at the node that it runs on: in a pod of the driver the flags of the running plugin are found.
+
+    A check that cannot be made is skipped and says why; it is not ok.
+
+    Exit codes: 0 when no check failed, 1 when one did or the cluster cannot be reached, 2 for a wrong command
+    line.
+    """
+    from gpuctl.doctor.picture import picture
+    from gpuctl.doctor.report import KIND, has_failed, look_from_outside, look_locally
+
+    if local:
+        from driver.process.log import configure
+        from gpuctl.doctor.inside.places import local_command_lines, read_places
+
+        if node is not None:
+            raise click.UsageError("--local looks at the node that this runs on: name none")
+        configure("error")  # what is looked at logs as it does in the driver's processes
+        results = look_locally(read_places(places, local_command_lines()), "node")
+    else:
+        from gpuctl.cli.context import connect_client
+
+        client = connect_client(kubeconfig, context)
+        _, results = look_from_outside(client, node, kubeconfig, context)
+    emit(output, document(KIND, {"results": results}), lambda: picture(results, wide=output == "wide"))
+    if has_failed(results):
+        click.get_current_context().exit(FAILED_EXIT_CODE)

@@ -1,0 +1,1 @@
+"""What is looked at on a node, by its files, sockets and GPUs."""

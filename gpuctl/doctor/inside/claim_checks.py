@@ -1,0 +1,197 @@
+"""Checks of prepared claims: the journal against CDI specs, hardware, containers and MPS daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.inside.seen import NodeSeen
+from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.journal.entry import Entry, HeldDevice
+
+
+def held_entries(seen: NodeSeen) -> list[Entry]:
+    """The entries of this boot's claims that hold devices; those of earlier boots mean nothing."""
+    journal = {} if isinstance(seen.journal, Unread) else seen.journal
+    entries = (one for one in journal.values() if isinstance(one, Entry))
+    return [one for one in entries if one.holds and one.boot_id == seen.boot_id]
+
+
+def _journal(seen: NodeSeen) -> Finding:
+    if isinstance(seen.journal, Unread):
+        return skipped(f"nothing was prepared yet: {seen.journal.why}")
+    unreadable = [f"{uid}: {one.why}" for uid, one in seen.journal.items() if isinstance(one, Unread)]
+    if unreadable:
+        return fail(
+            f"{counted(len(unreadable), 'file')} of the journal cannot be read",
+            "check the disk; the plugin puts such files aside when it starts, and other claims go on",
+            unreadable,
+        )
+    held = held_entries(seen)
+    half_done = [f"{one.owner}: {one.state}" for one in held if one.state != "prepared"]
+    if seen.put_aside:
+        return warn(
+            f"{counted(len(seen.put_aside), 'file')} of the journal put aside: it could not be read",
+            "look at it in the folder `unreadable` of the journal, then delete it",
+            seen.put_aside,
+        )
+    if half_done:
+        return warn(
+            f"{counted(len(half_done), 'claim')} half prepared, or not yet taken back",
+            "it passes within seconds; else the plugin's log and the claim's events say what is in the way",
+            half_done,
+        )
+    return ok(f"{counted(len(held), 'prepared claim')} in the journal")
+
+
+def _specs(seen: NodeSeen) -> Finding:
+    if isinstance(seen.specs, Unread):
+        return skipped(seen.specs.why)
+    if isinstance(seen.journal, Unread):
+        return skipped(seen.journal.why)
+    prepared = {one.uid: one for one in held_entries(seen) if one.state == "prepared"}
+    specs = {one.uid: one for one in seen.specs}
+    lines = [f"{entry.owner}: it has no CDI spec" for uid, entry in prepared.items() if uid not in specs]
+    for uid, spec in specs.items():
+        if spec.wrong:
+            lines.append(f"UID {uid}: {spec.wrong}")
+        elif uid not in seen.journal:
+            lines.append(f"UID {uid}: a CDI spec without an entry in the journal")
+        elif uid in prepared:
+            lines += _differences(prepared[uid], spec.names, spec.missing_nodes)
+    if lines:
+        return fail(
+            f"journal and CDI specs differ in {counted(len(lines), 'place')}",
+            "the plugin writes lost specs again every 15 s: see that it runs, and what empties the folder",
+            lines,
+        )
+    return ok(f"each of {counted(len(prepared), 'prepared claim')} has its CDI spec, and none is left over")
+
+
+def _differences(entry: Entry, names: tuple[str, ...], missing: tuple[str, ...]) -> Iterator[str]:
+    """In what the spec of a claim is not as its entry, or as the node."""
+    lacking = sorted({device.cdi_device for device in entry.devices} - set(names))
+    if lacking:
+        yield f"{entry.owner}: its CDI spec lacks {', '.join(lacking)}"
+    if missing:
+        yield f"{entry.owner}: the node has no {', '.join(missing)}"
+
+
+def _hardware(seen: NodeSeen) -> Finding:
+    if isinstance(seen.inventory, Unread):
+        return skipped(seen.inventory.why)
+    if isinstance(seen.journal, Unread):
+        return skipped(seen.journal.why)
+    gpus = {str(gpu.pci): gpu.uuid for gpu in seen.inventory.gpus}
+    partitions = {
+        one.uuid for gpu in seen.inventory.gpus for one in (gpu.mig.partitions if gpu.mig is not None else ())
+    }
+    entries = [one for one in held_entries(seen) if one.state == "prepared"]
+    lines = [
+        f"{entry.owner}: {why}"
+        for entry in entries
+        for device in entry.devices
+        if (why := _missing(device, gpus, partitions))
+    ]
+    if lines:
+        return fail(
+            f"{counted(len(lines), 'prepared device')} not on the hardware as it was prepared",
+            "end the pods of these claims; a GPU that is gone is tainted, and comes back by itself",
+            lines,
+        )
+    return ok(f"the devices of {counted(len(entries), 'prepared claim')} are there")
+
+
+def _missing(device: HeldDevice, gpus: dict[str, str], partitions: set[str]) -> str:
+    """What of a device is not there; empty when all is, or when nobody wrote down what it was."""
+    for pci in device.gpus:
+        if pci not in gpus:
+            return f"{device.device}: there is no GPU at {pci}"
+    if device.uuid and device.pci and gpus[device.pci] != device.uuid:
+        return f"{device.device}: another GPU is at {device.pci}"
+    uuid = str(device.record.get("uuid") or "")
+    if uuid.startswith("MIG-") and uuid not in partitions:
+        return f"{device.device}: the partition {uuid} is not there"
+    return ""
+
+
+def _containers(seen: NodeSeen) -> Finding:
+    if isinstance(seen.in_containers, Unread):
+        return skipped(seen.in_containers.why)
+    if isinstance(seen.journal, Unread):
+        return skipped(seen.journal.why)
+    known = {device.cdi_device for entry in held_entries(seen) for device in entry.devices}
+    strange = sorted(seen.in_containers - known)
+    if strange:
+        return fail(
+            f"{counted(len(strange), 'device')} in containers that the journal does not have",
+            "end these pods: their devices may be given to others; the names begin with the claim's UID",
+            strange,
+        )
+    return ok(f"the journal has each of {counted(len(seen.in_containers), 'device')} in containers")
+
+
+def _mps(seen: NodeSeen) -> Finding:
+    if isinstance(seen.sharing, Unread):
+        return skipped(seen.sharing.why)
+    wrong = [f"{one.group}: {one.wrong}" for one in seen.sharing if one.wrong]
+    if wrong:
+        return fail(
+            f"{counted(len(wrong), 'record')} of sharing cannot be read",
+            "check the disk; the plugin puts such a file aside, and takes all for changed",
+            wrong,
+        )
+    wanted = {one.group for one in seen.sharing if one.daemon and one.boot_id == seen.boot_id}
+    if isinstance(seen.daemons, Unread):
+        if wanted:
+            return fail(
+                f"{counted(len(wanted), 'GPU')} shared by MPS, and {seen.daemons.why}",
+                "start gpu-dra-mps on the node, with the --mps-dir of the plugin",
+                sorted(wanted),
+            )
+        return skipped(f"{seen.daemons.why}, and nothing is shared by MPS")
+    running = {one.name: one for one in seen.daemons}
+    lines = [f"{name}: it has no daemon" for name in sorted(wanted - running.keys())]
+    lines += [f"{one.name}: {one.message}" for one in seen.daemons if not one.running]
+    lines += [f"{name}: a daemon, and nothing is shared" for name in sorted(running.keys() - wanted)]
+    if lines:
+        return fail(
+            f"MPS daemons are not as the records of sharing have them, in {counted(len(lines), 'place')}",
+            "it is tried every 15 s; the logs of gpu-dra-mps and of the plugin say what is in the way",
+            lines,
+        )
+    return ok(f"{counted(len(running), 'MPS daemon runs', 'MPS daemons run')}, as the records of sharing say")
+
+
+CLAIM_CHECKS: tuple[Check[NodeSeen], ...] = (
+    Check(
+        "journal",
+        "the journal of claims, with files that were put aside",
+        "a file cannot be read; warns of those put aside, and of claims that are half done",
+        _journal,
+    ),
+    Check(
+        "cdi-specs",
+        "CDI specs against the journal, and the device nodes that they name",
+        "a prepared claim has no spec, a spec no claim, or a device node is missing",
+        _specs,
+    ),
+    Check(
+        "prepared-devices",
+        "GPUs and partitions of prepared claims against NVML",
+        "one is not there, or is another one",
+        _hardware,
+    ),
+    Check(
+        "containers",
+        "devices that the kubelet knows in containers, against the journal",
+        "a container has a device that the journal does not have",
+        _containers,
+    ),
+    Check(
+        "mps",
+        "records of sharing against what the MPS supervisor says",
+        "a record cannot be read, a daemon is missing or does not run, or nobody shares by it",
+        _mps,
+    ),
+)

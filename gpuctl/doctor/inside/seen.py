@@ -1,0 +1,87 @@
+"""What was seen on a node, frozen, so that checks are functions of it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from gpuctl.doctor.outside.seen import Unread
+
+if TYPE_CHECKING:
+    from driver.hardware.gpu import Inventory
+    from driver.roots.probe import Looked
+    from gpuctl.doctor.inside.places import Places
+    from kubeletplugin.host.driver_files import DriverFiles
+    from kubeletplugin.journal.entry import Entry
+    from kubeletplugin.wire.mps_daemon import MpsState
+
+
+@dataclass(frozen=True, slots=True)
+class SpecSeen:
+    """A CDI spec of a claim: its device names, those of its device nodes that are missing, what is wrong."""
+
+    uid: str
+    names: tuple[str, ...] = ()
+    missing_nodes: tuple[str, ...] = ()
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeConfig:
+    """A configuration file of a container runtime.
+
+    ``cdi`` says whether CDI is on, None where the file does not; ``folders`` are those that it reads specs
+    from, None for its defaults. ``since_2`` is whether the file is of containerd 2, whose default is on.
+    """
+
+    file: str
+    runtime: Literal["containerd", "cri-o"]
+    cdi: bool | None = None
+    folders: tuple[str, ...] | None = None
+    since_2: bool = False
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingSeen:
+    """A record of sharing: what is shared, and whether an MPS daemon is to run for it."""
+
+    group: str
+    daemon: bool = False
+    boot_id: str = ""
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node at one moment.
+
+    ``looked`` are the places where the NVIDIA driver was looked for, with what was found there.
+    ``device_nodes`` are the character devices below ``/dev`` of the driver root, by their paths.
+    ``gpus_on_bus`` is how many GPUs of NVIDIA sysfs shows, whatever their kernel driver.
+    ``kernel_driver`` is the version of the loaded kernel module, None without one. ``cgroups`` is the
+    version of control groups. ``journal`` are the entries by claim, or what is wrong with the file;
+    ``put_aside`` the files that a plugin could not read. ``plugins`` says of each plugin's socket what it
+    answers. ``in_containers`` are the CDI devices of this driver that the kubelet knows in containers.
+    """
+
+    places: Places
+    boot_id: str
+    looked: tuple[Looked, ...]
+    driver_files: DriverFiles | Unread
+    kernel_driver: str | None
+    gpus_on_bus: int
+    inventory: Inventory | Unread
+    device_nodes: frozenset[str]
+    cgroups: Literal[1, 2] | None
+    runtimes: tuple[RuntimeConfig, ...]
+    cdi_writable: bool | Unread
+    journal: Mapping[str, Entry | Unread] | Unread
+    put_aside: tuple[str, ...]
+    specs: tuple[SpecSeen, ...] | Unread
+    sharing: tuple[SharingSeen, ...] | Unread
+    daemons: tuple[MpsState, ...] | Unread
+    plugins: Mapping[str, str]
+    registrations: tuple[str, ...]
+    in_containers: frozenset[str] | Unread

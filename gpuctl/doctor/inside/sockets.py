@@ -1,0 +1,59 @@
+"""Asks the sockets of a node: the kubelet plugin's for its health, the MPS supervisor's for its daemons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+
+from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.wire.mps_daemon import MpsState
+from proto import grpc_health_v1_pb2 as health
+from proto import mps_v1_pb2 as mps
+
+SERVES = "serves, and the kubelet has it registered"
+NOT_REGISTERED = "runs, and does not serve: the kubelet has it not registered, or a part of it is not up"
+ALIVE_SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+TIMEOUT_SECONDS = 3.0
+_OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+
+
+def plugin_health(socket: Path) -> str:
+    """What a plugin says of itself at its socket: ``SERVES``, ``NOT_REGISTERED``, or what is wrong."""
+    with grpc.insecure_channel(f"unix:{socket.absolute()}", _OPTIONS) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health.HealthCheckRequest.SerializeToString,
+            response_deserializer=health.HealthCheckResponse.FromString,
+        )
+        try:
+            for service, words in (("", SERVES), (ALIVE_SERVICE, NOT_REGISTERED)):
+                answer: health.HealthCheckResponse = check(
+                    health.HealthCheckRequest(service=service), timeout=TIMEOUT_SECONDS
+                )
+                if answer.status == health.HealthCheckResponse.SERVING:
+                    return words
+        except grpc.RpcError as error:
+            return f"nobody answers ({error.code().name})"
+    return "runs, and one of its parts is not up"
+
+
+def mps_daemons(socket: Path) -> tuple[MpsState, ...] | Unread:
+    """The daemons that the supervisor at this socket runs, with how they are."""
+    if not socket.exists():
+        return Unread(f"no MPS supervisor runs: there is no {socket}")
+    with grpc.insecure_channel(f"unix:{socket.absolute()}", _OPTIONS) as channel:
+        watch = channel.unary_stream(
+            "/gpu.nvidia.com.mps.v1.Mps/Watch",
+            request_serializer=mps.WatchRequest.SerializeToString,
+            response_deserializer=mps.State.FromString,
+        )
+        try:
+            stream = watch(mps.WatchRequest(), timeout=TIMEOUT_SECONDS)
+            told: mps.State = next(iter(stream))
+            stream.cancel()
+        except StopIteration:
+            return Unread(f"the MPS supervisor at {socket} told nothing")
+        except grpc.RpcError as error:
+            return Unread(f"the MPS supervisor does not answer at {socket} ({error.code().name})")
+    return tuple(MpsState(one.name, one.running, one.message) for one in told.daemons)

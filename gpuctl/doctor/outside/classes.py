@@ -1,0 +1,152 @@
+"""Checks of DeviceClasses: whether there are any, whether their selectors work, and what they select."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.outside.publishing import current_devices
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
+from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
+
+_SHOWN = 6
+
+
+def own_classes(classes: tuple[Object, ...]) -> list[Object]:
+    """The classes that speak of this driver, in a selector or in a configuration."""
+    return [one for one in classes if DRIVER_NAME in str(one.get("spec"))]
+
+
+def _present(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.classes, Unread):
+        return skipped(seen.classes.why)
+    own = own_classes(seen.classes)
+    if not own:
+        return fail(
+            f"no DeviceClass selects devices of {DRIVER_NAME}, so that no claim can ask for one",
+            "apply the classes that come with the driver",
+        )
+    return ok(f"{counted(len(own), 'class', 'classes')} of this driver")
+
+
+def _selectors(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.classes, Unread):
+        return skipped(seen.classes.why)
+    own = own_classes(seen.classes)
+    if not own:
+        return skipped("there is no class of this driver")
+    devices = _distinct(seen)
+    wrong = [f"{name_of(one)}: {why}" for one in own if (why := _fault(one, devices))]
+    if wrong:
+        return fail(
+            f"selectors of {counted(len(wrong), 'class', 'classes')} fail, and pods that ask for them wait",
+            "correct the expressions; a selector has to test first for what a device may lack",
+            wrong,
+        )
+    return ok(f"selectors compile, and answer for {counted(len(devices), 'form')} of published devices")
+
+
+def _fault(device_class: Object, devices: list[SelectorDevice]) -> str:
+    """Why a selector of the class cannot be used; empty where all can."""
+    for expression in _expressions(device_class):
+        try:
+            selector = compile_selector(expression)
+            for device in devices:
+                selector.matches(device)
+        except (SelectorInvalid, SelectorFailed) as error:
+            return error.what
+    return ""
+
+
+def _used(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.classes, Unread):
+        return skipped(seen.classes.why)
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    own, devices = own_classes(seen.classes), _distinct(seen)
+    if not own or not devices:
+        return skipped("there is no class of this driver" if not own else "nothing is published")
+    empty = sorted(name_of(one) for one in own if not _selects(one, devices))
+    asked = sorted(set(empty) & set(_waited_for(seen)))
+    if asked:
+        return warn(
+            f"claims wait for {counted(len(asked), 'class', 'classes')} that no published device is of",
+            "`gpuctl explain claim NAME` says why; the node configuration decides what nodes offer",
+            asked,
+        )
+    if empty:
+        names = ", ".join(empty[:_SHOWN]) + (
+            f" and {len(empty) - _SHOWN} more" if len(empty) > _SHOWN else ""
+        )
+        return ok(
+            f"{len(own) - len(empty)} of {counted(len(own), 'class', 'classes')} select published devices; "
+            f"no node offers any for {names}, and no claim asks for one",
+            empty,
+        )
+    return ok(f"each of {counted(len(own), 'class', 'classes')} selects published devices")
+
+
+def _waited_for(seen: ClusterSeen) -> Iterator[str]:
+    """The classes that claims without an allocation ask for."""
+    for claim in () if isinstance(seen.claims, Unread) else seen.claims:
+        if (claim.get("status") or {}).get("allocation"):
+            continue
+        for request in claim["spec"].get("devices", {}).get("requests") or ():
+            for one in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+                if one and one.get("deviceClassName"):
+                    yield str(one["deviceClassName"])
+
+
+def _selects(device_class: Object, devices: list[SelectorDevice]) -> bool:
+    """Whether any of the devices is of the class; so, too, where a selector has no answer."""
+    try:
+        selectors = [compile_selector(expression) for expression in _expressions(device_class)]
+        return any(all(one.matches(device) for one in selectors) for device in devices)
+    except (SelectorInvalid, SelectorFailed):
+        return True  # the check of selectors tells of it
+
+
+def _expressions(device_class: Object) -> Iterator[str]:
+    for one in (device_class.get("spec") or {}).get("selectors") or ():
+        if one.get("cel"):
+            yield str(one["cel"]["expression"])
+
+
+def _distinct(seen: ClusterSeen) -> list[SelectorDevice]:
+    """One device of each form: what classes tell apart, and which attributes it has."""
+    forms: dict[Any, Object] = {}
+    for _, device in current_devices(seen):
+        attributes = device.get("attributes") or {}
+        told = {name: str(attributes.get(name)) for name in ("type", "profile", "sharing", "productName")}
+        shared = bool(device.get("allowMultipleAllocations"))
+        capacity = device.get("capacity") or {}
+        form = (*told.values(), shared, tuple(sorted(attributes)), tuple(map(str, sorted(capacity.items()))))
+        forms.setdefault(form, device)
+    return [
+        SelectorDevice(
+            DRIVER_NAME,
+            device.get("attributes") or {},
+            device.get("capacity") or {},
+            allow_multiple_allocations=bool(device.get("allowMultipleAllocations")),
+        )
+        for device in forms.values()
+    ]
+
+
+CLASS_CHECKS: tuple[Check[ClusterSeen], ...] = (
+    Check("classes", "DeviceClasses of this driver", "there are none", _present),
+    Check(
+        "class-selectors",
+        "their selectors, evaluated for each form of published devices",
+        "one does not compile, or has no answer for a device",
+        _selectors,
+    ),
+    Check(
+        "class-devices",
+        "which classes select a published device",
+        "never; warns where claims wait for a class that selects none",
+        _used,
+    ),
+)

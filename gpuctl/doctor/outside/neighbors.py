@@ -1,0 +1,130 @@
+"""Checks of others on the nodes: a device plugin, and pods that see GPUs for which they asked nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.outside.programs import programs_of
+from gpuctl.doctor.outside.publishing import NO_SLICES, current_devices, publishing_nodes
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, containers_of, name_of, namespace_of
+
+_RESOURCES = "nvidia.com/"
+_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+_NO_DEVICES = frozenset({"", "void", "none"})
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+def _device_plugin(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.nodes, Unread):
+        return skipped(seen.nodes.why)
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    if not publishing_nodes(seen):
+        return skipped(NO_SLICES)
+    free = {
+        node
+        for node, device in current_devices(seen)
+        if not any(one.get("effect") in ("NoSchedule", "NoExecute") for one in device.get("taints") or ())
+    }
+    twice, beside = [], []
+    for node in seen.nodes:
+        told = _plugin_resources(node)
+        if told and name_of(node) in free:
+            twice.append(f"{name_of(node)}: {told}")
+        elif told and name_of(node) in publishing_nodes(seen):
+            beside.append(f"{name_of(node)}: {told}")
+    if twice:
+        return fail(
+            f"a device plugin hands out the GPUs of {counted(len(twice), 'node')} a second time",
+            "remove the device plugin from these nodes, or keep this driver off them",
+            twice + beside,
+        )
+    if beside:
+        return warn(
+            f"a device plugin has the GPUs of {counted(len(beside), 'node')}, and ours there are tainted",
+            "remove the device plugin from these nodes to use the GPUs through claims",
+            beside,
+        )
+    return ok("no device plugin advertises GPUs on the nodes that publish them")
+
+
+def _plugin_resources(node: Object) -> str:
+    """What a device plugin has put into the capacity of a node, empty where it has put nothing."""
+    capacity = (node.get("status") or {}).get("capacity") or {}
+    found = {name: amount for name, amount in capacity.items() if name.startswith(_RESOURCES)}
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(found.items()) if str(amount) != "0")
+
+
+def _unasked(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.pods, Unread):
+        return skipped(seen.pods.why)
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    if not publishing_nodes(seen):
+        return skipped(NO_SLICES)
+    nodes, lines, privileged = publishing_nodes(seen), [], 0
+    for pod in seen.pods:
+        if pod["spec"].get("nodeName") not in nodes or _asks(pod):
+            continue
+        ways = sorted(set(_ways_to_gpus(pod["spec"])))
+        if ways:
+            lines.append(
+                f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec']['nodeName']}: {'; '.join(ways)}"
+            )
+        privileged += not ways and _is_privileged(pod["spec"])
+    unknown = f"{counted(privileged, 'privileged pod')} can open every device; what images set is not seen"
+    if lines:
+        return warn(
+            f"{counted(len(lines), 'pod')} may see GPUs without having asked for any ({unknown})",
+            "take the variable or the mount from these pods, unless they watch GPUs; see that the NVIDIA "
+            "runtime is not the default, or takes no variables of unprivileged containers",
+            lines,
+        )
+    return ok(f"no pod is given GPUs past claims by its specification ({unknown})")
+
+
+def _asks(pod: Object) -> bool:
+    """Whether a pod has ended, is the driver's own, or has asked for devices."""
+    spec = pod["spec"]
+    limits = (
+        name for one in containers_of(spec) for name in (one.get("resources") or {}).get("limits") or ()
+    )
+    return (
+        (pod.get("status") or {}).get("phase") in _ENDED
+        or bool(programs_of(spec))
+        or bool(spec.get("resourceClaims"))
+        or any(name.startswith(_RESOURCES) for name in limits)
+    )
+
+
+def _ways_to_gpus(spec: Object) -> Iterator[str]:
+    """By what a pod may see GPUs."""
+    for one in containers_of(spec):
+        for variable in one.get("env") or ():
+            if variable.get("name") == _VARIABLE and str(variable.get("value") or "") not in _NO_DEVICES:
+                yield f"{_VARIABLE} in container {one['name']}"
+    for volume in spec.get("volumes") or ():
+        path = str((volume.get("hostPath") or {}).get("path") or "")
+        if path.rstrip("/") == "/dev" or path.startswith("/dev/nvidia"):
+            yield f"the host's {path}"
+
+
+def _is_privileged(spec: Object) -> bool:
+    return any((one.get("securityContext") or {}).get("privileged") for one in containers_of(spec))
+
+
+NEIGHBOR_CHECKS: tuple[Check[ClusterSeen], ...] = (
+    Check(
+        "device-plugin",
+        "`nvidia.com/…` in the capacity of nodes, which only a device plugin puts there",
+        "it is there on a node whose devices of ours can be allocated; warns where they are tainted",
+        _device_plugin,
+    ),
+    Check(
+        "unasked-gpus",
+        "pods on nodes with GPUs that asked for none: `NVIDIA_VISIBLE_DEVICES`, mounts of `/dev`",
+        "never; warns of each, and says how many are privileged",
+        _unasked,
+    ),
+)

@@ -1,0 +1,59 @@
+"""Knows the driver's processes among the workloads of a cluster: by the program that a container runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from gpuctl.doctor.outside.seen import Object, containers_of
+
+Program = Literal["controller", "kubeletplugin", "mps", "webhook"]
+
+PROGRAMS: dict[str, Program] = {
+    "gpu-dra-controller": "controller",
+    "gpu-dra-kubeletplugin": "kubeletplugin",
+    "gpu-dra-mps": "mps",
+    "gpu-dra-webhook": "webhook",
+}
+_MODULES: dict[str, Program] = {
+    "controller": "controller",
+    "kubeletplugin": "kubeletplugin",
+    "kubeletplugin.mps": "mps",
+    "controller.webhook": "webhook",
+}
+
+
+def program_of(container: Object) -> Program | None:
+    """Which of the driver's programs a container runs, None for any other."""
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    if not words:
+        return None
+    first = PurePosixPath(str(words[0])).name
+    if first in PROGRAMS:
+        return PROGRAMS[first]
+    if first.startswith("python") and "-m" in words[:-1]:
+        return _MODULES.get(str(words[words.index("-m") + 1]))
+    return None
+
+
+def programs_of(pod_spec: Object) -> dict[Program, Object]:
+    """The driver's containers of a pod's spec, by their programs."""
+    found = ((program_of(container), container) for container in containers_of(pod_spec))
+    return {program: container for program, container in found if program is not None}
+
+
+def ours(pods: Iterable[Object]) -> list[Object]:
+    """The pods of the driver."""
+    return [pod for pod in pods if programs_of(pod["spec"])]
+
+
+def workload_programs(workload: Object) -> dict[Program, Object]:
+    """As ``programs_of``, of the template of a DaemonSet or a Deployment."""
+    template: Any = workload["spec"].get("template") or {}
+    return programs_of(template.get("spec") or {})
+
+
+def account_of(pod_spec: Object) -> str:
+    """The name of the service account of a pod's spec."""
+    return str(pod_spec.get("serviceAccountName") or "default")

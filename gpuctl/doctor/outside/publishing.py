@@ -1,0 +1,215 @@
+"""Checks of what nodes publish: slices against nodes, pools, names of pools, taints."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from driver.devices import taints
+from driver.devices.names import DRIVER_NAME, pool_name
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.outside.programs import programs_of
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
+from kubernetes_rules.pool_generations import is_complete, newest_slices
+
+NO_SLICES = "there are no slices of this driver"
+LABELS = (
+    "nvidia.com/gpu.present",
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+)
+"""By these, NVIDIA's feature discovery and that of Kubernetes say that a node has a GPU of NVIDIA."""
+
+MEANINGS = {
+    taints.TAINT_LOST: "the GPU fell off the bus: reset it, or restart the machine",
+    taints.TAINT_UNRESPONSIVE: "a call into its driver hangs: look for Xid 119 or 120 in the kernel log",
+    taints.TAINT_RESET: "it has to be reset: end its pods and reset it",
+    taints.TAINT_FAILING: "a call into its driver fails: see the controller's log and the kernel log",
+    taints.TAINT_FABRIC: "the NVLink fabric is not up: if it stays, see that the fabric manager runs",
+    taints.TAINT_UNMONITORED: "something about it cannot be read: see the controller's log",
+    taints.TAINT_DRIVER: "the node's NVIDIA driver went away: install or load it",
+    taints.TAINT_CHANGING: "its devices are about to change: end the claims that have those that go",
+    taints.TAINT_BLOCKED: "something lies in the way: the plugin's log names it",
+}
+
+
+def has_gpu_label(node: Object) -> bool:
+    """Whether a label says that the node has a GPU."""
+    labels = node["metadata"].get("labels") or {}
+    return any(labels.get(label) == "true" for label in LABELS)
+
+
+def own_slices(seen: ClusterSeen) -> Iterator[Object]:
+    """The slices of this driver."""
+    slices: Iterable[Object] = () if isinstance(seen.slices, Unread) else seen.slices
+    yield from (one for one in slices if one["spec"].get("driver") == DRIVER_NAME)
+
+
+def publishing_nodes(seen: ClusterSeen) -> frozenset[str]:
+    """The nodes that have slices of this driver."""
+    names = (one["spec"].get("nodeName") for one in own_slices(seen))
+    return frozenset(str(name) for name in names if name)
+
+
+def current_devices(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
+    """The devices that count, each with the name of its node."""
+    for members in newest_slices(own_slices(seen)).values():
+        for one in members:
+            for device in one["spec"].get("devices") or ():
+                yield str(one["spec"].get("nodeName") or ""), device
+
+
+def _published(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    if isinstance(seen.nodes, Unread):
+        return skipped(seen.nodes.why)
+    publishing = publishing_nodes(seen)
+    silent = [name_of(node) for node in seen.nodes if has_gpu_label(node) and name_of(node) not in publishing]
+    if silent:
+        return fail(
+            f"{counted(len(silent), 'node')} with a GPU, by label, publishes nothing"
+            if len(silent) == 1
+            else f"{len(silent)} nodes with a GPU, by their labels, publish nothing",
+            "see that the driver's pods run there, then their logs and `gpuctl doctor NODE`",
+            silent,
+        )
+    if not publishing:
+        return fail(
+            "no node publishes GPUs",
+            "install the driver, and see that its pods run on the nodes with GPUs",
+        )
+    idle = sorted(_nodes_with_plugin(seen) - publishing)
+    if idle:
+        return warn(
+            f"{counted(len(idle), 'node')} with the plugin and without slices, and without a label of a GPU",
+            "nothing, where there is no GPU; else see the controller's log there",
+            idle,
+        )
+    return ok(f"{counted(len(publishing), 'node publishes GPUs', 'nodes publish GPUs')}")
+
+
+def _nodes_with_plugin(seen: ClusterSeen) -> set[str]:
+    pods: Iterable[Object] = () if isinstance(seen.pods, Unread) else seen.pods
+    return {
+        str(pod["spec"]["nodeName"])
+        for pod in pods
+        if pod["spec"].get("nodeName") and "kubeletplugin" in programs_of(pod["spec"])
+    }
+
+
+def _gone_nodes(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    if isinstance(seen.nodes, Unread):
+        return skipped(seen.nodes.why)
+    if not publishing_nodes(seen):
+        return skipped(NO_SLICES)
+    there = {name_of(node) for node in seen.nodes}
+    gone = sorted(publishing_nodes(seen) - there)
+    if gone:
+        return fail(
+            f"{counted(len(gone), 'node')} that is not there has slices"
+            if len(gone) == 1
+            else f"{len(gone)} nodes that are not there have slices",
+            f"delete them: kubectl delete resourceslices --field-selector spec.driver={DRIVER_NAME},"
+            "spec.nodeName=NODE",
+            gone,
+        )
+    return ok("every slice is of a node that is there")
+
+
+def _pools(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    newest = newest_slices(own_slices(seen))
+    if not newest:
+        return skipped(NO_SLICES)
+    broken = [
+        f"{name}: {len(members)} of {members[0]['spec']['pool'].get('resourceSliceCount', 0)} slices of "
+        f"generation {members[0]['spec']['pool'].get('generation', 0)}"
+        for (_, name), members in sorted(newest.items())
+        if not is_complete(members)
+    ]
+    if broken:
+        return fail(
+            f"{counted(len(broken), 'pool')} incomplete: nothing of it can be allocated",
+            "it passes within seconds while the controller writes; else see its log for what it cannot write",
+            broken,
+        )
+    return ok(f"{counted(len(newest), 'pool is', 'pools are')} complete")
+
+
+def _pool_names(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    if next(own_slices(seen), None) is None:
+        return skipped(NO_SLICES)
+    foreign, twins = set(), set()
+    pools = {str(one["spec"]["pool"]["name"]) for one in own_slices(seen)}
+    for one in seen.slices:
+        spec = one["spec"]
+        name, node = str(spec["pool"]["name"]), spec.get("nodeName")
+        if spec.get("driver") != DRIVER_NAME:
+            if name in pools:
+                twins.add(f"{name}: also a pool of {spec.get('driver')}")
+        elif name != pool_name(str(node)):
+            foreign.add(f"{name}, on {node or 'no node in particular'}")
+    if foreign:
+        return fail(
+            f"{counted(len(foreign), 'pool')} of {DRIVER_NAME} that this driver does not publish: another "
+            "driver of that name is here",
+            "only one driver of a name may run on a node: remove NVIDIA's DRA driver from these nodes",
+            sorted(foreign),
+        )
+    if twins:
+        return warn(
+            f"{counted(len(twins), 'pool')} of another driver has the name of one of ours",
+            "schedulers up to 1.36.3 mix up the counters of such pools: rename the other one",
+            sorted(twins),
+        )
+    return ok("all pools of this driver are its own, and no other driver has their names")
+
+
+def _taints(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    if not publishing_nodes(seen):
+        return skipped(NO_SLICES)
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for node, device in current_devices(seen):
+        for taint in device.get("taints") or ():
+            value = f"={taint['value']}" if taint.get("value") else ""
+            found[str(taint["key"])][f"{node}: {taint['key']}{value}:{taint['effect']}"] += 1
+    if not found:
+        return ok("no device is tainted")
+    lines = [
+        f"{place}, {counted(number, 'device')}: {MEANINGS.get(key, 'set by somebody else')}"
+        for key, places in sorted(found.items())
+        for place, number in sorted(places.items())
+    ]
+    return warn(
+        f"{counted(sum(1 for _, one in current_devices(seen) if one.get('taints')), 'device')} with taints",
+        "each line says what to do; `gpuctl status` names the devices",
+        lines,
+    )
+
+
+PUBLISHING_CHECKS: tuple[Check[ClusterSeen], ...] = (
+    Check(
+        "published",
+        "slices against nodes with GPUs, by the labels of feature discoveries and by the plugin's pods",
+        "a node with a GPU, or every node, publishes nothing; warns of nodes with the plugin and no label",
+        _published,
+    ),
+    Check("gone-nodes", "nodes against slices", "a slice is of a node that is not there", _gone_nodes),
+    Check("pools", "the newest generation of each pool", "not all of its slices are there", _pools),
+    Check(
+        "pool-names",
+        "the names of pools and their drivers",
+        "another driver of the same name publishes; warns where another driver's pool has our name",
+        _pool_names,
+    ),
+    Check("taints", "taints of devices, with what each means", "never; warns where there are any", _taints),
+)

@@ -1,0 +1,170 @@
+"""Looks at a cluster over the API server: what may not be read stays unread, with the reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from driver.errors import ConfigError
+from gpuctl.cli.cluster_view import DRA, ClusterView
+from gpuctl.doctor.outside import probes
+from gpuctl.doctor.outside.needed_rights import NEEDED, TO_LOOK
+from gpuctl.doctor.outside.probes import perhaps
+from gpuctl.doctor.outside.programs import Program, account_of, ours, workload_programs
+from gpuctl.doctor.outside.seen import (
+    ClusterSeen,
+    Listed,
+    Object,
+    Right,
+    Unread,
+    WebhookAnswer,
+    name_of,
+    namespace_of,
+)
+
+if TYPE_CHECKING:
+    from driver.kube.client import KubeClient
+
+DEFAULT_NAMESPACE = "gpu-dra"
+COMPONENTS = ("gpu-dra-controller", "gpu-dra-kubeletplugin")
+"""Who reports the driver's events."""
+
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_PATHS = {
+    "nodes": "/api/v1/nodes",
+    "slices": f"{DRA}/resourceslices",
+    "classes": f"{DRA}/deviceclasses",
+    "claims": f"{DRA}/resourceclaims",
+    "pods": "/api/v1/pods",
+    "daemon_sets": "/apis/apps/v1/daemonsets",
+    "deployments": "/apis/apps/v1/deployments",
+    "webhooks": f"{_ADMISSION}/validatingwebhookconfigurations",
+    "policies": f"{_ADMISSION}/validatingadmissionpolicies",
+    "bindings": f"{_ADMISSION}/validatingadmissionpolicybindings",
+}
+
+
+def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
+    """Look at everything; raises Unreachable, Unauthorized, and ConfigError for a node that is not there."""
+    served = client.get("/version")
+    view = ClusterView(client)
+    listed = {name: _listed(view, path) for name, path in _PATHS.items()}
+    _check_node(node, listed["nodes"])
+    group = perhaps("read the API groups", partial(client.get, "/apis/resource.k8s.io"))
+    resources = perhaps("read the resources of resource.k8s.io/v1", partial(client.get, DRA))
+    webhooks = _ours(listed["webhooks"])
+    accounts = driver_accounts(listed["daemon_sets"], listed["pods"])
+    namespaces = tuple(sorted({namespace for namespace, _ in accounts.values()})) or (DEFAULT_NAMESPACE,)
+    return ClusterSeen(
+        gpuctl_version=version("gpu-dra"),
+        server_version=served,
+        dra_versions=_names(group, "versions", "version"),
+        dra_resources=_names(resources, "resources", "name"),
+        features=perhaps("read the metrics of the API server", partial(probes.features, client)),
+        dropped_fields=perhaps(
+            "create slices, which a dry run takes", partial(probes.dropped_fields, client)
+        ),
+        own_rights=perhaps("ask for its own rights", partial(probes.granted, client, TO_LOOK)),
+        account_rights=_account_rights(client, accounts),
+        **{name: items for name, items in listed.items() if name != "webhooks"},
+        webhooks=webhooks,
+        services=_listed_in(view, namespaces, "/api/v1/namespaces/{}/services"),
+        endpoint_slices=_listed_in(
+            view, namespaces, "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
+        ),
+        events=_events(view),
+        webhook_answer=_webhook_answer(client, webhooks),
+        now=time.time(),
+        node=node,
+        namespaces=namespaces,
+    )
+
+
+def driver_accounts(daemon_sets: Listed, pods: Listed) -> dict[Program, tuple[str, str]]:
+    """The service accounts of the driver's processes as namespace and name; without any, the usual ones.
+
+    What runs nowhere as a pod may still run: outside of pods, or where this user may not look.
+    """
+    found: dict[Program, tuple[str, str]] = {}
+    for workload in () if isinstance(daemon_sets, Unread) else daemon_sets:
+        spec = (workload["spec"].get("template") or {}).get("spec") or {}
+        for program in workload_programs(workload):
+            found.setdefault(program, (namespace_of(workload), account_of(spec)))
+    for pod in ours(() if isinstance(pods, Unread) else pods):
+        for program in workload_programs({"spec": {"template": pod}}):
+            found.setdefault(program, (namespace_of(pod), account_of(pod["spec"])))
+    usual: dict[Program, tuple[str, str]] = {
+        program: (DEFAULT_NAMESPACE, f"gpu-dra-{program}") for program in NEEDED
+    }
+    return {program: found.get(program, usual[program]) for program in NEEDED}
+
+
+def _account_rights(
+    client: KubeClient, accounts: Mapping[Program, tuple[str, str]]
+) -> dict[str, Mapping[Right, bool] | Unread]:
+    answers: dict[str, Mapping[Right, bool] | Unread] = {}
+    for program, account in accounts.items():
+        ask = partial(probes.granted, client, NEEDED[program], account)
+        answers["/".join(account)] = perhaps("ask for the rights of others", ask)
+    return answers
+
+
+def _check_node(node: str | None, nodes: Listed) -> None:
+    if node is None or isinstance(nodes, Unread) or any(name_of(one) == node for one in nodes):
+        return
+    raise ConfigError(f"there is no node {node}", "give a name that kubectl get nodes shows")
+
+
+def _listed(view: ClusterView, path: str, **params: str) -> Listed:
+    kind = path.rpartition("/")[2]
+    return perhaps(f"list {kind}", lambda: tuple(view.listed(path, **params)))
+
+
+def _listed_in(view: ClusterView, namespaces: tuple[str, ...], path: str) -> Listed:
+    found: list[Object] = []
+    for namespace in namespaces:
+        items = _listed(view, path.format(namespace))
+        if isinstance(items, Unread):
+            return items
+        found += items
+    return tuple(found)
+
+
+def _events(view: ClusterView) -> Listed:
+    """The warnings that the driver's processes have reported."""
+    found: list[Object] = []
+    for component in COMPONENTS:
+        items = _listed(view, "/api/v1/events", fieldSelector=f"reportingComponent={component},type=Warning")
+        if isinstance(items, Unread):
+            return items
+        found += items
+    return tuple(found)
+
+
+def _names(answer: dict[str, Any] | Unread, items: str, name: str) -> tuple[str, ...] | Unread:
+    if isinstance(answer, Unread):
+        return answer
+    return tuple(str(one[name]) for one in answer.get(items) or ())
+
+
+def _ours(webhooks: Listed) -> Listed:
+    """The configurations of the driver's webhook: those with a hook named below gpu.nvidia.com."""
+    if isinstance(webhooks, Unread):
+        return webhooks
+    return tuple(
+        item
+        for item in webhooks
+        if any(str(one.get("name", "")).endswith(".gpu.nvidia.com") for one in item.get("webhooks") or ())
+    )
+
+
+def _webhook_answer(client: KubeClient, webhooks: Listed) -> WebhookAnswer | Unread:
+    if isinstance(webhooks, Unread):
+        return webhooks
+    if not webhooks:
+        return Unread("no webhook is configured")
+    ask = partial(probes.asked_webhook, client, webhooks)
+    return perhaps("create claims in the namespace default, which a dry run takes", ask)

@@ -1,0 +1,99 @@
+"""What was seen of a cluster, frozen, so that checks are functions of it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Something that could not be looked at, and why."""
+
+    why: str
+
+
+Listed = tuple[Object, ...] | Unread
+"""Objects of a kind, or why they could not be listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One thing that RBAC may allow; ``name`` and ``namespace`` are empty for all."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        kind = f"{self.resource}.{self.group}" if self.group else self.resource
+        name = f" {self.name}" if self.name else ""
+        return f"{self.verb} {kind}{name}" + (f" in {self.namespace}" if self.namespace else "")
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookAnswer:
+    """What became of a claim that the webhook has to deny, in a dry run.
+
+    ``denied_by_it`` is whether the webhook denied it; ``message`` is what the API server said.
+    """
+
+    denied_by_it: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """A cluster at one moment; ``now`` is in seconds since 1970, ``node`` the one that was asked about.
+
+    ``features`` are the feature gates of the API server by name. ``dropped_fields`` are those that it left
+    out of slices in a dry run. ``own_rights`` are this user's, ``account_rights`` those of the driver's
+    accounts, as ``namespace/name``; a right is True where it is granted.
+    """
+
+    gpuctl_version: str
+    server_version: Mapping[str, Any] | Unread
+    dra_versions: tuple[str, ...] | Unread
+    dra_resources: tuple[str, ...] | Unread
+    features: Mapping[str, bool] | Unread
+    dropped_fields: frozenset[str] | Unread
+    own_rights: Mapping[Right, bool] | Unread
+    account_rights: Mapping[str, Mapping[Right, bool] | Unread]
+    nodes: Listed
+    slices: Listed
+    classes: Listed
+    claims: Listed
+    pods: Listed
+    daemon_sets: Listed
+    deployments: Listed
+    webhooks: Listed
+    services: Listed
+    endpoint_slices: Listed
+    policies: Listed
+    bindings: Listed
+    events: Listed
+    webhook_answer: WebhookAnswer | Unread
+    now: float
+    node: str | None = None
+    namespaces: tuple[str, ...] = field(default=("gpu-dra",))
+
+
+def containers_of(pod_spec: Object) -> Iterator[Object]:
+    """All containers of a pod's spec, the first ones to run included."""
+    yield from pod_spec.get("initContainers") or ()
+    yield from pod_spec.get("containers") or ()
+
+
+def name_of(item: Object) -> str:
+    """The name of an object."""
+    return str(item["metadata"]["name"])
+
+
+def namespace_of(item: Object) -> str:
+    """The namespace of an object, empty without one."""
+    return str(item["metadata"].get("namespace") or "")

@@ -1,0 +1,163 @@
+"""Checks of the admission webhook: whether it is there, whom the API server believes, whether it answers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from controller.webhook.validity import expires_at
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, namespace_of
+
+_DAY_SECONDS = 86400.0
+_SOON_DAYS = 30
+_NONE = (
+    "no webhook is configured: mistakes in claims are told when they are prepared, not when they are created"
+)
+
+
+def _if_configured(look: Callable[[ClusterSeen], Finding]) -> Callable[[ClusterSeen], Finding]:
+    """A check that has something to look at only where there is a webhook."""
+
+    def checked(seen: ClusterSeen) -> Finding:
+        if isinstance(seen.webhooks, Unread):
+            return skipped(seen.webhooks.why)
+        return look(seen) if seen.webhooks else skipped(_NONE)
+
+    return checked
+
+
+def _hooks(seen: ClusterSeen) -> Iterator[tuple[str, Object]]:
+    """The hooks of the driver, each with its name."""
+    for item in () if isinstance(seen.webhooks, Unread) else seen.webhooks:
+        for hook in item.get("webhooks") or ():
+            yield f"{name_of(item)}/{hook['name']}", hook
+
+
+def _authority(seen: ClusterSeen) -> Finding:
+    wrong, soon = [], []
+    for name, hook in _hooks(seen):
+        left_days, why = _bundle(hook, seen.now)
+        if why or left_days <= 0:
+            wrong.append(f"{name}: {why or 'its caBundle has expired'}")
+        elif left_days < _SOON_DAYS:
+            soon.append(f"{name}: its caBundle expires in {left_days:.0f} days")
+    if wrong:
+        return fail(
+            f"the API server cannot believe {counted(len(wrong), 'webhook')}, and passes over it",
+            "set caBundle to the certificate of who signed the webhook's, or see that cert-manager does",
+            wrong,
+        )
+    if soon:
+        return warn(
+            f"{counted(len(soon), 'certificate')} of the webhook's authority expires soon",
+            "make a new certificate, and hold both in caBundle while it is replaced",
+            soon,
+        )
+    return ok("caBundle holds certificates that are good for longer than a month")
+
+
+def _bundle(hook: Object, now: float) -> tuple[float, str]:
+    """How many days the caBundle of a hook is good for, and what is wrong with it."""
+    config: Any = hook.get("clientConfig") or {}
+    if not config.get("caBundle"):
+        return 0.0, "it has no caBundle"
+    try:
+        pem = base64.b64decode(config["caBundle"], validate=True).decode("ascii")
+        return (expires_at(pem) - now) / _DAY_SECONDS, ""
+    except (ValueError, binascii.Error) as error:
+        return 0.0, f"its caBundle is no certificate ({error})"
+
+
+def _endpoints(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.services, Unread):
+        return skipped(seen.services.why)
+    if isinstance(seen.endpoint_slices, Unread):
+        return skipped(seen.endpoint_slices.why)
+    wanted = {
+        (str(service["namespace"]), str(service["name"]))
+        for _, hook in _hooks(seen)
+        if (service := (hook.get("clientConfig") or {}).get("service"))
+    }
+    if not wanted:
+        return skipped("the webhook is called by a URL, not by a Service")
+    there = {(namespace_of(one), name_of(one)) for one in seen.services}
+    lines = [f"{space}/{name}: there is no such Service" for space, name in sorted(wanted - there)]
+    for space, name in sorted(wanted & there):
+        if not _ready(seen.endpoint_slices, space, name):
+            lines.append(f"{space}/{name}: no endpoint is ready")
+    if lines:
+        return fail(
+            f"nobody serves {counted(len(lines), 'Service')} of the webhook",
+            "see that the Deployment of the webhook runs, and that the Service selects its pods",
+            lines,
+        )
+    return ok("the webhook's Service has endpoints that are ready")
+
+
+def _ready(slices: tuple[Object, ...], namespace: str, service: str) -> int:
+    """How many endpoints of the Service are ready; one that says nothing of it counts as ready."""
+    return sum(
+        (endpoint.get("conditions") or {}).get("ready") is not False
+        for one in slices
+        if namespace_of(one) == namespace
+        and (one["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == service
+        for endpoint in one.get("endpoints") or ()
+    )
+
+
+def _answers(seen: ClusterSeen) -> Finding:
+    answer = seen.webhook_answer
+    if isinstance(answer, Unread):
+        return skipped(answer.why)
+    if answer.denied_by_it:
+        return ok("the webhook denies a claim that cannot be prepared, in a dry run")
+    return fail(
+        f"the webhook does not deny a claim that cannot be prepared, in a dry run: {answer.message}",
+        "see its pods' logs, that caBundle fits their certificate, and that the API server reaches them",
+    )
+
+
+def _configured(seen: ClusterSeen) -> Finding:
+    rules = [
+        f"{name}: failurePolicy {hook.get('failurePolicy')}"
+        for name, hook in _hooks(seen)
+        if hook.get("failurePolicy") != "Ignore"
+    ]
+    if rules:
+        return warn(
+            "while the webhook is away, no claim with a configuration can be created",
+            "set failurePolicy to Ignore: prepare looks at everything again",
+            rules,
+        )
+    return ok(f"configured: {', '.join(name for name, _ in _hooks(seen))}")
+
+
+WEBHOOK_CHECKS: tuple[Check[ClusterSeen], ...] = (
+    Check(
+        "webhook",
+        "the configuration of the driver's webhook",
+        "never; warns where claims cannot be created without it",
+        _if_configured(_configured),
+    ),
+    Check(
+        "webhook-authority",
+        "`caBundle`: whether it is a certificate, and until when",
+        "it is missing, is none, or has expired; warns 30 days before",
+        _if_configured(_authority),
+    ),
+    Check(
+        "webhook-endpoints",
+        "the webhook's Service and its endpoints",
+        "there is no Service, or none of its endpoints is ready",
+        _if_configured(_endpoints),
+    ),
+    Check(
+        "webhook-answers",
+        "what becomes, in a dry run, of a claim that the webhook has to deny",
+        "it would be stored: the webhook does not answer, or is not believed",
+        _if_configured(_answers),
+    ),
+)

@@ -1,0 +1,199 @@
+"""Checks of the driver's own pods: workloads, images, restarts, and what they have warned of."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
+from gpuctl.doctor.outside.publishing import publishing_nodes
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, namespace_of
+from gpuctl.explain.snapshot import event_time
+
+RECENT_SECONDS = 3600.0
+NEEDED = ("controller", "kubeletplugin")
+_SHOWN_CHARACTERS = 200
+_STUCK = frozenset(
+    {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "InvalidImageName"}
+    | {"ErrImageNeverPull", "CreateContainerError", "RunContainerError"}
+)
+
+
+def _workloads(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.daemon_sets, Unread):
+        return skipped(seen.daemon_sets.why)
+    if isinstance(seen.deployments, Unread):
+        return skipped(seen.deployments.why)
+    own = [one for one in (*seen.daemon_sets, *seen.deployments) if workload_programs(one)]
+    running = {program for one in own for program in workload_programs(one)}
+    missing = [name for name in NEEDED if name not in running]
+    if missing:
+        what = f"no DaemonSet runs {' and '.join(f'gpu-dra-{name}' for name in missing)}"
+        if publishing_nodes(seen):
+            return warn(what, "nothing, where the driver runs outside of pods; else install it again")
+        return fail(what, "install the driver")
+    lines = [line for one in own for line in _behind(one)]
+    if lines:
+        return fail(
+            f"{counted(len(lines), 'workload')} of the driver not as wanted",
+            "kubectl describe their pods; it passes while they are started or updated",
+            lines,
+        )
+    return ok(f"as wanted: {', '.join(sorted(name_of(one) for one in own))}")
+
+
+def _behind(workload: Object) -> Iterator[str]:
+    """What is missing of a DaemonSet or a Deployment."""
+    status, name = workload.get("status") or {}, f"{namespace_of(workload)}/{name_of(workload)}"
+    if "desiredNumberScheduled" in status or workload.get("kind") == "DaemonSet":
+        wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+    else:
+        wanted, ready = workload["spec"].get("replicas", 1), status.get("readyReplicas", 0)
+    if ready < wanted:
+        yield f"{name}: {ready} of {wanted} pods are ready"
+
+
+def _images(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.pods, Unread):
+        return skipped(seen.pods.why)
+    images: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for pod in ours(seen.pods):
+        for program, container in programs_of(pod["spec"]).items():
+            images[str(container.get("image"))][program] += 1
+    if not images:
+        return skipped("no pods of the driver were seen")
+    lines = [
+        f"{image}: {', '.join(f'{number} x {program}' for program, number in sorted(found.items()))}"
+        for image, found in sorted(images.items())
+    ]
+    if len(images) > 1:
+        return warn(
+            f"the driver's pods run {len(images)} images",
+            "it passes with a rolling update; pods that are updated on delete have to be deleted by you, "
+            "those of MPS once no pod has a share",
+            lines,
+        )
+    return ok(f"all pods of the driver run {next(iter(images))}")
+
+
+def _restarts(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.pods, Unread):
+        return skipped(seen.pods.why)
+    pods = ours(seen.pods)
+    if not pods:
+        return skipped("no pods of the driver were seen")
+    stuck, restarted = [], []
+    for pod in pods:
+        name = f"{namespace_of(pod)}/{name_of(pod)} on {pod['spec'].get('nodeName', 'no node')}"
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            waiting = (status.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") in _STUCK:
+                words = " ".join(str(waiting.get("message") or "").split())[:_SHOWN_CHARACTERS]
+                stuck.append(f"{name}: {status['name']}: {waiting['reason']} {words}".rstrip())
+            elif ended := _ended_lately(status, seen.now):
+                restarted.append(f"{name}: {status['name']}: {ended}")
+    if stuck:
+        return fail(
+            f"{counted(len(stuck), 'container')} of the driver cannot run",
+            "kubectl logs --previous of these pods says why",
+            stuck,
+        )
+    if restarted:
+        return warn(
+            f"{counted(len(restarted), 'container')} of the driver restarted within the last hour",
+            "kubectl logs --previous of these pods says why",
+            restarted,
+        )
+    return ok("no container of the driver restarted within the last hour")
+
+
+def _ended_lately(status: Object, now: float) -> str:
+    """How a container ended within the last hour; empty where it did not."""
+    ended = (status.get("lastState") or {}).get("terminated") or {}
+    finished = _seconds(str(ended.get("finishedAt") or ""))
+    if not status.get("restartCount") or finished is None or now - finished > RECENT_SECONDS:
+        return ""
+    return (
+        f"{ended.get('reason', 'ended')}, exit code {ended.get('exitCode')}, {status['restartCount']} times"
+    )
+
+
+def _warnings(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.events, Unread):
+        return skipped(seen.events.why)
+    recent = [
+        one
+        for one in sorted(seen.events, key=event_time)
+        if (when := _seconds(event_time(one))) is not None and seen.now - when <= RECENT_SECONDS
+    ]
+    if not recent:
+        return ok("the driver's processes have reported no warning within the last hour")
+    newest: dict[tuple[str, str], str] = {}
+    for one in recent:
+        about = one.get("involvedObject") or {}
+        place = "/".join(filter(None, (about.get("namespace"), about.get("name"))))
+        words = " ".join(str(one.get("message") or "").split())[:_SHOWN_CHARACTERS]
+        newest[str(one.get("reason")), place] = f"{place}: {one.get('reason')}: {words}"
+    return warn(
+        f"the driver's processes have warned of {counted(len(newest), 'thing')} within the last hour",
+        "the messages say what to do; docs/operations.md has the others",
+        list(newest.values()),
+    )
+
+
+def _releases(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.daemon_sets, Unread):
+        return skipped(seen.daemon_sets.why)
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for one in seen.daemon_sets:
+        for program in workload_programs(one):
+            found[program].append(f"{namespace_of(one)}/{name_of(one)}: {program}")
+    spaces = {line.partition("/")[0] for lines in found.values() for line in lines}
+    if not spaces:
+        return skipped("no DaemonSet of the driver was seen")
+    if len(spaces) > 1:
+        return fail(
+            f"the driver is installed in {len(spaces)} namespaces, and a node can have it only once",
+            "uninstall all but one",
+            [line for lines in found.values() for line in sorted(lines)],
+        )
+    return ok(f"the driver is installed once, in the namespace {spaces.pop()}")
+
+
+def _seconds(time: str) -> float | None:
+    """A time of the API in seconds since 1970, None for none."""
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return None
+
+
+WORKLOAD_CHECKS: tuple[Check[ClusterSeen], ...] = (
+    Check(
+        "workloads",
+        "DaemonSets and Deployments that run the driver's programs",
+        "there are none and nothing is published, or not all of their pods are ready",
+        _workloads,
+    ),
+    Check(
+        "releases",
+        "the namespaces in which the driver is installed",
+        "there are several",
+        _releases,
+    ),
+    Check("images", "the images of the driver's pods", "never; warns where there are several", _images),
+    Check(
+        "restarts",
+        "containers of the driver that wait to run, or have ended within the last hour",
+        "one cannot run; warns of those that restarted",
+        _restarts,
+    ),
+    Check(
+        "warnings",
+        "Warning events by the driver's processes within the last hour",
+        "never; warns of each",
+        _warnings,
+    ),
+)

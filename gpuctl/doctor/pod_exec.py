@@ -1,0 +1,101 @@
+"""Runs gpuctl in the plugin's pod of a node, by ``kubectl exec``, and hands back what it printed."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from driver.errors import ConfigError
+from gpuctl.doctor.outside.programs import programs_of
+from gpuctl.doctor.outside.seen import Listed, Unread, name_of, namespace_of
+
+TIMEOUT_SECONDS = 120.0
+MOST_BYTES = 128 << 20
+_MOST_ERROR_BYTES = 1 << 16
+_SHOWN_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class PluginPod:
+    """Where the plugin runs on a node."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+def plugin_pod(pods: Listed, node: str) -> PluginPod | Unread:
+    """The pod on the node that runs the kubelet plugin; the newest one in a rolling update."""
+    if isinstance(pods, Unread):
+        return pods
+    found = [
+        (str(pod["metadata"].get("creationTimestamp", "")), pod, programs["kubeletplugin"])
+        for pod in pods
+        if pod["spec"].get("nodeName") == node
+        and (pod.get("status") or {}).get("phase") == "Running"
+        and "kubeletplugin" in (programs := programs_of(pod["spec"]))
+    ]
+    if not found:
+        return Unread(f"no pod with gpu-dra-kubeletplugin runs on {node}")
+    _, pod, container = max(found, key=lambda one: one[0])
+    return PluginPod(namespace_of(pod), name_of(pod), str(container["name"]))
+
+
+def run_in_pod(
+    target: PluginPod, words: Sequence[str], kubeconfig: Path | None, context: str | None
+) -> bytes:
+    """What ``gpuctl`` with these words printed in the pod; raises ConfigError where that cannot be had.
+
+    Its exit code may be 1, as that of a doctor who found something.
+    """
+    command = [
+        "kubectl",
+        *(["--kubeconfig", str(kubeconfig)] if kubeconfig else []),
+        *(["--context", context] if context else []),
+        *("exec", "--namespace", target.namespace, target.pod, "--container", target.container),
+        *("--", "gpuctl", *words),
+    ]
+    try:
+        code, printed, said = run_bounded(command, TIMEOUT_SECONDS, MOST_BYTES)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            "kubectl is not on the PATH, and nothing else runs a program in a pod",
+            f"install kubectl, or run `gpuctl {' '.join(words)}` in the plugin's pod yourself",
+        ) from error
+    if code not in (0, 1) or not printed or len(printed) > MOST_BYTES:
+        raise ConfigError(
+            f"kubectl exec in {target.namespace}/{target.pod} gave no answer (exit code {code}): "
+            f"{said or 'it said nothing'}",
+            f"it takes the right to create pods/exec, an image with gpuctl, and no more than "
+            f"{TIMEOUT_SECONDS:.0f} s",
+        )
+    return printed
+
+
+def run_bounded(command: Sequence[str], timeout_seconds: float, most_bytes: int) -> tuple[int, bytes, str]:
+    """The exit code of a command, what it printed, and what it said on stderr; raises FileNotFoundError.
+
+    A node may send without end: a command that takes longer, or prints more, is ended. What it printed is
+    then one byte too long.
+    """
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+        timer = threading.Timer(timeout_seconds, process.kill)
+        timer.start()
+        try:
+            assert process.stdout is not None  # noqa: S101 - for the type checker
+            with process.stdout as stream:
+                printed = stream.read(most_bytes + 1)
+            if len(printed) > most_bytes:
+                process.kill()
+            code = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
+        errors.seek(0)
+        said = " ".join(errors.read(_MOST_ERROR_BYTES).decode(errors="replace").split())
+    return code, printed, said[:_SHOWN_CHARACTERS]

@@ -1,0 +1,97 @@
+"""Puts the results together: of the cluster, and of a node from inside, near or far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from driver.errors import ConfigError
+from gpuctl.doctor.check import Result, Status, run_checks
+
+if TYPE_CHECKING:
+    from driver.kube.client import KubeClient
+    from gpuctl.doctor.inside.places import Places
+    from gpuctl.doctor.outside.seen import ClusterSeen
+
+CLUSTER = "cluster"
+KIND = "DoctorReport"
+INSIDE_WORDS = ("doctor", "--local", "-o", "json")
+
+
+def has_failed(results: Sequence[Result]) -> bool:
+    """Whether a check failed."""
+    return any(one.status == "fail" for one in results)
+
+
+def look_locally(places: Places, name: str) -> tuple[Result, ...]:
+    """The results of the node that this process runs on."""
+    from gpuctl.doctor.inside.checks import INSIDE
+    from gpuctl.doctor.inside.reading import look_at_node
+
+    return run_checks(name, INSIDE, look_at_node(places))
+
+
+def look_from_outside(
+    client: KubeClient, node: str | None, kubeconfig: Path | None, context: str | None
+) -> tuple[ClusterSeen, tuple[Result, ...]]:
+    """What was seen of the cluster, and the results, with those of a node that was named.
+
+    Raises Unreachable, Unauthorized, and ConfigError for a node that is not there.
+    """
+    from gpuctl.doctor.outside.checks import OUTSIDE
+    from gpuctl.doctor.outside.reading import look_at_cluster
+
+    seen = look_at_cluster(client, node)
+    results = run_checks(CLUSTER, OUTSIDE, seen)
+    if node is None:
+        way_out = "`gpuctl doctor NODE` looks at a node from inside its plugin's pod"
+        return seen, (
+            *results,
+            Result(CLUSTER, "inside", "skipped", "no node was named to look at from inside", way_out),
+        )
+    return seen, (*results, *_inside_pod(seen, node, kubeconfig, context))
+
+
+def _inside_pod(
+    seen: ClusterSeen, node: str, kubeconfig: Path | None, context: str | None
+) -> tuple[Result, ...]:
+    from gpuctl.doctor.outside.seen import Unread
+    from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
+
+    place = f"node/{node}"
+    target = plugin_pod(seen.pods, node)
+    if isinstance(target, Unread):
+        way_out = "see that the plugin's pod runs there, or run `gpuctl doctor --local` on the node"
+        return (Result(place, "inside", "skipped", target.why, way_out),)
+    try:
+        return read_results(run_in_pod(target, INSIDE_WORDS, kubeconfig, context), place)
+    except ConfigError as error:
+        return (Result(place, "inside", "skipped", error.what, error.way_out),)
+
+
+def read_results(text: bytes, place: str) -> tuple[Result, ...]:
+    """The results that a doctor in a pod printed, as those of a place; raises ConfigError for anything else.
+
+    The pod may run another version: fields that are not known are left out.
+    """
+    try:
+        document: Any = json.loads(text)
+        found = tuple(_result(place, one) for one in document["results"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"gpuctl in the pod of {place} printed no report of a doctor ({error})",
+            "see that the pod's image is of about this version",
+        ) from error
+    return found
+
+
+def _result(place: str, one: Any) -> Result:
+    status: Status = one["status"]
+    if status not in get_args(Status):
+        raise ValueError(f"there is no status {status!r}")
+    details = tuple(map(str, one.get("details") or ()))
+    return Result(
+        place, str(one["check"]), status, str(one["message"]), str(one.get("wayOut") or "") or None, details
+    )

@@ -1,0 +1,1 @@
+"""The command `gpuctl gather`: a bug report as a tar, with secrets left out."""

@@ -1,0 +1,99 @@
+"""Writes and reads the tar of a bug report: the same members give the same bytes, and sizes are bounded."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import tarfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from driver.errors import ConfigError
+
+FOLDER = "gpu-dra-report"
+MOST_MEMBER_BYTES = 4 << 20
+MOST_BYTES = 64 << 20
+"""Of all members together, before they are compressed."""
+
+LEFT_OUT = "left-out.txt"
+_MOST_NAMES_BYTES = 64 << 10
+"""What is set aside for the names of what finds no room."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.@-]+(?:/[A-Za-z0-9_.@-]+)*", re.ASCII)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.@-]", re.ASCII)
+_CUT = b"\n... cut: it was longer\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of the report; ``name`` is its path below the report's folder."""
+
+    name: str
+    data: bytes
+
+
+def safe_part(name: str) -> str:
+    """A name from outside as one part of a path."""
+    return _UNSAFE.sub("_", name).lstrip(".") or "_"
+
+
+def write_archive(members: Iterable[Member], now: float) -> bytes:
+    """The tar, compressed; ``now``, in seconds since 1970, is the time of all members.
+
+    A member that is too long is cut, and those that do not fit any more are left out and named.
+    """
+    kept, left_out = _fitting(members)
+    if left_out:
+        text = "".join(f"{name}\n" for name in left_out)
+        kept.append(Member(LEFT_OUT, f"no room for:\n{text}".encode()[:_MOST_NAMES_BYTES]))
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for one in sorted(kept, key=lambda member: member.name):
+            head = tarfile.TarInfo(f"{FOLDER}/{one.name}")
+            head.size, head.mtime, head.mode = len(one.data), int(now), 0o600
+            tar.addfile(head, io.BytesIO(one.data))
+    return gzip.compress(plain.getvalue(), mtime=int(now))
+
+
+def _fitting(members: Iterable[Member]) -> tuple[list[Member], list[str]]:
+    kept, left_out, size = [], [], 0
+    for one in members:
+        data = one.data
+        if len(data) > MOST_MEMBER_BYTES:
+            data = data[: MOST_MEMBER_BYTES - len(_CUT)] + _CUT
+        if size + len(data) > MOST_BYTES - _MOST_NAMES_BYTES:
+            left_out.append(one.name)
+            continue
+        size += len(data)
+        kept.append(Member(one.name, data))
+    return kept, left_out
+
+
+def read_archive(data: bytes) -> tuple[Member, ...]:
+    """The members of a report that another gpuctl made; raises ConfigError for what is none.
+
+    It comes from a node, which is not trusted with more than to tell of itself: nothing is unpacked to a
+    disk, and what is no plain file, has a path that leads elsewhere or is too large is refused.
+    """
+    found: list[Member] = []
+    size = 0
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r|gz") as tar:
+            for head in tar:
+                name = head.name.removeprefix(f"{FOLDER}/")
+                size += head.size
+                if not head.isreg() or not is_safe_path(name) or size > MOST_BYTES:
+                    raise ConfigError(f"the report of a node has a member that cannot be: {head.name[:80]!r}")
+                stream = tar.extractfile(head)
+                found.append(Member(name, b"" if stream is None else stream.read()))
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        raise ConfigError(
+            f"what the node sent is no report ({error})", "see that its image is of about this version"
+        ) from error
+    return tuple(found)
+
+
+def is_safe_path(name: str) -> bool:
+    """Whether a name leads to a file below the folder of the report."""
+    return bool(_NAME.fullmatch(name)) and not {".", ".."} & set(name.split("/"))

@@ -1,0 +1,77 @@
+"""The command ``gpuctl gather``: a bug report as a tar, with secrets left out."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.values import nodes
+from gpuctl.doctor.inside.places import place_options
+
+STDOUT = Path("-")
+
+
+@click.command()
+@click.argument("node", required=False, shell_complete=nodes)
+@click.option("--local", is_flag=True, help="Gather the node that this runs on, without a cluster.")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write it, `-` for stdout; else gpu-dra-report-TIME.tar.gz here.",
+)
+@place_options
+@cluster_options
+def gather(
+    node: str | None,
+    local: bool,
+    to: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    **places: Any,
+) -> None:
+    """Write a report about the driver into a tar: objects, logs, what the doctor found; NODE adds its files.
+
+    Secrets, tokens, keys, annotations, environments of processes and claims of other drivers are left out;
+    values that may be secret are masked. README.txt in it says what it holds. A file that is there is not
+    overwritten. With NODE it runs itself in the pod of the plugin there, by kubectl exec.
+
+    Exit codes: 0, 1 when the cluster cannot be reached or the file cannot be written, 2 for a wrong command
+    line.
+    """
+    from gpuctl.gather.archive import write_archive
+    from gpuctl.gather.report import cluster_report, local_report
+
+    now = time.time()
+    if local:
+        from driver.process.log import configure
+        from gpuctl.doctor.inside.places import local_command_lines, read_places
+
+        if node is not None:
+            raise click.UsageError("--local gathers the node that this runs on: name none")
+        configure("error")  # what is looked at logs as it does in the driver's processes
+        lines = local_command_lines()
+        members = local_report(read_places(places, lines), lines)
+    else:
+        from gpuctl.cli.context import connect_client
+
+        members = cluster_report(connect_client(kubeconfig, context), node, kubeconfig, context)
+    data = write_archive(members, now)
+    if to == STDOUT:
+        click.echo(data, nl=False)
+        return
+    file = to or Path(f"gpu-dra-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}.tar.gz")
+    _write_new(file, data)
+    click.echo(f"{file} ({len(data) / 1024:.0f} KiB); look through it before you give it to others")
+
+
+def _write_new(file: Path, data: bytes) -> None:
+    """Write a file that only its owner can read; raises OSError, also where one is there."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as stream:  # noqa: PTH123 - it is a descriptor
+        stream.write(data)

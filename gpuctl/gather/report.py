@@ -1,0 +1,100 @@
+"""Puts a report together: of a cluster with a node in it, or of the node that this runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from driver.errors import ConfigError
+from gpuctl.cli.documents import document
+from gpuctl.doctor.check import Result, run_checks
+from gpuctl.doctor.picture import picture
+from gpuctl.doctor.report import CLUSTER, KIND, look_locally
+from gpuctl.gather.archive import Member, read_archive, safe_part
+from gpuctl.gather.masking import masked_text
+from gpuctl.gather.objects import as_json
+
+if TYPE_CHECKING:
+    from driver.kube.client import KubeClient
+    from gpuctl.doctor.inside.places import Places
+    from gpuctl.doctor.outside.seen import ClusterSeen
+
+INSIDE_WORDS = ("gather", "--local", "--to", "-")
+README = """\
+A report about the GPU driver (gpu.nvidia.com) of a Kubernetes cluster, made by `gpuctl gather`.
+
+doctor.txt, doctor.json   what `gpuctl doctor` found
+versions.json             of Kubernetes, its feature gates, and gpuctl
+objects/                  the driver's own objects: slices, classes, workloads, policies, events, the node
+                          configuration; claims that have its devices or ask for them; nodes with GPUs
+logs/                     the last lines of the logs of the driver's pods
+nodes/NODE/               what lies on a node: journal, CDI specs, records of sharing, flags, metrics
+left-out.txt              what found no room, where there was too much
+
+Never in it: Secrets, tokens, kubeconfigs, private keys, ConfigMaps of others, annotations, the environment of
+processes, claims of other drivers. Where it says (masked), a value was left out: variables and flags that the
+driver does not know, labels of users, configurations of other drivers and those with mistakes, and whatever
+looks like a token, a password or a key. Names of namespaces, claims, pods, nodes and images are in it: look
+through it before you give it to others.
+"""
+
+
+def cluster_report(
+    client: KubeClient, node: str | None, kubeconfig: Path | None, context: str | None
+) -> Iterator[Member]:
+    """The members of a report over the API server, with the files of a node that was named.
+
+    Raises Unreachable, Unauthorized, and ConfigError for a node that is not there.
+    """
+    from gpuctl.doctor.outside.checks import OUTSIDE
+    from gpuctl.doctor.outside.reading import look_at_cluster
+    from gpuctl.gather.configuration import configuration_members
+    from gpuctl.gather.logs import log_members
+    from gpuctl.gather.objects import cluster_members
+
+    seen = look_at_cluster(client, node)
+    yield Member("README.txt", README.encode())
+    yield from doctor_members(run_checks(CLUSTER, OUTSIDE, seen))
+    yield from cluster_members(seen)
+    yield from configuration_members(client, seen.namespaces)
+    if node is not None:
+        yield from _node_in_pod(seen, node, kubeconfig, context)
+    yield from log_members(client, seen)
+
+
+def local_report(places: Places, command_lines: Sequence[Sequence[str]]) -> Iterator[Member]:
+    """The members of a report of this node."""
+    from gpuctl.gather.node_files import node_members
+
+    yield Member("README.txt", README.encode())
+    yield from doctor_members(look_locally(places, "node"))
+    yield from node_members(places, command_lines)
+
+
+def doctor_members(results: Sequence[Result]) -> Iterator[Member]:
+    """What the doctor found, for people and for programs."""
+    yield Member("doctor.txt", f"{masked_text(picture(results, wide=True))}\n".encode())
+    yield Member("doctor.json", masked_text(as_json(document(KIND, {"results": results})).decode()).encode())
+
+
+def _node_in_pod(
+    seen: ClusterSeen, node: str, kubeconfig: Path | None, context: str | None
+) -> Iterator[Member]:
+    """The report of a node from inside the plugin's pod there, or why there is none."""
+    from gpuctl.doctor.outside.seen import Unread
+    from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
+
+    folder = f"nodes/{safe_part(node)}"
+    target = plugin_pod(seen.pods, node)
+    if isinstance(target, Unread):
+        yield Member(f"{folder}/not-read.txt", f"{target.why}\n".encode())
+        return
+    try:
+        members = read_archive(run_in_pod(target, INSIDE_WORDS, kubeconfig, context))
+    except ConfigError as error:
+        yield Member(f"{folder}/not-read.txt", masked_text(f"{error.what}\n").encode())
+        return
+    for one in members:
+        if one.name != "README.txt":
+            yield Member(f"{folder}/{one.name}", masked_text(one.data.decode(errors="replace")).encode())

@@ -1,0 +1,59 @@
+"""Looks at folders below a driver root: which of them exist, each once, and whether one has changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from driver.roots.root import Root
+
+
+def distinct(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
+    """The folders that exist, each once: /lib is often the same folder as /usr/lib."""
+    found: dict[Path, str] = {}
+    for folder in folders:
+        real = root.at(folder)
+        if real is not None and real.is_dir():
+            found.setdefault(real, folder)
+    return tuple(found.values())
+
+
+def nearest(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
+    """The folders that are there, and above those that are not the nearest: it changes when they come."""
+    known: dict[PurePosixPath, Path] = {}
+
+    def find(folder: PurePosixPath) -> Path:
+        if folder not in known:
+            real = root.at(str(folder))
+            is_top = folder == folder.parent
+            known[folder] = (
+                real if real is not None and real.is_dir() else root.seen if is_top else find(folder.parent)
+            )
+        return known[folder]
+
+    return tuple(dict.fromkeys(str(find(PurePosixPath(folder))) for folder in folders))
+
+
+def files_in(root: Root, folder: str, *patterns: str) -> tuple[str, ...]:
+    """The files of a folder that match the patterns, by their path below the root."""
+    real = root.at(folder)
+    found = (
+        () if real is None else (name for one in patterns for name in sorted(f.name for f in real.glob(one)))
+    )
+    return tuple(f"/{folder}/{name}" for name in found)
+
+
+def is_file(root: Root, path: str) -> bool:
+    """Whether a file lies at the path, or a link to one."""
+    real = root.at(path)
+    return real is not None and real.is_file()
+
+
+def stamp(path: str) -> tuple[int, int, int] | None:
+    """Device, inode and time of a folder; os.stat on text, since every prepare asks for twenty of them."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - see above
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns

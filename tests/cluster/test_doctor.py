@@ -1,0 +1,151 @@
+"""``gpuctl doctor`` and ``gpuctl gather`` against Kubernetes: rights, gates, policies, and the webhook."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from driver.devices.names import DRIVER_NAME
+from envtest.client import paths
+from envtest.client.readiness import wait_until
+from envtest.driver_node import DriverNode
+from envtest.real.cluster import RealCluster
+from gpuctl.__main__ import commands
+from gpuctl.doctor.outside.checks import OUTSIDE
+from gpuctl.gather.archive import read_archive
+from tests.cluster.test_webhook import CONFIGURATIONS, NAME, Webhook
+from tests.flow.claims import gpu_pod, make_claim, start, wait_running
+from tests.flow.test_doctor import local
+
+Object = dict[str, Any]
+
+ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpu-dra-kubeletplugin"
+BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/gpu-dra-own-events"
+WITHOUT_PODS = {"workloads": "warn", "releases": "skipped", "images": "skipped", "restarts": "skipped"}
+"""What the doctor says of a driver that runs outside of pods, as here."""
+
+WITHOUT_WEBHOOK = dict.fromkeys(
+    ("webhook", "webhook-authority", "webhook-endpoints", "webhook-answers"), "skipped"
+)
+
+
+def doctor(kubeconfig: Path, *arguments: str) -> dict[str, Object]:
+    """What each check found."""
+    words = ["doctor", *arguments, "--kubeconfig", str(kubeconfig), "-o", "json"]
+    ran = CliRunner().invoke(commands, words, catch_exceptions=False)
+    return {one["check"]: one for one in json.loads(ran.stdout)["results"]}
+
+
+def wait_for_status(cluster: RealCluster, check: str, status: str) -> Object:
+    """What a check finds, once it is of this status: rights and policies take a moment to be in force."""
+
+    def found() -> Object | None:
+        one = doctor(cluster.admin)[check]
+        return one if one["status"] == status else None
+
+    return wait_until([], cluster.processes, found)
+
+
+@contextmanager
+def without(cluster: RealCluster, path: str) -> Iterator[None]:
+    """The cluster without an object."""
+    stored = cluster.api.get(path)
+    cluster.api.delete(path)
+    try:
+        yield
+    finally:
+        for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
+            stored["metadata"].pop(field, None)
+        cluster.api.create(stored)
+
+
+@pytest.mark.usefixtures("driver")
+def test_an_administrator_hears_of_everything(installed_cluster: RealCluster) -> None:
+    before = {one["metadata"]["name"] for one in installed_cluster.api.list_objects(paths.resource_slice())}
+
+    found = doctor(installed_cluster.admin)
+
+    warnings = {"warnings", "taints"}  # the tests before this one have caused some
+    told = {check.name: found[check.name]["status"] for check in OUTSIDE if check.name not in warnings}
+    expected = dict.fromkeys(told, "ok") | WITHOUT_PODS | WITHOUT_WEBHOOK
+    assert told == expected, {name: found[name] for name in told if told[name] != expected[name]}
+    assert "DRAPartitionableDevices" in found["feature-gates"]["message"]
+    after = {one["metadata"]["name"] for one in installed_cluster.api.list_objects(paths.resource_slice())}
+    assert before == after
+
+
+@pytest.mark.usefixtures("driver")
+def test_who_may_look_at_little_hears_of_it(installed_cluster: RealCluster) -> None:
+    node = installed_cluster.nodes[0].name
+    account = installed_cluster.service_account_kubeconfig("gpu-dra-kubeletplugin", node)
+
+    found = doctor(account)
+
+    assert found["published"]["status"] == found["slice-fields"]["status"] == "skipped"
+    assert found["driver-rights"]["message"] == "this user may not ask for the rights of others"
+    assert found["feature-gates"]["message"] == "this user may not read the metrics of the API server"
+    assert "list nodes" in found["own-rights"]["details"]
+    assert found["pools"]["status"] == "ok"
+
+
+def test_a_right_that_was_taken_away_is_found(installed_cluster: RealCluster) -> None:
+    role = installed_cluster.api.get(ROLE)
+    kept = [rule for rule in role["rules"] if rule["resources"] != ["resourceclaims/driver"]]
+    installed_cluster.api.patch(ROLE, {"rules": kept})
+    try:
+        found = wait_for_status(installed_cluster, "driver-rights", "fail")
+    finally:
+        installed_cluster.api.patch(ROLE, {"rules": role["rules"]})
+
+    right = "associated-node:patch resourceclaims/driver.resource.k8s.io gpu.nvidia.com"
+    assert found["details"] == [f"gpu-dra/gpu-dra-kubeletplugin may not {right}"]
+    wait_for_status(installed_cluster, "driver-rights", "ok")
+
+
+def test_a_policy_that_nobody_binds_is_found(installed_cluster: RealCluster) -> None:
+    with without(installed_cluster, BINDING):
+        found = wait_for_status(installed_cluster, "policies", "fail")
+
+    assert found["details"] == ["gpu-dra-own-events: nothing binds it with Deny"]
+
+
+def test_a_webhook_is_tried_out(installed_cluster: RealCluster, tmp_path: Path) -> None:
+    webhook = Webhook(installed_cluster, tmp_path / "tls")
+    installed_cluster.api.create(webhook.registered())
+    try:
+        wait_for_status(installed_cluster, "webhook-answers", "ok")
+        webhook.process.stop()
+        assert "does not deny" in wait_for_status(installed_cluster, "webhook-answers", "fail")["message"]
+    finally:
+        installed_cluster.api.delete(f"{CONFIGURATIONS}/{NAME}")
+    wait_for_status(installed_cluster, "webhook-answers", "skipped")
+
+
+def test_a_node_at_work_is_well_as_its_kubelet_tells(driver: DriverNode, namespace: str) -> None:
+    make_claim(driver.cluster, namespace, "mine")
+    start(driver.cluster, namespace, gpu_pod("train", "mine"))
+    wait_running(driver.cluster, namespace, "train")
+
+    found = local(driver)
+
+    assert {name: one for name, one in found.items() if one["status"] == "fail"} == {}
+    assert found["containers"]["status"] == found["plugin"]["status"] == found["cdi-specs"]["status"] == "ok"
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_report_of_a_cluster_is_written(installed_cluster: RealCluster, tmp_path: Path) -> None:
+    file = tmp_path / "report.tar.gz"
+    words = ["gather", "--kubeconfig", str(installed_cluster.admin), "--to", str(file)]
+
+    CliRunner().invoke(commands, words, catch_exceptions=False)
+
+    members = {one.name: one.data for one in read_archive(file.read_bytes())}
+    slices = json.loads(members["objects/resourceslices.json"])
+    assert {one["spec"]["driver"] for one in slices} == {DRIVER_NAME}
+    assert len(json.loads(members["objects/validatingadmissionpolicies.json"])) == 3

@@ -1,0 +1,124 @@
+"""``gpuctl doctor`` looks at the driver at work, on either cluster: content while all is well, not after."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from driver.nvml.pci_address import PciAddress
+from envtest.client.readiness import wait_until
+from envtest.cluster import Cluster
+from envtest.driver_node import DriverNode
+from gpuctl.__main__ import commands
+from kubeletplugin.wire.names import cdi_spec_file_name
+from tests.flow.claims import gpu_pod, make_claim, start, wait_running
+
+Object = dict[str, Any]
+
+
+def doctor(*arguments: str) -> dict[str, Object]:
+    """What each check found."""
+    ran = CliRunner().invoke(commands, ["doctor", *arguments, "-o", "json"], catch_exceptions=False)
+    return {one["check"]: one for one in json.loads(ran.stdout)["results"]}
+
+
+def local_flags(driver: DriverNode) -> list[str]:
+    """The flags by which the node's files are found."""
+    return [
+        *("--plugins-dir", str(driver.node.plugins_dir), "--registry-dir", str(driver.node.registry_dir)),
+        *("--cdi-dir", str(driver.node.cdi_dir), "--mps-dir", str(driver.mps_dir), "--nvml", driver.nvml),
+        *("--driver-root", str(driver.folder / "driver"), "--sysfs-root", str(driver.folder / "sys")),
+        *("--host-root", str(driver.folder)),
+    ]
+
+
+def local(driver: DriverNode) -> dict[str, Object]:
+    """What each check of the driver's node found."""
+    return doctor("--local", *local_flags(driver))
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """The driver, and the UID of a claim that a running pod has."""
+
+    driver: DriverNode
+    uid: str
+
+
+@pytest.fixture
+def working(driver: DriverNode, namespace: str) -> Working:
+    """The driver with a pod that has a GPU."""
+    claim = make_claim(driver.cluster, namespace, "mine")
+    start(driver.cluster, namespace, gpu_pod("train", "mine"))
+    wait_running(driver.cluster, namespace, "train")
+    return Working(driver, claim["metadata"]["uid"])
+
+
+def wait_for_status(driver: DriverNode, check: str, status: str) -> Object:
+    """What a check of the node finds, once it is of this status."""
+
+    def found() -> Object | None:
+        one = local(driver)[check]
+        return one if one["status"] == status else None
+
+    return wait_until([], driver.cluster.processes, found)
+
+
+def test_a_node_at_work_is_well(working: Working) -> None:
+    wait_for_status(working.driver, "journal", "ok")
+
+    found = local(working.driver)
+
+    assert {name: one["message"] for name, one in found.items() if one["status"] in ("warn", "fail")} == {}
+    assert "1 prepared claim" in found["cdi-specs"]["message"]
+    assert found["plugin"]["status"] == found["prepared-devices"]["status"] == found["nvml"]["status"] == "ok"
+
+
+def test_a_plugin_that_ended_and_a_spec_that_is_lost_are_found(working: Working) -> None:
+    driver = working.driver
+    driver.process("kubeletplugin").kill()
+    spec = driver.node.cdi_dir / cdi_spec_file_name(working.uid)
+    content = spec.read_bytes()
+    spec.unlink()
+    try:
+        found = local(driver)
+
+        assert found["plugin"]["status"] == "fail"
+        assert found["cdi-specs"]["status"] == "fail"
+        assert f"(UID {working.uid}): it has no CDI spec" in found["cdi-specs"]["details"][0]
+    finally:
+        spec.write_bytes(content)
+        driver.start_plugin()
+        driver.wait_serving()
+
+
+def test_a_gpu_that_is_gone_from_under_a_claim_is_found(working: Working) -> None:
+    driver = working.driver
+    entry = json.loads((driver.journal_dir / f"{working.uid}.json").read_bytes())["entry"]
+    pci = PciAddress.parse(entry["devices"][0]["pci"])
+    driver.machine.lose(pci)
+    try:
+        found = local(driver)
+
+        assert f"there is no GPU at {pci}" in found["prepared-devices"]["details"][0]
+        assert found["nvml"]["status"] == "warn"
+    finally:
+        driver.machine.restore(pci)
+
+
+@pytest.mark.usefixtures("driver")
+def test_from_outside_what_is_published_is_well(cluster: Cluster) -> None:
+    def untainted() -> dict[str, Object] | None:
+        """What was found, once the taints of tests before this one are gone."""
+        found = doctor("--kubeconfig", str(cluster.admin))
+        return found if found["taints"]["status"] == "ok" else None
+
+    found = wait_until([], cluster.processes, untainted)
+
+    for name in ("server-version", "api", "slice-fields", "published", "gone-nodes", "pools", "pool-names"):
+        assert found[name]["status"] == "ok", found[name]
+    assert found["class-selectors"]["status"] == "ok"

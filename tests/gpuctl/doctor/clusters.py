@@ -1,0 +1,182 @@
+"""A cluster as the doctor sees it, in which all is well, for tests to break."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from gpuctl.doctor.outside.needed_rights import NEEDED, TO_LOOK
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, WebhookAnswer
+from gpuctl.node.planned import plan_node
+from tests.controller.webhook.peer import make_pair
+
+ROOT = Path(__file__).resolve().parents[3]
+NOW = datetime.now(UTC).timestamp()
+NODE = "node-a"
+NAMESPACE = "gpu-dra"
+IMAGE = "localhost/gpu-dra:1"
+GPU_LABEL = "nvidia.com/gpu.present"
+PROGRAMS = ("controller", "kubeletplugin")
+
+
+def well_cluster() -> ClusterSeen:
+    """A cluster with one node of eight H100, the driver and its webhook, in which nothing is wrong."""
+    return copy.deepcopy(_well())
+
+
+@cache
+def _well() -> ClusterSeen:
+    shipped = _documents("deploy/admission-policy.yaml")
+    return ClusterSeen(
+        gpuctl_version="0.1.0",
+        server_version={"gitVersion": "v1.37.1", "major": "1", "minor": "37"},
+        dra_versions=("v1", "v1beta2"),
+        dra_resources=("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
+        features={
+            "DRAPartitionableDevices": True,
+            "DRAConsumableCapacity": True,
+            "ResourceHealthStatus": True,
+        },
+        dropped_fields=frozenset(),
+        own_rights=dict.fromkeys(TO_LOOK, True),
+        account_rights={
+            f"{NAMESPACE}/gpu-dra-{program}": dict.fromkeys(rights, True)
+            for program, rights in NEEDED.items()
+        },
+        nodes=(node(),),
+        slices=tuple(plan_node("hgx-h100", NODE, None).slices),
+        classes=tuple(_documents("deviceclasses/gpu.yaml")),
+        claims=(),
+        pods=tuple(driver_pod(program) for program in PROGRAMS),
+        daemon_sets=tuple(daemon_set(program) for program in PROGRAMS),
+        deployments=(),
+        webhooks=(webhook(authority()),),
+        services=({"metadata": {"name": "gpu-dra-webhook", "namespace": NAMESPACE}, "spec": {}},),
+        endpoint_slices=(endpoints(ready=True),),
+        policies=tuple(one for one in shipped if one["kind"] == "ValidatingAdmissionPolicy"),
+        bindings=tuple(one for one in shipped if one["kind"] == "ValidatingAdmissionPolicyBinding"),
+        events=(),
+        webhook_answer=WebhookAnswer(denied_by_it=True, message="denied"),
+        now=NOW,
+    )
+
+
+def _documents(path: str) -> list[Object]:
+    return list(yaml.safe_load_all((ROOT / path).read_text()))
+
+
+def node(name: str = NODE, runtime: str = "containerd://2.1.4", kubelet: str = "v1.37.1") -> Object:
+    """A node with a GPU, as a feature discovery labels it."""
+    info = {"containerRuntimeVersion": runtime, "kubeletVersion": kubelet}
+    return {
+        "metadata": {"name": name, "labels": {GPU_LABEL: "true"}},
+        "spec": {},
+        "status": {"capacity": {"cpu": "8"}, "nodeInfo": info},
+    }
+
+
+def driver_pod(program: str, image: str = IMAGE, node_name: str = NODE) -> Object:
+    """A pod of the driver that runs."""
+    return {
+        "metadata": {"name": f"gpu-dra-{program}-x", "namespace": NAMESPACE},
+        "spec": {"nodeName": node_name, **_pod_spec(program, image)},
+        "status": {"phase": "Running", "containerStatuses": [status_of()]},
+    }
+
+
+def run_pod(server: EmbeddedApiServer, made: Object) -> None:
+    """Create a pod that is said to run; its namespace is made where it is missing."""
+    space = made["metadata"]["namespace"]
+    if space not in {one["metadata"]["name"] for one in server.objects("namespaces")}:
+        server.create("/api/v1/namespaces", {"metadata": {"name": space}})
+    pods = f"/api/v1/namespaces/{space}/pods"
+    stored = server.create(pods, made)
+    server.replace(f"{pods}/{made['metadata']['name']}/status", {**stored, "status": made["status"]})
+
+
+def _pod_spec(program: str, image: str = IMAGE) -> Object:
+    container = {
+        "name": "driver",
+        "image": image,
+        "command": [f"gpu-dra-{program}", "--node-name=$(NODE_NAME)"],
+    }
+    return {"serviceAccountName": f"gpu-dra-{program}", "containers": [container]}
+
+
+def status_of(restarts: int = 0, **state: Any) -> Object:
+    """The status of a driver's container; ``state`` is what it is in, else it runs."""
+    return {"name": "driver", "ready": not state, "restartCount": restarts, "state": state or {"running": {}}}
+
+
+def daemon_set(program: str, ready: int = 1, namespace: str = NAMESPACE) -> Object:
+    """A DaemonSet of the driver that is wanted on one node."""
+    return {
+        "kind": "DaemonSet",
+        "metadata": {"name": f"gpu-dra-{program}", "namespace": namespace},
+        "spec": {"template": {"spec": _pod_spec(program)}},
+        "status": {"desiredNumberScheduled": 1, "numberReady": ready},
+    }
+
+
+@cache
+def authority(days: int = 400) -> str:
+    """A certificate that signs itself and is good for so many days, in PEM."""
+    with TemporaryDirectory() as folder:
+        return make_pair(Path(folder), "-nodes", "-days", str(days)).cert_file.read_text()
+
+
+def webhook(pem: str) -> Object:
+    """The shipped configuration of the webhook, with an authority."""
+    (item,) = (
+        one for one in _documents("deploy/webhook.yaml") if one["kind"] == "ValidatingWebhookConfiguration"
+    )
+    for hook in item["webhooks"]:
+        hook["clientConfig"]["caBundle"] = base64.b64encode(pem.encode()).decode()
+    return dict(item)
+
+
+def endpoints(*, ready: bool) -> Object:
+    """What stands behind the webhook's Service."""
+    return {
+        "metadata": {
+            "name": "gpu-dra-webhook-x",
+            "namespace": NAMESPACE,
+            "labels": {"kubernetes.io/service-name": "gpu-dra-webhook"},
+        },
+        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}],
+    }
+
+
+def ago(seconds: float) -> str:
+    """A time before ``NOW`` as the API writes it."""
+    return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def event(reason: str, seconds_ago: float, about: str = NODE) -> Object:
+    """A warning by the driver."""
+    return {
+        "metadata": {"name": f"{about}.{reason}", "namespace": "default"},
+        "type": "Warning",
+        "reason": reason,
+        "message": "GPU 0 is not offered",
+        "lastTimestamp": ago(seconds_ago),
+        "involvedObject": {"kind": "Node", "name": about},
+    }
+
+
+def pod(name: str, **spec: Any) -> Object:
+    """A pod of somebody on the node with GPUs."""
+    containers = spec.pop("containers", [{"name": "main", "image": "x"}])
+    return {
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"nodeName": NODE, "containers": containers, **spec},
+        "status": {"phase": "Running"},
+    }

@@ -1,0 +1,172 @@
+"""Each check of a node finds what it is for, and is content with a node on which all is well."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.hardware.gpu import Inventory, Problem, UnreadGpu
+from gpuctl.doctor.check import Finding
+from gpuctl.doctor.inside.checks import INSIDE
+from gpuctl.doctor.inside.seen import RuntimeConfig, SharingSeen, SpecSeen
+from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
+from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.wire.mps_daemon import MpsState
+from tests.gpuctl.doctor.nodes import BOOT, CONFIG, UID, VERSION, entry, held, inventory, well_node
+
+CHECKS = {check.name: check for check in INSIDE}
+WELL = well_node()
+GONE = Unread("it is not there")
+
+
+def look(name: str, **broken: Any) -> Finding:
+    """What a check finds where these parts of the node are other than on a well one."""
+    return CHECKS[name].look(dataclasses.replace(well_node(), **broken))
+
+
+def files(**fields: Any) -> Any:
+    assert not isinstance(WELL.driver_files, Unread)
+    return dataclasses.replace(WELL.driver_files, **fields)
+
+
+def gpus(**fields: Any) -> Inventory:
+    """The GPUs, of which the first is otherwise."""
+    first, *others = inventory().gpus
+    return dataclasses.replace(inventory(), gpus=(dataclasses.replace(first, **fields), *others))
+
+
+def containerd(**fields: Any) -> tuple[RuntimeConfig]:
+    return (RuntimeConfig(CONFIG, "containerd", **fields),)
+
+
+HANGS = Problem("nvmlDeviceGetUUID", "hung", "no answer in 5 s")
+SOCKET = "/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock"
+CDI_NAME = held().cdi_device
+
+BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
+    ("driver-root", {"driver_files": Unread("no NVIDIA driver library")}, "fail", "no NVIDIA driver library"),
+    ("driver-root", {"driver_files": files(binaries=())}, "warn", "has no nvidia-smi"),
+    ("nvml", {"inventory": Unread("NVML's library cannot be loaded")}, "fail", "cannot be loaded"),
+    ("nvml", {"inventory": Inventory(driver_version=VERSION)}, "warn", "tells of no GPU"),
+    ("nvml", {"inventory": gpus(problems=(HANGS,))}, "warn", "no answer in 5 s"),
+    ("nvml", {"inventory": Inventory(unread=(UnreadGpu(None, ()),))}, "warn", "never told who it is"),
+    ("same-driver", {"kernel_driver": "575.57.08"}, "fail", "the kernel module is 575.57.08"),
+    ("same-driver", {"kernel_driver": None}, "skipped", "sysfs does not tell"),
+    ("device-nodes", {"device_nodes": WELL.device_nodes - {"/dev/nvidia3"}}, "fail", "/dev/nvidia3"),
+    ("device-nodes", {"device_nodes": WELL.device_nodes - {"/dev/nvidia-uvm"}}, "fail", "/dev/nvidia-uvm"),
+    ("device-nodes", {"inventory": GONE}, "skipped", "not known"),
+    ("cgroups", {"cgroups": 1}, "warn", "version 1"),
+    ("cgroups", {"cgroups": None}, "skipped", "no control groups are seen"),
+    ("runtime-cdi", {"runtimes": containerd(cdi=False, since_2=True)}, "fail", "CDI is off"),
+    ("runtime-cdi", {"runtimes": containerd()}, "warn", "does not say"),
+    ("runtime-cdi", {"runtimes": containerd(wrong="no TOML")}, "warn", "no TOML"),
+    ("runtime-cdi", {"runtimes": ()}, "skipped", "no configuration"),
+    ("cdi-folder", {"cdi_writable": False}, "fail", "cannot be written to"),
+    ("cdi-folder", {"cdi_writable": Unread("there is no folder /x")}, "fail", "there is no folder /x"),
+    ("cdi-folder", {"runtimes": containerd(cdi=True, folders=("/etc/cdi",))}, "fail", "does not read"),
+    ("plugin", {"plugins": {}}, "fail", "no plugin has a socket"),
+    ("plugin", {"plugins": {SOCKET: NOT_REGISTERED}}, "fail", "the kubelet has it not registered"),
+    ("plugin", {"plugins": {SOCKET: SERVES, "/old.sock": "nobody answers"}}, "warn", "/old.sock: nobody"),
+    ("registration", {"registrations": ()}, "fail", "no registration socket"),
+    ("journal", {"journal": {UID: Unread("the checksum does not fit")}}, "fail", "the checksum does not fit"),
+    ("journal", {"put_aside": ("old-1234",)}, "warn", "old-1234"),
+    ("journal", {"journal": {UID: entry("preparing")}}, "warn", "team/train (UID"),
+    ("journal", {"journal": GONE}, "skipped", "nothing was prepared yet"),
+    ("cdi-specs", {"specs": ()}, "fail", "it has no CDI spec"),
+    ("cdi-specs", {"journal": {}}, "fail", "a CDI spec without an entry"),
+    ("cdi-specs", {"specs": (SpecSeen(UID, ("other",)),)}, "fail", f"lacks {CDI_NAME}"),
+    ("cdi-specs", {"specs": (SpecSeen(UID, (CDI_NAME,), ("/dev/nvidia0",)),)}, "fail", "has no /dev/nvidia0"),
+    ("cdi-specs", {"specs": (SpecSeen(UID, wrong="it is no CDI spec"),)}, "fail", "it is no CDI spec"),
+    ("cdi-specs", {"specs": GONE}, "skipped", "not there"),
+    ("prepared-devices", {"inventory": gpus(uuid="GPU-another")}, "fail", "another GPU is at"),
+    ("prepared-devices", {"inventory": Inventory()}, "fail", "there is no GPU at"),
+    (
+        "prepared-devices",
+        {"journal": {UID: entry(record={"uuid": "MIG-gone"})}},
+        "fail",
+        "the partition MIG-gone is not there",
+    ),
+    ("prepared-devices", {"inventory": GONE}, "skipped", "not there"),
+    ("containers", {"in_containers": frozenset({"somebody-else"})}, "fail", "somebody-else"),
+    ("containers", {"in_containers": GONE}, "skipped", "not there"),
+    ("mps", {"daemons": ()}, "fail", "gpu-0000-df-00-0: it has no daemon"),
+    ("mps", {"daemons": GONE}, "fail", "shared by MPS, and it is not there"),
+    ("mps", {"daemons": GONE, "sharing": ()}, "skipped", "nothing is shared by MPS"),
+    ("mps", {"sharing": ()}, "fail", "a daemon, and nothing is shared"),
+    ("mps", {"sharing": (SharingSeen("gpu-x", wrong="it is no record"),)}, "fail", "it is no record"),
+    (
+        "mps",
+        {"daemons": (MpsState("gpu-0000-df-00-0", running=False, message="it died"),)},
+        "fail",
+        "gpu-0000-df-00-0: it died",
+    ),
+]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_check_is_content_where_all_is_well(name: str) -> None:
+    found = look(name)
+
+    assert (found.status, found.way_out) == ("ok", ""), found
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "status", "says"), BROKEN, ids=[f"{one[0]}-{one[2]}-{one[3]}" for one in BROKEN]
+)
+def test_a_check_finds_what_it_is_for(name: str, broken: dict[str, Any], status: str, says: str) -> None:
+    found = look(name, **broken)
+
+    assert found.status == status, found
+    assert says in " ".join((found.message, *found.details))
+    assert found.way_out or status == "skipped"
+
+
+def test_every_check_is_broken_by_a_test() -> None:
+    assert {name for name, _, status, _ in BROKEN if status in ("warn", "fail")} == CHECKS.keys()
+
+
+def test_what_an_earlier_boot_has_left_means_nothing() -> None:
+    old = {UID: entry(boot="boot-0", uuid="GPU-another")}
+
+    assert look("prepared-devices", journal=old).status == "ok"
+    assert (
+        look("mps", sharing=(SharingSeen("gpu-x", daemon=True, boot_id="boot-0"),), daemons=()).status == "ok"
+    )
+
+
+def test_a_tombstone_needs_no_spec_and_no_hardware() -> None:
+    ended = {UID: entry("released", uuid="GPU-another")}
+
+    assert look("prepared-devices", journal=ended).status == "ok"
+    assert look("cdi-specs", journal=ended, specs=()).status == "ok"
+    assert look("journal", journal=ended).status == "ok"
+
+
+def test_var_run_is_run() -> None:
+    told = containerd(cdi=True, folders=("/run/cdi/",))
+
+    assert look("cdi-folder", runtimes=told).status == "ok"
+    elsewhere = dataclasses.replace(WELL.places, cdi_dir=Path("/srv/cdi"))
+    assert look("cdi-folder", runtimes=told, places=elsewhere).status == "fail"
+
+
+def test_a_node_without_a_gpu_needs_no_driver() -> None:
+    nothing = {"gpus_on_bus": 0, "driver_files": GONE, "inventory": GONE, "device_nodes": frozenset()}
+
+    found = {name: look(name, **nothing) for name in ("driver-root", "nvml", "device-nodes", "same-driver")}
+
+    assert {name: one.status for name, one in found.items()} == dict.fromkeys(found, "skipped")
+    assert "PCI bus" in found["driver-root"].message
+
+
+def test_containerd_2_has_cdi_on_without_being_told() -> None:
+    assert look("runtime-cdi", runtimes=containerd(since_2=True)).status == "ok"
+
+
+def test_a_record_of_this_boot_is_compared() -> None:
+    twice = (*WELL.sharing, SharingSeen("gpu-y", daemon=True, boot_id=BOOT)) if WELL.sharing else ()  # type: ignore[misc] # it was read
+
+    assert "gpu-y: it has no daemon" in look("mps", sharing=twice).details

@@ -1,0 +1,88 @@
+"""A node as the doctor sees it, in which all is well, for tests to break."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from driver.hardware.gpu import Inventory
+from driver.hardware.inventory import Discovery
+from driver.nvml.deadline import Guard
+from driver.roots.probe import Looked
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+from gpuctl.doctor.inside.places import Places, read_places
+from gpuctl.doctor.inside.seen import NodeSeen, RuntimeConfig, SharingSeen, SpecSeen
+from gpuctl.doctor.inside.sockets import SERVES
+from kubeletplugin.host.device_nodes import REQUIRED_CONTROL_NODES
+from kubeletplugin.host.driver_files import DriverFiles
+from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.wire.mps_daemon import MpsState
+
+BOOT = "boot-1"
+UID = "11111111-2222-3333-4444-555555555555"
+VERSION = "580.95.05"
+CONFIG = "/etc/containerd/config.toml"
+
+
+@cache
+def inventory() -> Inventory:
+    """What NVML tells of eight H100."""
+    machine = FakeMachine.open("hgx-h100")
+    with TemporaryDirectory() as folder:
+        guard = Guard()
+        try:
+            return Discovery(machine.nvml(), build_sysfs(Path(folder), machine), guard).snapshot()
+        finally:
+            guard.close()
+
+
+def places() -> Places:
+    """The places that a plugin without flags has."""
+    return read_places({}, ())
+
+
+def held(**fields: object) -> HeldDevice:
+    """The first GPU, held by a claim."""
+    gpu = inventory().gpus[0]
+    name = f"gpu-{str(gpu.pci).replace(':', '-').replace('.', '-')}"
+    made = HeldDevice("gpu", "node-a/gpu.nvidia.com", name, str(gpu.pci), gpu.uuid, f"{UID}-{name}")
+    return HeldDevice(**{**{slot: getattr(made, slot) for slot in HeldDevice.__slots__}, **fields})
+
+
+def entry(state: str = "prepared", boot: str = BOOT, **fields: object) -> Entry:
+    """The claim that holds the first GPU."""
+    return Entry(UID, "team", "train", state, boot, 1, (held(**fields),))  # type: ignore[arg-type] # a word of State
+
+
+def well_node() -> NodeSeen:
+    """A node of eight H100 with one prepared claim and one GPU shared by MPS, in which nothing is wrong."""
+    gpus = inventory()
+    device = held()
+    return NodeSeen(
+        places=places(),
+        boot_id=BOOT,
+        looked=(
+            Looked("driver container", "/run/nvidia/driver", reason="empty"),
+            Looked("host", "/", VERSION),
+        ),
+        driver_files=DriverFiles(
+            VERSION, ("/usr/lib/libcuda.so",), (), ("/usr/bin/nvidia-smi",), (), (), None
+        ),
+        kernel_driver=VERSION,
+        gpus_on_bus=8,
+        inventory=gpus,
+        device_nodes=frozenset((*REQUIRED_CONTROL_NODES, *(f"/dev/nvidia{one.minor}" for one in gpus.gpus))),
+        cgroups=2,
+        runtimes=(RuntimeConfig(CONFIG, "containerd", cdi=True),),
+        cdi_writable=True,
+        journal={UID: entry()},
+        put_aside=(),
+        specs=(SpecSeen(UID, (device.cdi_device,)),),
+        sharing=(SharingSeen("gpu-0000-df-00-0", daemon=True, boot_id=BOOT),),
+        daemons=(MpsState("gpu-0000-df-00-0", running=True),),
+        plugins={"/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock": SERVES},
+        registrations=("/var/lib/kubelet/plugins_registry/gpu.nvidia.com-reg.sock",),
+        in_containers=frozenset({device.cdi_device}),
+    )

@@ -1,0 +1,218 @@
+"""Plants secrets in all that a report is made of: each text that begins with ``SECRET`` must not come out."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Condition, Thread
+from typing import Any
+
+from envtest.embedded.api.container_log import ContainerLog
+from envtest.embedded.api.server import EmbeddedApiServer
+from gpuctl.node.planned import plan_node
+from tests.gpuctl.doctor.clusters import NODE, daemon_set, driver_pod, node, run_pod, webhook
+
+Object = dict[str, Any]
+
+SECRET = "zq7"  # noqa: S105 - it keeps nothing
+"""How each of the secrets begins."""
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
+_numbers = itertools.count(1)
+
+
+def secret() -> str:
+    """A secret that has not been before."""
+    return f"{SECRET}-{next(_numbers)}"
+
+
+def marked(item: Object) -> Object:
+    """The object with secrets in its annotations and in a label of its owner's."""
+    item["metadata"]["annotations"] = {"example.com/password": secret(), "note": f"it is {secret()}"}
+    item["metadata"].setdefault("labels", {})["team-key"] = secret()
+    return item
+
+
+def opaque(driver: str, **parameters: Any) -> Object:
+    return {"opaque": {"driver": driver, "parameters": parameters}}
+
+
+def claim(name: str, device_class: str, *config: Object) -> Object:
+    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
+    devices: Object = {"requests": [request]}
+    if config:
+        devices["config"] = list(config)
+    return marked({"metadata": {"name": name}, "spec": {"devices": devices}})
+
+
+def device_class(name: str, driver: str, *config: Object) -> Object:
+    selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
+    spec: Object = {"selectors": [selector], **({"config": list(config)} if config else {})}
+    return marked({"metadata": {"name": name}, "spec": spec})
+
+
+def fill_cluster(server: EmbeddedApiServer) -> None:
+    """Objects of the driver and of others, with secrets wherever a text can stand."""
+    server.create("/api/v1/nodes", marked(node()))
+    for item in plan_node("hgx-h100", NODE, None).slices:
+        server.create("/apis/resource.k8s.io/v1/resourceslices", marked(item))
+    _create_workloads(server)
+    _create_claims(server)
+    private = f"-----BEGIN PRIVATE KEY-----\n{secret()}\n-----END PRIVATE KEY-----\n"
+    server.create(
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", marked(webhook(private))
+    )
+    for kind in ("secrets", "configmaps"):
+        data = base64.b64encode(secret().encode()).decode() if kind == "secrets" else secret()
+        item = {"metadata": {"name": "gpu-dra-webhook-tls"}, "data": {"tls.key": data}}
+        server.create(f"/api/v1/namespaces/gpu-dra/{kind}", item)
+    text = f"version: v1\nrules: []\n# token: {secret()}\n"
+    config = {"metadata": {"name": "gpu-dra-node-config"}, "data": {"config.yaml": text}}
+    server.create("/api/v1/namespaces/gpu-dra/configmaps", marked(config))
+    about = {"kind": "Node", "name": NODE, "namespace": "default"}
+    for component in ("gpu-dra-controller", "others"):
+        server.create(
+            "/api/v1/namespaces/default/events",
+            {
+                "metadata": {"name": f"{component}.1", "namespace": "default"},
+                "involvedObject": about,
+                "type": "Warning",
+                "reason": "GpuWithheld",
+                "message": f"token={secret()} is refused" if component != "others" else secret(),
+                "reportingComponent": component,
+                "reportingInstance": NODE,
+            },
+        )
+
+
+def _create_workloads(server: EmbeddedApiServer) -> None:
+    variables = [{"name": "API_PASSWORD", "value": secret()}, {"name": "GPU_DRA_OWN", "value": secret()}]
+    server.create("/api/v1/namespaces", {"metadata": {"name": "gpu-dra"}})
+    pod = driver_pod("kubeletplugin")
+    pod["spec"]["containers"][0] |= {"env": variables, "args": [f"--own={secret()}", "--other", secret()]}
+    pod["spec"]["containers"].append(
+        {"name": "sidecar", "image": "x", "command": ["sh", "-c", f"login {secret()}"], "env": variables}
+    )
+    ended = {"message": f"password: {secret()}", "exitCode": 1}
+    pod["status"]["containerStatuses"][0] |= {"restartCount": 1, "lastState": {"terminated": ended}}
+    run_pod(server, marked(pod))
+    foreign = marked(driver_pod("x"))
+    foreign["spec"]["containers"] = [{"name": "c", "image": "x", "env": variables}]
+    run_pod(server, foreign)
+    workload = daemon_set("kubeletplugin")
+    template = workload["spec"]["template"]
+    template["metadata"] = {"annotations": {"a": secret()}, "labels": {"app": "gpu"}}
+    template["spec"]["containers"][0]["env"] = variables
+    workload["spec"]["selector"] = {"matchLabels": {"app": "gpu"}}
+    server.create("/apis/apps/v1/namespaces/gpu-dra/daemonsets", marked(workload))
+
+
+def _create_claims(server: EmbeddedApiServer) -> None:
+    classes = "/apis/resource.k8s.io/v1/deviceclasses"
+    server.create(
+        classes, device_class("gpu.nvidia.com", "gpu.nvidia.com", opaque("gpu.nvidia.com", pw=secret()))
+    )
+    server.create(classes, device_class(f"of-others-{secret()}", "nic.example.com"))
+    server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    own, other = (
+        opaque("gpu.nvidia.com", kind="GpuConfig", token=secret()),
+        opaque("nic.example.com", key=secret()),
+    )
+    server.create(CLAIMS.format("team"), claim("mine", "gpu.nvidia.com", own, other))
+    server.create(
+        CLAIMS.format("team"), claim(f"theirs-{secret()}", "nic", opaque("nic.example.com", key=secret()))
+    )
+    path = f"{CLAIMS.format('team')}/mine"
+    stored = next(
+        one
+        for one in server.objects("resourceclaims", "resource.k8s.io")
+        if one["metadata"]["name"] == "mine"
+    )
+    results = [
+        {"request": "gpu", "driver": driver, "pool": f"{NODE}/{driver}", "device": "d"}
+        for driver in ("gpu.nvidia.com", "nic.example.com")
+    ]
+    told = [
+        {name: value for name, value in one.items() if name != "request"} | {"data": {"mac": secret()}}
+        for one in results[1:]
+    ]
+    allocated = {"allocation": {"devices": {"results": results}}, "devices": told}
+    server.replace(f"{path}/status", {**stored, "status": allocated})
+
+
+def log_with_secrets() -> ContainerLog:
+    """The log of a container that says too much."""
+    log = ContainerLog(Condition())
+    log.print('{"level": "info", "event": "claim prepared"}')
+    log.print(f'{{"event": "asked", "authorization": "Bearer {secret()}"}}')
+    log.print(f"password={secret()}")
+    log.print(f"eyJhbGciOiJSUzI1NiJ9.{SECRET}abc.{SECRET}def")
+    return log
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFiles:
+    """The files of a node, and the variables by which they are found."""
+
+    environment: dict[str, str]
+    command_line: list[str]
+
+
+def fill_node(folder: Path, metrics_port: int) -> NodeFiles:
+    """Files of the driver and of others, with secrets in all of them."""
+    data, cdi, mps = folder / "plugins/gpu.nvidia.com", folder / "cdi", folder / "mps"
+    for path in (data / "journal/unreadable", data / "sharing", cdi, mps / "gpu-1", folder / "registry"):
+        path.mkdir(parents=True)
+    uid = "11111111-2222-3333-4444-555555555555"
+    texts = {
+        data / f"journal/{uid}.json": {"schema": 1, "entry": {"uid": uid, "token": secret()}},
+        data / "sharing/gpu-1.json": {"group": "gpu-1", "password": secret()},
+        data / "webhook.key": secret(),
+        cdi / f"k8s.gpu.nvidia.com-claim_{uid}.json": {"devices": [], "containerEdits": {"secret": secret()}},
+        cdi / "nic.example.com-claim_1.json": {"devices": [], "note": secret()},
+        mps / "gpu-1/daemon.json": {"name": "gpu-1", "credentials": secret()},
+        mps / "gpu-1/pipe": secret(),
+    }
+    for file, content in texts.items():
+        file.write_text(json.dumps(content))
+    (data / "journal/unreadable/old").write_text(f"{{ torn, token: {secret()}")
+    (cdi / "k8s.gpu.nvidia.com-claim_22222222.json").symlink_to(data / "webhook.key")
+    environment = {
+        "GPU_DRA_PLUGINS_DIR": str(folder / "plugins"),
+        "GPU_DRA_REGISTRY_DIR": str(folder / "registry"),
+        "GPU_DRA_CDI_DIR": str(cdi),
+        "GPU_DRA_MPS_DIR": str(mps),
+        "GPU_DRA_NVML": "fake:hgx-h100",
+        "GPU_DRA_HOST_ROOT": str(folder),
+        "GPU_DRA_PASSWORD": secret(),
+    }
+    line = ["gpu-dra-kubeletplugin", f"--own={secret()}", f"--metrics-addr=127.0.0.1:{metrics_port}"]
+    return NodeFiles(environment, line)
+
+
+@contextmanager
+def metrics_with_secrets() -> Iterator[int]:
+    """A port at which metrics are served that hold what they should not."""
+    text = f'gpu_dra_published_devices 8\nx{{url="http://user:{secret()}@host/"}} 1\n'.encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield int(server.server_address[1])
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,188 @@
+"""``gpuctl gather`` writes what a bug report needs, and no secret, wherever one is planted."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
+from gpuctl.doctor.inside.checks import INSIDE
+from gpuctl.doctor.inside.places import read_places
+from gpuctl.gather.archive import read_archive, write_archive
+from gpuctl.gather.node_files import metrics_address
+from gpuctl.gather.report import local_report
+from tests.gpuctl.cli.kubeconfigs import kubeconfig
+from tests.gpuctl.doctor.clusters import NODE
+from tests.gpuctl.doctor.programs import FakeKubectl
+from tests.gpuctl.documents import read_document
+from tests.gpuctl.gather.secrets_everywhere import (
+    SECRET,
+    fill_cluster,
+    fill_node,
+    log_with_secrets,
+    metrics_with_secrets,
+)
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    with EmbeddedApiServer() as server:
+        fill_cluster(server)
+        log = log_with_secrets()
+        server.find_log = lambda _uid, container: log if container == "driver" else None
+        yield server
+
+
+def gathered(tmp_path: Path, *arguments: str, **environment: str) -> tuple[Result, dict[str, bytes]]:
+    """What the command said, and the members of what it wrote."""
+    file = tmp_path / "report.tar.gz"
+    ran = CliRunner().invoke(
+        commands, ["gather", *arguments, "--to", str(file)], env=environment, catch_exceptions=False
+    )
+    data = file.read_bytes() if file.exists() else b""
+    return ran, {one.name: one.data for one in read_archive(data)} if data else {}
+
+
+def leaks(members: dict[str, bytes]) -> list[str]:
+    """The secrets that came out, each with its file."""
+    return [
+        f"{name}: {found.decode()}"
+        for name, data in members.items()
+        for found in re.findall(rb".{0,40}" + SECRET.encode() + rb".{0,20}", data)
+    ]
+
+
+def access(server: EmbeddedApiServer, tmp_path: Path) -> str:
+    return str(kubeconfig(tmp_path / "config", server.url, here="team"))
+
+
+def test_no_secret_of_the_cluster_comes_out(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    ran, members = gathered(tmp_path, "--kubeconfig", access(server, tmp_path))
+
+    assert ran.exit_code == 0
+    assert leaks(members) == []
+
+
+def test_what_a_report_needs_is_in_it(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    _, members = gathered(tmp_path, "--kubeconfig", access(server, tmp_path))
+
+    objects: dict[str, Any] = {
+        name.removeprefix("objects/").removesuffix(".json"): json.loads(data)
+        for name, data in members.items()
+        if name.startswith("objects/")
+    }
+    assert [one["metadata"]["name"] for one in objects["resourceclaims"]] == ["mine"]
+    assert [one["metadata"]["name"] for one in objects["deviceclasses"]] == ["gpu.nvidia.com"]
+    assert [one["metadata"]["name"] for one in objects["pods"]] == ["gpu-dra-kubeletplugin-x"]
+    assert [one["reason"] for one in objects["events"]] == ["GpuWithheld"]
+    assert "rules: []" in objects["node-configuration-gpu-dra"]["data"]["config.yaml"]
+    assert objects["resourceslices"][0]["spec"]["devices"]
+    assert objects["nodes"][0]["status"]["nodeInfo"]["kubeletVersion"] == "v1.37.1"
+    assert read_document(members["doctor.json"].decode(), "DoctorReport")["results"]
+    assert b"claim prepared" in members["logs/gpu-dra-kubeletplugin-x/driver.log"]
+    assert b"not read" in members["logs/gpu-dra-kubeletplugin-x/driver.previous.log"]
+    assert b"made by `gpuctl gather`" in members["README.txt"]
+
+
+def test_the_file_is_its_owners_alone_and_none_is_overwritten(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
+    gathered(tmp_path, "--kubeconfig", access(server, tmp_path))
+    file = tmp_path / "report.tar.gz"
+    before = file.read_bytes()
+
+    again = CliRunner().invoke(
+        commands, ["gather", "--kubeconfig", access(server, tmp_path), "--to", str(file)]
+    )
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert isinstance(again.exception, FileExistsError)
+    assert file.read_bytes() == before
+
+
+def test_no_secret_of_a_node_comes_out(tmp_path: Path) -> None:
+    with metrics_with_secrets() as port:
+        files = fill_node(tmp_path / "node", port)
+        given = {name.removeprefix("GPU_DRA_").lower(): value for name, value in files.environment.items()}
+        members = {
+            one.name: one.data for one in local_report(read_places(given, ()), [files.command_line, ["x"]])
+        }
+
+    assert leaks(members) == []
+    assert b"gpu_dra_published_devices 8" in members["metrics-0.txt"]
+    uid = "11111111-2222-3333-4444-555555555555"
+    expected = {
+        *("README.txt", "doctor.txt", "doctor.json", "command-lines.json", "metrics-0.txt"),
+        *(f"journal/{uid}.json", "journal/unreadable/old", "sharing/gpu-1.json", "mps/gpu-1/daemon.json"),
+        f"cdi/k8s.gpu.nvidia.com-claim_{uid}.json",
+    }
+    assert members.keys() == expected
+    assert json.loads(members[f"journal/{uid}.json"])["entry"]["uid"] == uid
+
+
+def test_a_node_is_gathered_in_the_pod_of_its_plugin(
+    server: EmbeddedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with metrics_with_secrets() as port:
+        files = fill_node(tmp_path / "node", port)
+        kubectl = FakeKubectl(tmp_path / "bin", files.environment)
+        monkeypatch.setenv("PATH", str(kubectl.folder), prepend=":")
+
+        _, members = gathered(tmp_path, NODE, "--kubeconfig", access(server, tmp_path))
+
+    assert leaks(members) == []
+    inside = read_document(members[f"nodes/{NODE}/doctor.json"].decode(), "DoctorReport")
+    assert [one["check"] for one in inside["results"]] == [check.name for check in INSIDE]
+    assert f"nodes/{NODE}/sharing/gpu-1.json" in members
+    assert f"nodes/{NODE}/README.txt" not in members
+    [call] = kubectl.calls
+    assert call[call.index("--") :] == ["--", "gpuctl", "gather", "--local", "--to", "-"]
+
+
+def test_a_node_that_cannot_be_reached_says_so_in_the_report(
+    server: EmbeddedApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    ran, members = gathered(tmp_path, NODE, "--kubeconfig", access(server, tmp_path))
+
+    assert ran.exit_code == 0
+    assert b"kubectl is not on the PATH" in members[f"nodes/{NODE}/not-read.txt"]
+
+
+def test_two_reports_of_a_node_differ_in_their_times_alone(tmp_path: Path) -> None:
+    files = fill_node(tmp_path / "node", 1)
+    given = {name.removeprefix("GPU_DRA_").lower(): value for name, value in files.environment.items()}
+    first, second = (write_archive(local_report(read_places(given, ()), []), 7.0) for _ in range(2))
+
+    assert first == second
+
+
+def test_local_takes_no_node() -> None:
+    assert CliRunner().invoke(commands, ["gather", "--local", "node-a"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "address"),
+    [
+        (["--metrics-addr=:9402"], ("127.0.0.1", 9402)),
+        (["--metrics-addr", "0.0.0.0:1"], ("127.0.0.1", 1)),
+        (["--metrics-addr=[::]:2"], ("::1", 2)),
+        (["--metrics-addr=10.0.0.7:3"], ("10.0.0.7", 3)),
+        (["--metrics-addr="], None),
+        (["--other=:1"], None),
+    ],
+    ids=str,
+)
+def test_metrics_are_asked_for_where_the_plugin_serves_them(
+    words: list[str], address: tuple[str, int] | None
+) -> None:
+    assert metrics_address(words) == address

@@ -1,0 +1,24 @@
+"""Programs that stand for nvidia-cdi-hook: each says by --help what it knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ALL = (
+    "update-ldcache",
+    "create-symlinks",
+    "chmod",
+    "enable-cuda-compat",
+    "disable-device-node-modification",
+    "update-application-profile",
+)
+
+
+def hook_program(path: Path, calls: tuple[str, ...] = ALL, version: str = "1.20.1") -> Path:
+    """A hook that knows these calls, with the file beside it that says its version; returns ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"   {call}   What it does, or enable-cuda-compat does\\n" for call in calls)
+    path.write_text(f"#!/bin/sh\n# {version}\nprintf 'COMMANDS:\\n{lines}'\n")
+    path.chmod(0o755)
+    path.with_name(f"{path.name}.version").write_text(f"{version}\n")
+    return path
