@@ -100,9 +100,16 @@ def wait_event(driver: DriverNode, reason: str) -> Object:
     return next(event for event in events if event["reason"] == reason)
 
 
-def container(driver: DriverNode, namespace: str, pod: str) -> Object:
+def container(driver: DriverNode, namespace: str, pod: str) -> tuple[str, int]:
+    """The id of the pod's container, and how often it was started again."""
     (status,) = driver.cluster.api.get(paths.pod(pod, namespace))["status"]["containerStatuses"]
-    return dict(status)
+    return status["containerID"], status["restartCount"]
+
+
+def is_well(pod: Object) -> bool:
+    """Whether its devices are healthy, where Kubernetes says so of pods with claims."""
+    told = pod["status"]["containerStatuses"][0].get("allocatedResourcesStatus") or ()
+    return all(device["health"] == "Healthy" for one in told for device in one["resources"])
 
 
 def test_a_pod_keeps_its_gpu_while_the_driver_of_its_node_is_exchanged(
@@ -131,6 +138,7 @@ def test_a_pod_keeps_its_gpu_while_the_driver_of_its_node_is_exchanged(
     (item,) = wait_tainted(driver, held)
     assert item["metadata"]["generation"] == 1, "it was published before without the taint"
     assert container(driver, namespace, "train") == before
+    wait_for(cluster.api, paths.pod("train", namespace), is_well)
     assert "(UID " in plugin.log
     assert f"{namespace}/{claim['metadata']['name']}" in plugin.log
 
