@@ -137,6 +137,11 @@ class Values:
         UpdateStrategy,
         "How controller and plugin are replaced. Without a surge a node prepares no claim meanwhile.",
     ] = field(default_factory=UpdateStrategy)
+    devicePlugin: Annotated[
+        Literal["taint", "withhold"],
+        "What becomes of a node's devices while a device plugin offers GPUs there as well: they have a "
+        "taint, or none is published.",
+    ] = "taint"
     nodeConfig: Annotated[
         NodeConfiguration, "In which forms the GPUs are offered (docs/node-configuration.md)."
     ] = field(default_factory=NodeConfiguration)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from controller.intervals import Intervals
     from controller.observe.claim_watch import ClaimWatch
+    from controller.observe.device_plugin import Consequence, DevicePlugin
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
     from controller.plugin.companions import Companions
@@ -59,6 +60,7 @@ class Options:
     host_root: Path
     sysfs_root: Path
     plugin_data_dir: Path
+    device_plugin: Consequence
     metrics_addr: str
     health_addr: str
 
@@ -71,37 +73,26 @@ def start(service: Service, options: Options, given: Given) -> None:
     # Imported here, so that --help and a usage error need none of it.
     from controller.observe.node_events import NodeEvents
     from controller.observe.observer import Observer
-    from controller.publish.publisher import Publisher
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.names import DRIVER_NAME, checked_node_name
-    from driver.kinds.registry import KINDS
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
     from driver.process.metrics import Metrics
     from driver.roots.watch import watch_roots
 
     node = checked_node_name(options.node_name)
-    intervals, kinds = given.intervals, given.kinds() if given.kinds else KINDS
+    intervals, kinds = given.intervals, _kinds(given)
     metrics = Metrics()
     roots, discovery = _discovery(options)
     client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
-    writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME)
-    publisher = Publisher(
-        client,
-        writer,
-        metrics,
-        service.stop_event,
-        node=node,
-        driver=DRIVER_NAME,
-        intervals=intervals,
-        kinds=kinds,
-        at_work=lambda: service.pulse.work("publisher"),
-        follow_claims=lambda asked: claims.follow(asked),  # noqa: PLW0108 - it is made below
-    )
+    beside = _device_plugin(options, events, lambda found: offers.device_plugin_offers(found))  # noqa: PLW0108
+    writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME, on_node=beside.seen)
+    publisher = _publisher(service, client, writer, metrics, node, given, lambda asked: claims.follow(asked))  # noqa: PLW0108
     rules = _rules(options, client, events, kinds, intervals)
-    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds)
+    withholds = options.device_plugin == "withhold"
+    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds, withholds=withholds)
     claims = _claim_watch(client, publisher, offers, node)
     companions = _companions(events, intervals)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
@@ -116,12 +107,46 @@ def start(service: Service, options: Options, given: Given) -> None:
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _end_by_itself()
     _wait_for_node(service, writer)
+    _follow_node(service, client, beside, node)
     service.catch_signals()
     service.spawn("events", recorder.run, recorder.stop)
     service.spawn("claims", claims.run, claims.stop)
     floor = _server_floor(service, client, events, ready, intervals)
     _wait_for_turn(service, options.plugin_data_dir, publisher)
     service.spawn("publisher", lambda: _publish(floor, publisher), publisher.stop)
+
+
+def _publisher(
+    service: Service,
+    client: KubeClient,
+    writer: SliceWriter,
+    metrics: Metrics,
+    node: str,
+    given: Given,
+    follow_claims: Callable[[bool], None],
+) -> Publisher:
+    """What keeps the slices of the node as they should be."""
+    from controller.publish.publisher import Publisher
+    from driver.devices.names import DRIVER_NAME
+
+    return Publisher(
+        client,
+        writer,
+        metrics,
+        service.stop_event,
+        node=node,
+        driver=DRIVER_NAME,
+        intervals=given.intervals,
+        kinds=_kinds(given),
+        at_work=lambda: service.pulse.work("publisher"),
+        follow_claims=follow_claims,
+    )
+
+
+def _kinds(given: Given) -> Kinds:
+    from driver.kinds.registry import KINDS
+
+    return given.kinds() if given.kinds else KINDS
 
 
 def _needed_capabilities(options: Options) -> set[int]:
@@ -216,6 +241,23 @@ def _claim_watch(client: KubeClient, publisher: Publisher, offers: Observer, nod
     return ClaimWatch(client, given, driver=DRIVER_NAME, pool=pool_name(node))
 
 
+def _device_plugin(
+    options: Options, events: NodeEvents, on_change: Callable[[tuple[str, ...]], None]
+) -> DevicePlugin:
+    """What notices a device plugin on the node."""
+    from controller.observe.device_plugin import DevicePlugin
+
+    return DevicePlugin(events, on_change, options.device_plugin)
+
+
+def _follow_node(service: Service, client: KubeClient, beside: DevicePlugin, node: str) -> None:
+    """Have whoever needs to know see each version of the Node."""
+    from controller.observe.node_watch import NodeWatch
+
+    watch = NodeWatch(client, service.stop_event, beside.seen, node=node)
+    service.spawn("node-reflector", watch.reflector.run, watch.reflector.wake)
+
+
 def _companions(events: NodeEvents, intervals: Intervals) -> Companions:
     """What notices that two releases of the driver are installed on the node."""
     from controller.plugin.companions import Companions
@@ -244,10 +286,8 @@ def _plugin_watch(
         publisher.plugin_serves(serving > 0)
         companions.serving(serving)
 
-    streams = (
-        PluginServing(count).stream(),
-        PluginState(offers.plugin_tells).stream(),
-    )
+    state = PluginState(offers.plugin_tells)
+    streams = (PluginServing(count, state.health_heard, state.health_ended).stream(), state.stream())
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)
 
@@ -304,6 +344,13 @@ def _rules(
     default="/var/lib/kubelet/plugins/gpu.nvidia.com",
     show_envvar=True,
     help="The folder of the kubelet plugin's sockets; nothing is published while no plugin serves there.",
+)
+@click.option(
+    "--device-plugin",
+    type=click.Choice(("taint", "withhold")),
+    default="taint",
+    show_envvar=True,
+    help="What becomes of all devices while a device plugin on the node offers GPUs as well.",
 )
 @click.option(
     "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."

@@ -2,6 +2,7 @@
 
     DriverError
     ├── ConfigError            permanent   a flag, a file or the node configuration is wrong
+    │   └── NotUnderstood      permanent   a damaged checkpoint of NVIDIA's driver (kubeletplugin.predecessor)
     ├── NvmlError              retryable   an NVML call failed (driver.nvml.api knows the kinds)
     ├── ApiError               retryable   the Kubernetes API refused or did not answer (driver.kube.errors)
     ├── ClaimError
@@ -12,6 +13,7 @@
     │       ├── DeviceHeld     retryable   another claim still holds the device
     │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.kinds.partition)
     │       └── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
+    ├── CannotTakeOver         retryable   claims of NVIDIA's driver have to end (kubeletplugin.predecessor)
     ├── HardwareChanged        permanent   the device is not the one that was published
     ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing
     └── StorageError           retryable   the journal or a CDI spec could not be written or read

@@ -17,6 +17,7 @@ from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_fo
 from kubeletplugin.cdi.hook_source import COPY
 from kubeletplugin.front import open_front
 from kubeletplugin.given import Given
+from kubeletplugin.making_way import wait_for_nvidia_driver
 from kubeletplugin.settings import Settings
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -129,11 +130,12 @@ def main(given: Given | None, /, log_level: Level, *, retire: bool, **flags: Any
 
             retire_node(settings, given)
             return
+        taken = wait_for_nvidia_driver(settings, given.intervals)
         front = open_front(settings, given.hung_seconds)
         try:
             from kubeletplugin.wiring import serve  # imported behind the open sockets
 
-            serve(settings, given, front)
+            serve(settings, given, front, taken)
         finally:
             front.service.stop()
     except DriverError as error:

@@ -76,14 +76,16 @@ class Cluster:
 
     ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused when there is
     none. ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices
-    say, None when that was never seen. ``in_use()`` gives the CDI device names that containers have; it
-    raises DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
+    say, None when that was never seen. ``in_use()`` gives the CDI device names that containers have,
+    ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
+    DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
     """
 
     get_claim: Callable[[str, str], dict[str, Any]]
     published_uuid: Callable[[str], str | None]
     published_memory: Callable[[str], int | None]
     in_use: Callable[[], frozenset[str]]
+    given_by_device_plugins: Callable[[], frozenset[str]]
     complain: Callable[[ClaimRef, DriverError], None]
     note: Callable[[ClaimRef, str], None]
 
@@ -185,7 +187,7 @@ def assemble(
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
         watch,
-        HealthCheck(hardware.discovery, listeners.board, identity.pool, journal, watch, kinds),
+        _health(identity, hardware, cluster, listeners, journal, watch, kinds),
         recover(journal, locks, store, identity, kinds),
     )
 
@@ -223,6 +225,26 @@ def _sharing(
         identity.era,
         mps_is_used,
         step,
+    )
+
+
+def _health(
+    identity: Identity,
+    hardware: Hardware,
+    cluster: Cluster,
+    listeners: Listeners,
+    journal: Journal,
+    watch: NodeWatch,
+    kinds: HeldKinds,
+) -> HealthCheck:
+    return HealthCheck(
+        hardware.discovery,
+        listeners.board,
+        identity.pool,
+        journal,
+        watch,
+        kinds,
+        cluster.given_by_device_plugins,
     )
 
 

@@ -17,9 +17,13 @@ from driver.process.durable import remove
 from driver.process.log import get_logger
 from driver.process.sockets import is_registration_socket
 from kubeletplugin.assembly import Parts
+from kubeletplugin.predecessor.other_driver import FORMER_CHECKPOINT
 from kubeletplugin.sharing.mps_client import MpsClient
+from kubeletplugin.wire.server import is_answered
 
 _MOST_NAMED = 10
+_OWN = ("journal", "sharing", "boot", "instances", "locks", "libraries", "hook")
+"""What the plugin makes in its folder, but for sockets, which go with their process."""
 
 _log = get_logger("retirement")
 
@@ -93,17 +97,43 @@ def _remove_files(left: Left) -> None:
     aside = sorted(path.name for path in (left.data / "journal" / "unreadable").glob("*"))
     if aside:
         _log.warning("journal files that could not be read are removed", files=aside)
+    others = is_of_another_driver(left.data)
     for socket in _listed(left.registry):
-        if is_registration_socket(socket.name, DRIVER_NAME):
+        if is_registration_socket(socket.name, DRIVER_NAME) and not (others and _is_answered(socket)):
             remove(socket)
     try:
-        shutil.rmtree(left.data)
+        if others:
+            _remove_own(left.data)
+        else:
+            shutil.rmtree(left.data)
     except FileNotFoundError:
         return
     except OSError as error:
         raise StorageError(
             f"removing {left.data} failed: {error.strerror}", "see what keeps it, and remove it"
         ) from error
+
+
+def is_of_another_driver(data: Path) -> bool:
+    """Whether NVIDIA's own driver, which has the same folder, keeps there what it has prepared."""
+    return (data / FORMER_CHECKPOINT).exists()
+
+
+def _remove_own(data: Path) -> None:
+    """Remove from the folder what another driver has not made."""
+    for name in _OWN:
+        path = data / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            remove(path)
+
+
+def _is_answered(socket: Path) -> bool:
+    try:
+        return is_answered(socket)
+    except OSError as error:
+        raise StorageError(f"connecting to {socket} failed: {error.strerror}", "remove it") from error
 
 
 def _listed(folder: Path) -> Iterable[Path]:

@@ -12,6 +12,7 @@ from driver.process.sockets import checked_socket_path, registration_socket, ser
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.flag import roots_from_flags
 from kubeletplugin.cdi.hook_source import COPY, HookSource
+from kubeletplugin.predecessor.other_driver import FORMER_CHECKPOINT
 from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.names import is_safe_uid
 
@@ -76,6 +77,11 @@ class Settings:
     def data_dir(self) -> Path:
         """The plugin's own folder: sockets, journal, locks."""
         return self.plugins_dir.absolute() / DRIVER_NAME
+
+    @property
+    def former_checkpoint(self) -> Path:
+        """Where NVIDIA's own driver, which has the same folder, keeps what it has prepared."""
+        return self.data_dir / FORMER_CHECKPOINT
 
     @property
     def service_socket(self) -> Path:

@@ -28,13 +28,18 @@ from kubeletplugin.given import Given
 from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.intervals import Intervals
+from kubeletplugin.journal.boot_marker import running_boot_id
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.generation import driver_generation
 from kubeletplugin.journal.identity import Identity
 from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
-from kubeletplugin.kubelet.face import READY_PART
-from kubeletplugin.kubelet.podresources import devices_in_use
+from kubeletplugin.kubelet.face import ALONE_PART, READY_PART
+from kubeletplugin.kubelet.podresources import devices_in_use, given_by_device_plugins
+from kubeletplugin.predecessor.carrying_out import carry_out
+from kubeletplugin.predecessor.other_driver import other_driver
+from kubeletplugin.predecessor.standing_back import WAITS
+from kubeletplugin.predecessor.takeover import TakeOver
 from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
 from kubeletplugin.reports.share_uses import share_uses
@@ -46,7 +51,8 @@ from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.health_board import HealthBoard
 
 _CLAIM_SECONDS = 5.0
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_STARTING_SECONDS = 30.0
+_RESOURCES = "nvidia.com/"
 
 _log = get_logger("kubeletplugin")
 
@@ -120,8 +126,11 @@ class _Node:
     events: EventRecorder
 
 
-def serve(settings: Settings, given: Given, front: Front) -> None:
-    """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start."""
+def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None = None) -> None:
+    """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start.
+
+    ``taken`` is what another driver has left to be taken over.
+    """
     intervals = given.intervals
     node = _connect(settings, intervals, front.service, front.metrics)
     service, metrics = front.service, front.metrics
@@ -132,6 +141,9 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     service.spawn("events", node.events.run, stop=node.events.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
     serve_metrics(service, settings.metrics_addr, metrics)
+    if taken is not None:
+        with parts.peers.starting(_STARTING_SECONDS):
+            carry_out(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
     service.spawn("claim status", statuses.run, stop=statuses.stop)
@@ -145,8 +157,38 @@ def serve(settings: Settings, given: Given, front: Front) -> None:
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     service.repeat("health", intervals.check_seconds, parts.health.run_once)
+    service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)
     service.on_stop("calls", front.face.close)  # they need everything above until they have finished
     service.run()
+
+
+class _Alone:
+    """Serves only while no other driver of this name answers on the node."""
+
+    def __init__(self, node: _Node, front: Front) -> None:
+        self._node = node
+        self._serving = front.face.serving
+        self._was: Path | None = None
+
+    def run_once(self) -> None:
+        """Look once; another driver that has come, or gone, is told of."""
+        settings = self._node.settings
+        found = other_driver(settings.data_dir, settings.registry_dir.absolute(), DRIVER_NAME)
+        if found == self._was:
+            return
+        self._was = found
+        if found is None:
+            _log.info("no other driver of this name answers on the node any more")
+            self._serving.up(ALONE_PART)
+            return
+        self._serving.down(ALONE_PART)
+        text = (
+            f"another driver of the name {DRIVER_NAME} answers at {found}: the kubelet may ask either "
+            "for a claim, so no slices are written meanwhile; remove one of the two from the node"
+        )
+        _log.error("two drivers of one name", socket=str(found))
+        about = Reference("v1", "Node", settings.node_name, settings.node_name)
+        self._node.events.post(about, "Warning", WAITS, text)
 
 
 def _connect(settings: Settings, intervals: Intervals, service: Service, metrics: Metrics) -> _Node:
@@ -161,7 +203,7 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
         Identity(
             DRIVER_NAME,
             pool_name(settings.node_name),
-            _BOOT_ID.read_text().strip(),
+            running_boot_id(),
             lambda: driver_generation(settings.sysfs_root),
         ),
         client,
@@ -249,6 +291,7 @@ def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
         published.uuid_of,
         published.memory_of,
         lambda: devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
+        lambda: given_by_device_plugins(node.settings.pod_resources_socket, _RESOURCES),
         lambda claim, error: _tell_waiting(node.events, claim, error),
         lambda claim, text: _tell_missing(node.events, claim, text),
     )

@@ -27,12 +27,22 @@ class PodResources(_message.Message):
     def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerResources, _Mapping]]] = ...) -> None: ...
 
 class ContainerResources(_message.Message):
-    __slots__ = ("name", "dynamic_resources")
+    __slots__ = ("name", "devices", "dynamic_resources")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
     DYNAMIC_RESOURCES_FIELD_NUMBER: _ClassVar[int]
     name: str
+    devices: _containers.RepeatedCompositeFieldContainer[ContainerDevices]
     dynamic_resources: _containers.RepeatedCompositeFieldContainer[DynamicResource]
-    def __init__(self, name: _Optional[str] = ..., dynamic_resources: _Optional[_Iterable[_Union[DynamicResource, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[ContainerDevices, _Mapping]]] = ..., dynamic_resources: _Optional[_Iterable[_Union[DynamicResource, _Mapping]]] = ...) -> None: ...
+
+class ContainerDevices(_message.Message):
+    __slots__ = ("resource_name", "device_ids")
+    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
+    resource_name: str
+    device_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, resource_name: _Optional[str] = ..., device_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DynamicResource(_message.Message):
     __slots__ = ("claim_name", "claim_namespace", "claim_resources")

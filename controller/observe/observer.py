@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from controller.plugin.blocked import with_blocked
+from driver.devices.device import Taint
 from driver.devices.health import taint_of_failure
+from driver.devices.taints import TAINT_DEVICE_PLUGIN
 from driver.errors import NvmlError
 from driver.hardware.gpu import Inventory
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
-from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, node_offers
+from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, Withheld, node_offers
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
     from driver.hardware.inventory import Discovery
     from driver.kinds.kind import Kinds
     from driver.nvml.pci_address import PciAddress
-    from driver.policy.offers import Withheld
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
 
 _log = get_logger(__name__)
+
+BESIDE_DEVICE_PLUGIN = "a device plugin on the node hands it out"
 
 
 class Observer:
@@ -37,8 +40,9 @@ class Observer:
     not before the plugin's state is known, since what claims hold of an earlier offer must not be handed out
     in another form. While NVML as a whole cannot be asked, for want of an NVIDIA driver perhaps, what was
     offered before stays with a taint, so that no new pod comes; before the first look that succeeds, that is
-    all that is published of the node. What changes is logged once, when it changes; a GPU that is withheld is
-    an event of the node as well.
+    all that is published of the node. With ``withholds`` nothing is offered while a device plugin offers GPUs
+    of the node. What changes is logged once, when it changes; a GPU that is withheld is an event of the node
+    as well.
     """
 
     def __init__(
@@ -49,6 +53,8 @@ class Observer:
         events: NodeEvents,
         on_offers: Callable[[Offers, frozenset[str]], None],
         kinds: Kinds = KINDS,
+        *,
+        withholds: bool = False,
     ) -> None:
         self._discovery = discovery
         self._rules = rules
@@ -56,6 +62,8 @@ class Observer:
         self._events = events
         self._on_offers = on_offers
         self._kinds = kinds
+        self._withholds = withholds
+        self._device_plugin: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._seen: tuple[Inventory, Offers] | None = None
         self._failure: NvmlError | None = None
@@ -99,6 +107,17 @@ class Observer:
             self._state = state
             self._pass_on()
 
+    def device_plugin_offers(self, resources: tuple[str, ...]) -> None:
+        """Take in which resources of GPUs a device plugin offers on the node; for another thread than
+        ``check``'s.
+
+        While there are any, each device has a taint, or none is offered: else a GPU would be handed out
+        twice.
+        """
+        with self._lock:
+            self._device_plugin = resources
+            self._pass_on()
+
     def claims_given(self, allocated: frozenset[str]) -> None:
         """Take in which devices claims have while that is followed; for another thread than ``check``'s.
 
@@ -119,12 +138,19 @@ class Observer:
         inventory, offers = found
         taken = replace(self._state, held=tuple({*self._state.held, *self._allocated}))
         devices = with_blocked(offers.devices, taken, inventory.gpus, self._kinds)
-        doubts = offers.doubts
+        doubts, withheld = offers.doubts, offers.withheld
+        if self._device_plugin and self._withholds:
+            devices = ()
+            withheld = (*withheld, *(Withheld(gpu, BESIDE_DEVICE_PLUGIN) for gpu in inventory.gpus))
+        elif self._device_plugin:
+            beside = Taint(TAINT_DEVICE_PLUGIN, self._device_plugin[0], "NoSchedule")
+            devices = tuple(replace(device, taints=(*device.taints, beside)) for device in devices)
         if self._failure is not None:
             failed = taint_of_failure(self._failure)
             devices = tuple(replace(device, taints=(*device.taints, failed)) for device in devices)
             doubts = (*doubts, Doubt(None, whole=True, taints=(failed,)))
-        self._on_offers(replace(offers, devices=devices, doubts=doubts), frozenset(self._state.held))
+        passed = replace(offers, devices=devices, doubts=doubts, withheld=withheld)
+        self._on_offers(passed, frozenset(self._state.held))
 
     def _report(self, inventory: Inventory, offers: Offers) -> None:
         """Log, and post as events, what differs from the last look."""

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from driver.kinds.kind import Kinds
 
 HELD_BY_CLAIM = "held-by-claim"
-"""A claim still holds a device that is no longer offered, and that lies there."""
+"""A claim still holds a device that is no longer offered, and that lies there; the plugin says the same word
+of what a claim has under the name that another driver gave it."""
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z", re.ASCII)
 

@@ -19,11 +19,19 @@ if TYPE_CHECKING:
 class PluginServing:
     """Calls ``on_change`` with the number of plugins that serve whenever it has changed; it is 0 at first.
 
-    ``stream`` is what has to be listened to.
+    ``on_answer`` and ``on_end`` hear at which sockets somebody answers at all, and since when nobody does any
+    more. ``stream`` is what has to be listened to.
     """
 
-    def __init__(self, on_change: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        on_change: Callable[[int], None],
+        on_answer: Callable[[Path], None] = lambda _path: None,
+        on_end: Callable[[Path], None] = lambda _path: None,
+    ) -> None:
         self._on_change = on_change
+        self._on_answer = on_answer
+        self._on_end = on_end
         self._lock = threading.Lock()
         self._serving: set[Path] = set()
 
@@ -33,9 +41,17 @@ class PluginServing:
             "/grpc.health.v1.Health/Watch",
             health.HealthCheckRequest(service="").SerializeToString(),
             health.HealthCheckResponse.FromString,
-            lambda path, answer: self._heard(path, answer.status == health.HealthCheckResponse.SERVING),
-            lambda path, _code: self._heard(path, serving=False),
+            self._answered,
+            self._ended,
         )
+
+    def _answered(self, path: Path, answer: health.HealthCheckResponse) -> None:
+        self._on_answer(path)
+        self._heard(path, answer.status == health.HealthCheckResponse.SERVING)
+
+    def _ended(self, path: Path, _code: str) -> None:
+        self._heard(path, serving=False)
+        self._on_end(path)
 
     def _heard(self, path: Path, serving: bool) -> None:
         with self._lock:

@@ -2,7 +2,8 @@
 
 Two plugins that live during a rolling update share one journal, but each may see a change of the other
 late: so what either of them says counts. Nobody's word for a moment changes nothing: while no plugin tells,
-the last known state stays. A plugin too old to tell holds nothing that this would protect.
+the last known state stays. A plugin too old to tell holds nothing that this would protect. Whoever does not
+even answer for its health is no plugin of this driver, but another one of its name: nothing is known by it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class PluginState:
         self._on_state = on_state
         self._lock = threading.Lock()
         self._told: dict[Path, NodeState] = {}
+        self._silent: set[Path] = set()
+        self._healthy: set[Path] = set()
         self._state: NodeState | None = None
 
     def stream(self) -> Stream[NodeState]:
@@ -47,6 +50,19 @@ class PluginState:
             self._ended,
         )
 
+    def health_ended(self, path: Path) -> None:
+        """Take in that nobody answers for the health of a plugin at this socket, or no longer."""
+        with self._lock:
+            self._healthy.discard(path)
+
+    def health_heard(self, path: Path) -> None:
+        """Take in that somebody has answered for the health of a plugin at this socket."""
+        with self._lock:
+            self._healthy.add(path)
+            if path in self._silent and path not in self._told:
+                self._told[path] = NodeState()
+                self._pass_on(union(self._told.values()))
+
     def _heard(self, path: Path, state: NodeState) -> None:
         with self._lock:
             self._told[path] = state
@@ -55,7 +71,11 @@ class PluginState:
     def _ended(self, path: Path, code: str) -> None:
         with self._lock:
             self._told.pop(path, None)
+            self._silent.discard(path)
             if code == UNIMPLEMENTED:
+                self._silent.add(path)
+                if path not in self._healthy:
+                    return
                 self._told[path] = NodeState()
             if self._told:
                 self._pass_on(union(self._told.values()))

@@ -12,7 +12,7 @@ from driver.process.log import get_logger
 from driver.slices.specs import canonical_devices, same_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from controller.observe.node_events import NodeEvents
     from controller.publish.slice_diff import Create, Update
@@ -43,12 +43,20 @@ class SliceWriter:
     """
 
     def __init__(
-        self, client: KubeClient, events: NodeEvents, metrics: Metrics, *, node: str, driver: str
+        self,
+        client: KubeClient,
+        events: NodeEvents,
+        metrics: Metrics,
+        *,
+        node: str,
+        driver: str,
+        on_node: Callable[[Object], None] = lambda _node: None,
     ) -> None:
         self._client = client
         self._events = events
         self._metrics = metrics
         self._node, self._driver = node, driver
+        self._on_node = on_node
         self._accepted: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
         self._told: set[str] = set()
         self.dropped: frozenset[str] = frozenset()
@@ -56,7 +64,7 @@ class SliceWriter:
     def owner(self) -> Object:
         """The reference to the Node that owns the slices, read afresh: a node may come back with another UID.
 
-        Raises ConfigError when there is no such node.
+        ``on_node`` gets to see the Node. Raises ConfigError when there is no such node.
         """
         try:
             node = self._client.get(object_path(NODES, self._node))
@@ -66,6 +74,7 @@ class SliceWriter:
                 "give --node-name the name that kubectl get nodes shows",
             ) from error
         self._events.uid = node["metadata"]["uid"]
+        self._on_node(node)
         return {
             "apiVersion": "v1",
             "kind": "Node",

@@ -28,3 +28,6 @@ TAINT_CHANGING = "gpu.nvidia.com/changing"
 
 TAINT_BLOCKED = "gpu.nvidia.com/blocked"
 """Its value is the reason: those of BlockedPlacement, and HELD_BY_CLAIM."""
+
+TAINT_DEVICE_PLUGIN = "gpu.nvidia.com/device-plugin"
+"""A device plugin on the node hands the same GPUs out; its value is a resource of it, without nvidia.com/."""

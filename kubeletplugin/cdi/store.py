@@ -8,7 +8,7 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import remove, write_atomically
-from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
+from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec, former_cdi_spec_file_name
 
 _MOST_AT_ONCE = 1 << 16
 
@@ -42,6 +42,13 @@ class CdiStore:
     def remove(self, uid: str) -> None:
         """Remove a claim's spec if it is there. Raises StorageError."""
         remove(self._path(uid))
+
+    def remove_former(self, uid: str) -> None:
+        """Remove the spec that NVIDIA's own driver wrote for a claim, if it is there. Raises StorageError.
+
+        The runtime knows a device no more once two files have it, so this comes before a spec of ours.
+        """
+        remove(f"{self._folder}/{former_cdi_spec_file_name(uid)}")
 
     def uids(self) -> tuple[str, ...]:
         """The claims that have a spec here, sorted."""

@@ -82,7 +82,7 @@ def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
         PreparedDevice(
             (held.request.partition("/")[0],),
             held.pool,
-            held.device,
+            held.allocated_name,
             (cdi_qualified_name(held.cdi_device),),
             held.share_id,
         )

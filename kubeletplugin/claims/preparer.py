@@ -149,12 +149,36 @@ class Preparer:
                     return True
                 if entry is not None:
                     refuse_unknown(entry, self._kinds)
+                if entry is not None and entry.is_taken_over:
+                    self._store.remove_former(uid)
                 self._store.remove(uid)
                 self._ports.step("spec removed")
                 if entry is not None:
                     self._take_back(entry)
                 self._bury(uid, entry)
                 self._ports.step("released")
+            return True
+
+    def adopt(self, entry: Entry) -> bool:
+        """Hold what another driver has prepared for a claim; False where the journal knows the claim already.
+
+        A spec of ours takes the place of that driver's and has devices of the same names, since a container
+        that starts again asks for these. Where it cannot be made yet, that driver's stays until it can.
+        Raises StorageError, ClaimBlocked.
+        """
+        keys = [claim_key(entry.uid), *map(gpu_key, entry.places)]
+        with self._locks.holding(keys, _LOCK_SECONDS):
+            if self._journal.get(entry.uid) is not None:
+                return False
+            try:
+                spec = self._specs.spec(entry.devices, self._ports.look())
+            except DriverError as error:
+                _log.warning("CDI spec of a claim of another driver stays", uid=entry.uid, error=str(error))
+                self._journal.put(entry)
+                return True
+            self._journal.put(replace(entry, spec_sha256=spec.sha256))
+            self._ports.step("taken over")
+            self._write_spec(entry, spec)
             return True
 
     def restore(self, entry: Entry) -> bool:
@@ -171,7 +195,7 @@ class Preparer:
             spec = self._specs.spec(entry.devices, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
                 # The entry stays as old as it is: an unprepare that waits for this is not late by it.
-                self._store.write(entry.uid, spec.data)
+                self._write_spec(entry, spec)
             else:
                 self._commit(entry, spec)
             return True
@@ -316,7 +340,7 @@ class Preparer:
         )
         self._journal.put(done)
         self._ports.step("committed")
-        self._store.write(entry.uid, spec.data)
+        self._write_spec(entry, spec)
         self._ports.step("spec written")
         self._ports.prepared(done)
         return done
@@ -341,6 +365,11 @@ class Preparer:
             self._journal.forget(uid)
         else:
             self._journal.put(without_made(before, self._kinds))
+
+    def _write_spec(self, entry: Entry, spec: Spec) -> None:
+        if entry.is_taken_over:
+            self._store.remove_former(entry.uid)
+        self._store.write(entry.uid, spec.data)
 
     def _verify(self, entry: Entry) -> Entry:
         """Check a finished claim against the hardware; write its spec again if it was lost or is stale."""

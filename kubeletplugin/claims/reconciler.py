@@ -82,7 +82,7 @@ class Reconciler:
                     self._forget_if_old(entry)
                 elif self._verdict(entry) != "gone" or self._is_used(entry):
                     continue
-                elif entry.rebuilt and entry.uid not in self._suspects:
+                elif not entry.is_named and entry.uid not in self._suspects:
                     # Nobody but the kubelet knows this claim: believe it when it says the same again.
                     suspects.add(entry.uid)
                 elif self._release(entry):
@@ -108,7 +108,7 @@ class Reconciler:
         return tuple(released)
 
     def _verdict(self, entry: Entry) -> Verdict:
-        if entry.rebuilt:
+        if not entry.is_named:
             return "gone"
         try:
             stored = self._get_claim(entry.namespace, entry.name)
@@ -121,11 +121,15 @@ class Reconciler:
         claim = read_claim(stored, entry.uid, self._identity.driver)
         allocated = {(device.pool, device.device) for device in claim.devices}
         # A claim may have lost its allocation and got another one, on another node for instance.
-        return "wanted" if any((one.pool, one.device) in allocated for one in entry.devices) else "gone"
+        return (
+            "wanted" if any((one.pool, one.allocated_name) in allocated for one in entry.devices) else "gone"
+        )
 
     def _is_used(self, entry: Entry) -> bool:
         used = self._in_use()
-        return any(device.cdi_device in used for device in entry.devices)
+        # NVIDIA's driver gave containers a CDI device that is named as it published the device, before 25.12.
+        names = {name for one in entry.devices for name in (one.cdi_device, one.published_as) if name}
+        return not names.isdisjoint(used)
 
     def _release(self, entry: Entry) -> bool:
         released = self._preparer.release(entry.uid, lambda now: now == entry)

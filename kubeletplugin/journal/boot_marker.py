@@ -26,10 +26,16 @@ from kubeletplugin.journal.journal import NOT_OF_THE_FILE, uid_of_entry
 from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOCK_SECONDS = 10.0
 _LONGEST_BYTES = 1 << 24
 
 _log = get_logger("boot")
+
+
+def running_boot_id() -> str:
+    """The boot that is running, as Linux names it (random(4))."""
+    return _BOOT_ID.read_text().strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,11 @@ class HeldDevice:
 
     ``pci`` is the address of its GPU as sysfs writes it, ``uuid`` that GPU's UUID; both are empty for a
     device that lies on no GPU, and the UUID for an entry that was rebuilt from a CDI spec. ``more_gpus`` are
-    the addresses of the other GPUs of a device that spans several. ``kind`` is the
-    word of the device's kind, empty in entries of instances that knew none: its name tells then. ``record``
-    is what the kind remembers of it, empty where that is nothing, and in rebuilt entries. ``share`` is None
-    for a device that is not shared, for admin access, and in rebuilt entries.
+    the addresses of the other GPUs of a device that spans several. ``kind`` is the word of the device's kind,
+    empty in entries of instances that knew none: its name tells then. ``record`` is what the kind remembers
+    of it, empty where that is nothing, and in rebuilt entries. ``share`` is None for a device that is not
+    shared, for admin access, and in rebuilt entries. ``published_as`` is the name that the claim's allocation
+    has for it, where another driver published and prepared it; else that is ``device``.
     """
 
     request: str
@@ -84,6 +85,7 @@ class HeldDevice:
     record: Record = field(default_factory=dict)
     share: ShareRecord | None = None
     more_gpus: tuple[str, ...] = ()
+    published_as: str = ""
 
     @classmethod
     def of(cls, planned: PlannedDevice, uuid: str, record: Record | None = None) -> HeldDevice:
@@ -105,6 +107,11 @@ class HeldDevice:
         )
 
     @property
+    def allocated_name(self) -> str:
+        """The device's name in the claim's allocation."""
+        return self.published_as or self.device
+
+    @property
     def gpus(self) -> tuple[str, ...]:
         """The addresses of its GPUs; none for a device that lies on no GPU."""
         return (self.pci, *self.more_gpus) if self.pci else ()
@@ -119,12 +126,13 @@ class HeldDevice:
 class Entry:
     """The state of one claim on this node.
 
-    ``preparing``: the claim holds its devices, the work may be half done. ``prepared``: the CDI spec
-    with ``spec_sha256`` is written or about to be. ``releasing``: nobody uses the claim any more, but not
-    all that was made for it could be destroyed yet. ``released``: a tombstone that stops a late retry.
-    ``changed_ns`` is CLOCK_BOOTTIME and means something within ``boot_id`` only. ``driver_generation`` is the
-    load of the NVIDIA driver, empty where it was not known. ``rebuilt`` marks an entry whose file was lost or
-    unreadable: namespace, name and requests are not known.
+    ``preparing``: the claim holds its devices, the work may be half done. ``prepared``: the CDI spec with
+    ``spec_sha256`` is written or about to be. ``releasing``: nobody uses the claim any more, but not all that
+    was made for it could be destroyed yet. ``released``: a tombstone that stops a late retry. ``changed_ns``
+    is CLOCK_BOOTTIME and means something within ``boot_id`` only. ``driver_generation`` is the load of the
+    NVIDIA driver, empty where it was not known. ``rebuilt`` marks an entry whose file was lost or unreadable:
+    namespace, name and requests are not known. Namespace and name may also be empty in an entry of a claim
+    that another driver prepared.
     """
 
     uid: str
@@ -144,9 +152,19 @@ class Entry:
         return self.state != "released"
 
     @property
+    def is_named(self) -> bool:
+        """Whether the claim's namespace and name are known, by which the API has it."""
+        return not self.rebuilt and bool(self.name)
+
+    @property
     def owner(self) -> str:
         """The claim in words, for the node's log: who else sees them must not learn of other namespaces."""
-        return f"UID {self.uid}" if self.rebuilt else f"{self.namespace}/{self.name} (UID {self.uid})"
+        return f"{self.namespace}/{self.name} (UID {self.uid})" if self.is_named else f"UID {self.uid}"
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether another driver prepared any of its devices."""
+        return any(device.published_as for device in self.devices)
 
     @property
     def shares(self) -> bool:

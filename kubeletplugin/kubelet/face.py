@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SERVICE_PART = "service socket"
 REGISTRATION_PART = "registration socket"
 READY_PART = "plugin"
+ALONE_PART = "no other driver of this name"
 KUBELET_PART = "registration with the kubelet"
 
 
@@ -32,8 +33,9 @@ KUBELET_PART = "registration with the kubelet"
 class Face:
     """The parts of the face that others talk to.
 
-    ``serving`` needs ``READY_PART`` from its owner before anybody is told that the plugin serves, and
-    it needs the kubelet: what is published before the plugin is registered makes pods fail.
+    ``serving`` needs ``READY_PART`` from its owner before anybody is told that the plugin serves. Its owner
+    takes ``ALONE_PART`` down while another driver of the name answers on the node. And it needs the kubelet:
+    what is published before the plugin is registered makes pods fail.
     """
 
     serving: Serving
@@ -68,7 +70,8 @@ def open_face(
 
     Raises ConfigError when a socket cannot be bound.
     """
-    serving = Serving(SERVICE_PART, REGISTRATION_PART, READY_PART, outside=KUBELET_PART)
+    serving = Serving(SERVICE_PART, REGISTRATION_PART, READY_PART, outside=(KUBELET_PART, ALONE_PART))
+    serving.up(ALONE_PART)  # until somebody says otherwise
     contact = KubeletContact(lambda: serving.up(KUBELET_PART), lambda: serving.down(KUBELET_PART))
     announcement = Registration(
         driver, service_socket.absolute(), registration_socket.absolute(), contact.told

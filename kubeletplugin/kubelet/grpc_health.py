@@ -28,12 +28,12 @@ _SERVICE_UNKNOWN = pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVICE_
 class Serving:
     """Whether the plugin serves: only while every part that it needs is up.
 
-    ``state`` is that of the whole, ``alive`` that without the part outside of the plugin.
+    ``state`` is that of the whole, ``alive`` that without the parts outside of the plugin.
     """
 
-    def __init__(self, *parts: str, outside: str = "") -> None:
-        """Name the parts that must be up, and one outside if there is one; none is yet."""
-        self._outside = frozenset({outside} - {""})
+    def __init__(self, *parts: str, outside: tuple[str, ...] = ()) -> None:
+        """Name the parts that must be up, and those outside; none is yet."""
+        self._outside = frozenset(outside)
         self._parts = frozenset(parts) | self._outside
         self._down = set(self._parts)
         self._lock = threading.Lock()
@@ -58,6 +58,12 @@ class Serving:
         """The parts of its own that are not up, sorted."""
         with self._lock:
             return tuple(sorted(self._down - self._outside))
+
+    def is_down(self, part: str) -> bool:
+        """Whether the part does not work now. Raises KeyError for a part that was not named."""
+        with self._lock:
+            self._known(part)
+            return part in self._down
 
     def close(self) -> None:
         """Not serving, for good: watchers are told so and their streams end."""

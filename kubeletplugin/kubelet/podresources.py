@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
@@ -22,6 +23,16 @@ class PodResourcesUnavailable(DriverError):
     """The kubelet did not say which devices are in use."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimInUse:
+    """A claim whose devices containers of a pod have, with their CDI names without vendor and class."""
+
+    namespace: str
+    claim: str
+    pod: str
+    cdi_devices: frozenset[str]
+
+
 def devices_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> frozenset[str]:
     """The CDI device names of ``driver``'s devices in containers of this node, without vendor and class.
 
@@ -29,6 +40,40 @@ def devices_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> f
     name. ``socket`` is the kubelet's, /var/lib/kubelet/pod-resources/kubelet.sock. Raises
     PodResourcesUnavailable when there is no answer in time.
     """
+    return frozenset().union(*(one.cdi_devices for one in claims_in_use(socket, driver, timeout_seconds)))
+
+
+def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tuple[ClaimInUse, ...]:
+    """The claims of which containers of this node have devices of ``driver``, once for each container.
+
+    Arguments and errors as for ``devices_in_use``.
+    """
+    return tuple(
+        ClaimInUse(held.claim_namespace, held.claim_name, pod.name, devices)
+        for pod in _listed(socket, timeout_seconds).pod_resources
+        for container in pod.containers
+        for held in container.dynamic_resources
+        if (devices := _cdi_devices(held, driver))
+    )
+
+
+def given_by_device_plugins(socket: Path, prefix: str, timeout_seconds: float = 2.0) -> frozenset[str]:
+    """The ids of the devices that containers have from device plugins, of resources that begin with
+    ``prefix``.
+
+    The other arguments and errors as for ``devices_in_use``.
+    """
+    return frozenset(
+        device_id
+        for pod in _listed(socket, timeout_seconds).pod_resources
+        for container in pod.containers
+        for given in container.devices
+        if given.resource_name.startswith(prefix)
+        for device_id in given.device_ids
+    )
+
+
+def _listed(socket: Path, timeout_seconds: float) -> pb.ListPodResourcesResponse:
     options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
     with grpc.insecure_channel(f"unix:{socket.absolute()}", options) as channel:
         ask = channel.unary_unary(
@@ -38,16 +83,17 @@ def devices_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> f
         )
         try:
             answer: pb.ListPodResourcesResponse = ask(pb.ListPodResourcesRequest(), timeout=timeout_seconds)
+            return answer
         except grpc.RpcError as error:
             raise PodResourcesUnavailable(
                 f"the kubelet does not list pod resources at {socket}: {error}",
                 "check that the kubelet runs and that its pod-resources folder is mounted",
             ) from error
+
+
+def _cdi_devices(held: pb.DynamicResource, driver: str) -> frozenset[str]:
     return frozenset(
         cdi.name.partition("=")[2]
-        for pod in answer.pod_resources
-        for container in pod.containers
-        for held in container.dynamic_resources
         for resource in held.claim_resources
         if resource.driver_name == driver
         for cdi in resource.cdi_devices

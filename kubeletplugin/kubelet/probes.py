@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.process.probes import Probes
+from kubeletplugin.kubelet.face import ALONE_PART
 from kubeletplugin.wire.self_check import HEALTH_CHECK, SelfCheck
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def probes_of(face: Face, service_socket: Path, pulse: Pulse) -> Probes:
             return ""
         return (
             started()
+            or ("another driver of this name answers on the node" if face.serving.is_down(ALONE_PART) else "")
             or face.registration.why_not()
             or "the kubelet ended its health stream and has not registered the plugin again: see that it runs"
         )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from driver.devices.health import Health, health
 from driver.devices.names import gpu_device_name
-from driver.errors import NvmlError
+from driver.errors import DriverError, NvmlError
+from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.reports.device_plugin_pods import given_by_device_plugin
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.wire.health_board import DeviceHealth, HealthBoard
 
@@ -38,13 +40,16 @@ class HealthCheck:
         journal: Journal,
         watch: NodeWatch,
         kinds: HeldKinds,
+        given_elsewhere: Callable[[], frozenset[str]],
     ) -> None:
+        """``given_elsewhere()`` are the ids of what pods have from device plugins; it raises DriverError."""
         self._discovery = discovery
         self._board = board
         self._pool = pool
         self._journal = journal
         self._watch = watch
         self._kinds = kinds
+        self._given_elsewhere = given_elsewhere
         self._seen: dict[PciAddress, Health] = {}
         self._log = get_logger("health")
 
@@ -57,6 +62,7 @@ class HealthCheck:
             now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
         else:
             now = {gpu.pci: health(gpu.problems) for gpu in inventory.gpus}
+            self._look_elsewhere(inventory)
             self._watch.saw(inventory, entries)
         # A GPU that was unbound, or taken out, while no claim has it is nobody's loss.
         held = {pci for entry in entries if entry.holds for pci in entry.gpus}
@@ -66,18 +72,29 @@ class HealthCheck:
         self._log_changes(now)
         self._seen = now
         held_devices = {
-            held.device: found
+            (held.pool, held.allocated_name): found
             for entry in entries
             for held in entry.devices
             if (found := self._kinds.of(held).health(held, now)) is not None
         }
-        gpus = {gpu_device_name(pci): found for pci, found in now.items()}
-        self._board.update(tuple(self._entries(sorted((held_devices | gpus).items()))))
+        gpus = {(self._pool, gpu_device_name(pci)): found for pci, found in now.items()}
+        self._board.update(
+            tuple(self._entries(sorted((held_devices | gpus).items(), key=lambda one: one[0])))
+        )
 
-    def _entries(self, devices: Iterable[tuple[str, Health]]) -> Iterable[DeviceHealth]:
+    def _look_elsewhere(self, inventory: Inventory) -> None:
+        """Have it known what pods have from device plugins; what was known stays while it is silent."""
+        try:
+            given = self._given_elsewhere()
+        except DriverError as error:
+            self._log.debug("devices of device plugins are not known", error=str(error))
+            return
+        self._watch.given_elsewhere(given_by_device_plugin(inventory, given))
+
+    def _entries(self, devices: Iterable[tuple[tuple[str, str], Health]]) -> Iterable[DeviceHealth]:
         checked = int(time.time())
-        for device, found in devices:
-            yield DeviceHealth(self._pool, device, _WORDS[found.word], checked, found.message)
+        for (pool, device), found in devices:
+            yield DeviceHealth(pool, device, _WORDS[found.word], checked, found.message)
 
     def _log_changes(self, now: dict[PciAddress, Health]) -> None:
         for pci, found in now.items():

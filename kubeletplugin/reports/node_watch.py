@@ -50,6 +50,7 @@ class NodeWatch:
         self._daemons: tuple[MpsState, ...] | None = None
         self._daemons_told = False
         self._hanging: tuple[BlockedPlacement, ...] = ()
+        self._given: tuple[BlockedPlacement, ...] = ()
         self._busy: set[PciAddress] = set()
 
     def mode_changes(self, pci: str, begins: bool) -> None:
@@ -90,6 +91,14 @@ class NodeWatch:
             self._hanging = blocked
             self._due = True
             self._changed.notify_all()
+
+    def given_elsewhere(self, blocked: tuple[BlockedPlacement, ...]) -> None:
+        """Tell it what pods have from a device plugin."""
+        with self._changed:
+            if blocked != self._given:
+                self._given = blocked
+                self._due = True
+                self._changed.notify_all()
 
     def saw(self, inventory: Inventory, before: Iterable[Entry]) -> None:
         """Take in a look at the hardware; ``before`` are the journal's entries just before that look."""
@@ -137,7 +146,7 @@ class NodeWatch:
         The journal is read without the lock, which those who change claims take to say so.
         """
         with self._changed:
-            foreign, left_behind = self._foreign, frozenset(self._left_behind)
+            foreign, left_behind = (*self._foreign, *self._given), frozenset(self._left_behind)
             daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
             busy = tuple(sorted(self._busy))
         entries, era = self._journal.entries(), self._era()
@@ -154,7 +163,8 @@ class NodeWatch:
             for device in entry.devices
             if not device.admin_access
         }
-        blocked = (*foreign, *leftovers(left, era, self._kinds), *down, *hanging)
+        taken_over = of_another_driver(entries, era, self._kinds)
+        blocked = (*foreign, *leftovers(left, era, self._kinds), *taken_over, *down, *hanging)
         return NodeState(tuple(sorted(held)), blocked, busy)
 
     def stop(self) -> None:
@@ -162,6 +172,27 @@ class NodeWatch:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+
+def of_another_driver(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+    """The places of what claims have that another driver published and prepared.
+
+    A scheduler forgot these claims with the slices of that driver, and what is published of the places now is
+    another device to it.
+    """
+    return tuple(
+        BlockedPlacement(
+            region.pci,
+            region.span,
+            "held-by-claim",
+            f"claim {entry.owner} has it as {held.published_as} of pool {held.pool}",
+        )
+        for entry in entries
+        if entry.holds and entry.is_live(era)
+        for held in entry.devices
+        if held.published_as and not held.admin_access
+        for region in kinds.of(held).occupies(held)
+    )
 
 
 def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:

@@ -30,6 +30,11 @@ def cdi_spec_file_name(claim_uid: str) -> str:
     return f"{CDI_VENDOR}-{CDI_CLASS}_{claim_uid}.json"
 
 
+def former_cdi_spec_file_name(claim_uid: str) -> str:
+    """The file of the spec that NVIDIA's own driver wrote for a claim: it has the same devices."""
+    return f"{CDI_VENDOR}-{CDI_CLASS}_{claim_uid}.yaml"
+
+
 def claim_of_cdi_spec(file_name: str) -> str | None:
     """The UID of the claim whose CDI spec a file of this name is; None for files of others."""
     uid = file_name.removeprefix(f"{CDI_VENDOR}-{CDI_CLASS}_").removesuffix(".json")

@@ -71,7 +71,7 @@ def test_it_publishes_and_republishes_and_leaves_the_slices_when_it_is_stopped(
 
         try:
             assert server.wait_until(published, 60)
-            assert server.wait_until(lambda: server.watches == 1)
+            assert server.wait_until(lambda: server.watches == 2)  # slices and the node
             server.delete(SLICES)
             assert server.wait_until(published)
         finally:

@@ -54,6 +54,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
             lambda _: None,
             lambda _: None,
             frozenset,
+            frozenset,
             lambda *_: None,
             lambda *_: None,
         ),

@@ -103,6 +103,7 @@ class FakeNode:
         self.before_get: Callable[[], None] = lambda: None
         self.published: dict[str, str] = {}
         self.in_use: set[str] = set()
+        self.given_by_device_plugins: set[str] | DriverError = set()
         self.complaints: list[str] = []
         self.notes: list[str] = []
         self.published_memory: dict[str, int] = {}
@@ -150,6 +151,7 @@ class FakeNode:
                 self.published.get,
                 self.published_memory.get,
                 lambda: frozenset(self.in_use),
+                self._given_by_device_plugins,
                 self._complain,
                 self._note,
             ),
@@ -250,6 +252,11 @@ class FakeNode:
     def spec_path(self, ref: ClaimRef) -> Path:
         """Where the claim's CDI spec lies."""
         return self.cdi / cdi_spec_file_name(ref.uid)
+
+    def _given_by_device_plugins(self) -> frozenset[str]:
+        if isinstance(self.given_by_device_plugins, DriverError):
+            raise self.given_by_device_plugins
+        return frozenset(self.given_by_device_plugins)
 
     def _get_claim(self, namespace: str, name: str) -> dict[str, Any]:
         self.before_get()

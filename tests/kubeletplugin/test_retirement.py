@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kubeletplugin.retirement import Left, NotRetired, retire, until_retired
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.mps_daemon import MpsDaemon
 from tests.kubeletplugin.cut_node import foreign, instances
+from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import assert_as_before, shared, uuid, whole
 
@@ -177,3 +179,35 @@ def test_after_some_tries_it_ends_with_the_last_reason() -> None:
     with pytest.raises(NotRetired, match="a pod runs"):
         until_retired(attempt, lambda _seconds: None, lambda _: None, 1.0, tries=2)
     assert len(tried) == 2
+
+
+@pytest.fixture
+def with_sockets() -> Iterator[Departing]:
+    """The same in a folder that has room for the names of sockets."""
+    with short_folder() as folder:
+        departing = Departing(folder)
+        yield departing
+        departing.node.stop()
+
+
+def test_beside_nvidias_driver_only_what_is_ours_goes(with_sockets: Departing) -> None:
+    departing = with_sockets
+    theirs = departing.left.data / "checkpoint.json"
+    theirs.write_text("{}")
+    (departing.left.data / "pu.lock").touch()
+    registered, ours = (
+        registration_socket(departing.left.registry, "gpu.nvidia.com", pod_uid) for pod_uid in ("", "1234")
+    )
+    with socket.socket(socket.AF_UNIX) as answering, socket.socket(socket.AF_UNIX) as ended:
+        answering.bind(str(registered))
+        answering.listen()
+        ended.bind(str(ours))
+        ended.close()
+
+        departing.retire()
+
+        assert registered.exists()
+    assert not ours.exists()
+    left = {path.name for path in departing.left.data.iterdir()}
+    assert {"checkpoint.json", "pu.lock"} <= left
+    assert left.isdisjoint({"journal", "boot", "instances", "locks", "sharing"})

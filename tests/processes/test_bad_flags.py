@@ -23,6 +23,7 @@ FLAGS = {
         "--host-root": "default:/",
         "--sysfs-root": "default:/sys",
         "--plugin-data-dir": "default:/var/lib/kubelet/plugins/gpu.nvidia.com",
+        "--device-plugin": "default:taint",
         "--metrics-addr": 'default:""',
         "--health-addr": 'default:""',
         "--log-level": "default:info",
@@ -48,6 +49,8 @@ FLAGS = {
     },
 }
 """What people may set, and what it is when they do not."""
+
+WITHOUT_VALUE = {"controller": {"--version"}, "kubeletplugin": {"--version", "--retire"}}
 
 OPTION = re.compile(
     r"(--(?!version|help)[a-z-]+)(?:TEXT|PATH|DIRECTORY|\[[a-z|]+\]|(?=[A-Z]))(.+?)\[envvar:(GPU_DRA_[A-Z_]+)(?:;([^\]]*))?\]"
@@ -97,7 +100,7 @@ def test_the_help_explains_each_flag_with_its_default_and_its_variable(module: s
         flag: (f"GPU_DRA_{flag.removeprefix('--').replace('-', '_').upper()}", more)
         for flag, more in FLAGS[module].items()
     }
-    assert {option.opts[0] for option in COMMANDS[module].params} == {*FLAGS[module], "--version"}
+    assert {option.opts[0] for option in COMMANDS[module].params} == {*FLAGS[module], *WITHOUT_VALUE[module]}
 
 
 @both

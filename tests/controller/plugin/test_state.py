@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 
 from controller.intervals import Intervals
@@ -59,7 +60,8 @@ class Told:
 def watching(folder: Path) -> Iterator[Told]:
     told = Told()
     stop_event = threading.Event()
-    streams = (PluginServing(told.serves).stream(), PluginState(told.state).stream())
+    state = PluginState(told.state)
+    streams = (PluginServing(told.serves, state.health_heard, state.health_ended).stream(), state.stream())
     with ThreadPoolExecutor(MOST_PLUGINS * 2) as pool:
         watch = PluginWatch(folder, pool, stop_event, streams, BRISK)
         thread = threading.Thread(target=watch.run)
@@ -122,6 +124,20 @@ def test_an_old_plugin_that_cannot_tell_is_asked_once_and_holds_nothing(tmp_path
         assert plugin.cut()
         assert plugin.cut()
         assert plugin.state_calls == 1
+
+
+def test_another_driver_of_the_name_tells_nothing_of_the_node(tmp_path: Path) -> None:
+    socket = tmp_path / "dra.sock"
+    other = grpc.server(ThreadPoolExecutor(max_workers=2))
+    other.add_insecure_port(f"unix:{socket}")
+    other.start()
+    with watching(tmp_path) as told:
+        with FakePlugin(tmp_path / "dra-ours.sock", state=held("a")):
+            assert told.comes_to(("a",))
+        other.stop(None).wait()
+        socket.unlink(missing_ok=True)
+        with FakePlugin(socket, state=held("b")):
+            assert told.comes_to(("a",), ("b",))
 
 
 def test_a_newer_plugin_at_the_socket_of_an_old_one_is_asked(tmp_path: Path) -> None:

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from kubeletplugin.kubelet.podresources import PodResourcesUnavailable, devices_in_use
+from kubeletplugin.kubelet.podresources import (
+    PodResourcesUnavailable,
+    devices_in_use,
+    given_by_device_plugins,
+)
 from kubeletplugin.wire.server import SocketServer
 from proto import podresources_v1_pb2 as pb
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, short_folder
@@ -105,3 +109,15 @@ def test_a_kubelet_that_hangs_is_given_up_after_the_timeout() -> None:
         with pytest.raises(PodResourcesUnavailable, match="DEADLINE_EXCEEDED"):
             devices_in_use(socket, DRIVER, timeout_seconds=0.05)
         release.set()
+
+
+def test_devices_of_device_plugins_are_told_by_the_prefix_of_their_resource() -> None:
+    given = (
+        ("nvidia.com/gpu", ["GPU-1", "GPU-2"]),
+        ("nvidia.com/mig-1g.10gb", ["MIG-1"]),
+        ("amd.com/gpu", ["A"]),
+    )
+    devices = [pb.ContainerDevices(resource_name=name, device_ids=ids) for name, ids in given]
+    pods = [pb.PodResources(containers=[pb.ContainerResources(devices=devices)])]
+    with kubelet_listing(lambda: pb.ListPodResourcesResponse(pod_resources=pods)) as socket:
+        assert given_by_device_plugins(socket, "nvidia.com/") == {"GPU-1", "GPU-2", "MIG-1"}

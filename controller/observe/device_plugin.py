@@ -1,0 +1,83 @@
+"""Notices a device plugin that hands out the GPUs of this node as well, by the Node's capacity.
+
+The kubelet writes there what device plugins of its node offer; devices of this driver are never in it. When a
+device plugin ends, what it offered stays in the capacity for five minutes, then it is 0 (kubelet,
+pkg/kubelet/cm/devicemanager, endpointStopGracePeriod). A kubelet that starts begins with 0.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+from driver.process.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller.observe.node_events import NodeEvents
+
+_log = get_logger(__name__)
+
+_RESOURCE = re.compile(r"nvidia\.com/(?P<name>(?:gpu|mig-[A-Za-z0-9._-]{1,48})(?:\.shared)?)", re.ASCII)
+"""The names that NVIDIA's device plugin gives. With the prefix alone there are network cards, too."""
+
+
+Consequence = Literal["taint", "withhold"]
+_WORDS: dict[Consequence, str] = {"taint": "they are offered with a taint", "withhold": "none is offered"}
+
+_NOTHING = "0"
+"""How the API writes every quantity that is zero."""
+
+
+def offered_by_device_plugin(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """The resources of GPUs that a device plugin offers on a node, without their prefix, sorted."""
+    capacity = (node.get("status") or {}).get("capacity") or {}
+    return tuple(
+        sorted(
+            match["name"]
+            for resource, amount in capacity.items()
+            if (match := _RESOURCE.fullmatch(resource)) and str(amount) != _NOTHING
+        )
+    )
+
+
+class DevicePlugin:
+    """Calls ``on_change`` with the names of the resources whenever they have changed; there are none at
+    first.
+
+    People are told by an event of the node, and in the log. ``seen`` may be called from several threads.
+    """
+
+    def __init__(
+        self, events: NodeEvents, on_change: Callable[[tuple[str, ...]], None], consequence: Consequence
+    ) -> None:
+        """``consequence`` is what becomes of this driver's devices meanwhile."""
+        self._events = events
+        self._on_change = on_change
+        self._consequence = consequence
+        self._lock = threading.Lock()
+        self._known: tuple[str, ...] = ()
+
+    def seen(self, node: Mapping[str, Any]) -> None:
+        """Take in the Node as it is now."""
+        offered = offered_by_device_plugin(node)
+        with self._lock:
+            if offered == self._known:
+                return
+            self._known = offered
+            self._on_change(offered)
+        if offered:
+            names = ", ".join(f"nvidia.com/{name}" for name in offered)
+            text = (
+                f"a device plugin offers {names} on this node, which are the GPUs of this driver as well: "
+                f"{_WORDS[self._consequence]} until it is gone; remove it from the node"
+            )
+            _log.warning("device plugin on this node", resources=offered)
+            self._events.post("Warning", "DevicePluginBeside", text)
+        else:
+            _log.info("no device plugin on this node any more")
+            self._events.post(
+                "Normal", "DevicePluginGone", "no device plugin offers GPUs on this node any more"
+            )

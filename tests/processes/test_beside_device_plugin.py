@@ -1,0 +1,61 @@
+"""A controller beside a device plugin follows its Node, and taints what it publishes from the first on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from driver.devices.taints import TAINT_DEVICE_PLUGIN
+from tests.processes.node import NODE, Node, new_node
+from tests.processes.process import WAIT_SECONDS
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with new_node() as made:
+        yield made
+
+
+def offer(node: Node, resource: str, amount: str) -> None:
+    """What the kubelet writes when a device plugin offers something."""
+    (stored,) = node.server.objects("nodes")
+    node.server.replace(
+        f"/api/v1/nodes/{NODE}/status", {**stored, "status": {"capacity": {resource: amount}}}
+    )
+
+
+def tainted(node: Node) -> list[str]:
+    return [
+        taint["value"]
+        for device in node.devices()
+        for taint in device.get("taints", ())
+        if taint["key"] == TAINT_DEVICE_PLUGIN
+    ]
+
+
+def test_slices_are_tainted_from_the_first_on_until_the_device_plugin_is_gone(node: Node) -> None:
+    offer(node, "nvidia.com/gpu", "8")
+    with node.plugin(), node.controller() as controller:
+        controller.wait_for("slices published", created=1, updated=0)
+        assert tainted(node) == ["gpu"] * 8
+        offer(node, "nvidia.com/gpu", "0")
+        assert node.server.wait_until(lambda: tainted(node) == [], WAIT_SECONDS)
+        offer(node, "nvidia.com/mig-1g.10gb", "7")
+        assert node.server.wait_until(lambda: tainted(node) == ["mig-1g.10gb"] * 8, WAIT_SECONDS)
+        reasons = [event["reason"] for event in node.server.objects("events")]
+        assert node.server.wait_until(
+            lambda: (
+                [event["reason"] for event in node.server.objects("events")].count("DevicePluginBeside") == 2
+            ),
+            WAIT_SECONDS,
+        ), reasons
+
+
+def test_nothing_is_published_where_that_is_asked_for(node: Node) -> None:
+    with node.plugin(), node.controller(device_plugin="withhold"):
+        assert node.publishes(8)
+        offer(node, "nvidia.com/gpu", "8")
+        assert node.publishes(0)
+        offer(node, "nvidia.com/gpu", "0")
+        assert node.publishes(8)

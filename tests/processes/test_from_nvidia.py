@@ -1,0 +1,165 @@
+"""On a node where NVIDIA's driver runs this one waits, takes over, and publishes what is held tainted."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from driver.devices.taints import TAINT_BLOCKED
+from proto import dra_v1_pb2 as v1
+from tests.kubeletplugin.predecessor.nvidia_state import slice_of
+from tests.nvidia_driver import NvidiaDriver, slice_devices
+from tests.processes.node import GROUP, NODE, Node, new_node
+from tests.processes.process import WAIT_SECONDS, DriverProcess
+
+SLICES = f"/apis/{GROUP}/v1/resourceslices"
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with new_node() as made:
+        yield made
+
+
+@pytest.fixture
+def nvidia(node: Node) -> Iterator[NvidiaDriver]:
+    """NVIDIA's driver, running, with its slice published."""
+    uuids = {
+        f"gpu-{number}": node.machine.uuid(pci) for number, pci in enumerate(node.machine.state.listed())
+    }
+    node.server.create(SLICES, slice_of(NODE, slice_devices(uuids)))
+
+    def get_claim(namespace: str, name: str) -> dict[str, Any]:
+        (found,) = [
+            one
+            for one in node.server.objects("resourceclaims", GROUP)
+            if (one["metadata"]["namespace"], one["metadata"]["name"]) == (namespace, name)
+        ]
+        return found
+
+    with NvidiaDriver(NODE, node.plugins, node.registry, node.cdi, uuids, get_claim) as running:
+        yield running
+
+
+def prepared(node: Node, nvidia: NvidiaDriver, name: str, device: str) -> v1.Claim:
+    claim = node.claim(name, device, pool=NODE)
+    nvidia.prepare("team", name, claim.uid)
+    return claim
+
+
+def waiting(node: Node) -> DriverProcess:
+    return DriverProcess("kubeletplugin", *node.plugin_flags())
+
+
+def tainted(node: Node) -> dict[str, str]:
+    return {
+        device["name"]: taint["value"]
+        for device in node.devices()
+        for taint in device.get("taints", ())
+        if taint["key"] == TAINT_BLOCKED
+    }
+
+
+def test_a_claim_is_taken_over_and_its_gpu_is_published_tainted_until_it_ends(
+    node: Node, nvidia: NvidiaDriver
+) -> None:
+    claim = prepared(node, nvidia, "train", "gpu-0")
+    with waiting(node) as plugin, node.controller() as controller:
+        assert "answers at" in plugin.wait_for("waits for NVIDIA's driver")["reason"]
+        assert node.server.wait_until(
+            lambda: any(one["reason"] == "OtherDriver" for one in node.server.objects("events")), WAIT_SECONDS
+        )
+        controller.wait_for("kubelet plugin not heard")
+        assert [item["spec"]["pool"]["name"] for item in node.slices()] == [NODE]
+
+        nvidia.end()
+        node.register(plugin)
+        assert node.server.wait_until(lambda: len(tainted(node)) == 1, WAIT_SECONDS)
+        (item,) = node.slices()
+        assert item["spec"]["pool"]["name"] == f"{NODE}/gpu.nvidia.com"
+        controller.wait_for("slices published", deleted=1, created=1)
+        assert controller.logged("slices published")[0]["updated"] == 0
+        assert tainted(node) == {node.gpus[0]: "held-by-claim"}
+        (answer,) = node.prepare(claim)
+        assert (answer.error, answer.cdi_devices) == (
+            "",
+            (f"k8s.gpu.nvidia.com/claim={claim.uid}-gpu-0",),
+        )
+        assert not nvidia.checkpoint.exists()
+
+        assert node.unprepare(claim) == [""]
+        assert node.server.wait_until(lambda: tainted(node) == {}, WAIT_SECONDS)
+        assert list(node.cdi.iterdir()) == []
+
+
+def test_what_cannot_be_taken_over_keeps_the_plugin_away_and_everything_as_it_is(
+    node: Node, nvidia: NvidiaDriver
+) -> None:
+    prepared(node, nvidia, "train", "gpu-0")
+    nvidia.half_prepare("team", "begun", "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11")
+    nvidia.end()
+    before = nvidia.checkpoint.read_bytes()
+    with waiting(node) as plugin:
+        line = plugin.wait_for("waits for NVIDIA's driver")
+        assert "1 of 2 claims" in line["reason"]
+        assert "claim team/begun" in line["in_the_way"]
+        assert list(node.registry.iterdir()) == []
+        assert nvidia.checkpoint.read_bytes() == before
+
+        nvidia.start()
+        nvidia.unprepare("0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11")
+        plugin.wait_until(lambda: len(plugin.logged("waits for NVIDIA's driver")) > 1)
+        nvidia.end()
+        node.register(plugin)
+        plugin.wait_for("claims of NVIDIA's driver taken over")
+
+
+def test_a_plugin_that_waits_ends_when_it_is_told_to(node: Node, nvidia: NvidiaDriver) -> None:
+    assert nvidia.registration_socket.exists()
+    with waiting(node) as plugin:
+        plugin.wait_for("waits for NVIDIA's driver")
+        assert plugin.stop() == 0
+
+
+def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_beside_it(
+    node: Node, nvidia: NvidiaDriver
+) -> None:
+    nvidia.end()
+    launcher = ("0.2", "kubeletplugin", *node.plugin_flags(pod_uid="u-1"))
+    with DriverProcess("tests.brisk", *launcher) as plugin, node.controller() as controller:
+        node.register(plugin, "u-1")
+        controller.wait_for("slices published")
+        nvidia.start()
+        plugin.wait_for("two drivers of one name")
+        controller.wait_for("kubelet plugin does not serve")
+        nvidia.end()
+        plugin.wait_for("no other driver of this name answers on the node any more")
+        controller.wait_until(lambda: len(controller.logged("kubelet plugin serves")) == 2)
+
+
+def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia: NvidiaDriver) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with DriverProcess("kubeletplugin", *node.plugin_flags(health_addr=address)) as plugin:
+        plugin.wait_for("waits for NVIDIA's driver")
+        assert [probed(address, path)[0] for path in ("startupz", "livez", "readyz")] == [200, 200, 503]
+        assert str(nvidia.registration_socket) in probed(address, "readyz")[1]
+        nvidia.end()
+        node.register(plugin)
+        plugin.wait_for("registered with the kubelet")
+        assert node.server.wait_until(lambda: probed(address, "readyz")[0] == 200, WAIT_SECONDS)
+
+
+def probed(address: str, path: str) -> tuple[int, str]:
+    """The status and the line that a kubelet would get."""
+    connection = http.client.HTTPConnection(address, timeout=5)
+    try:
+        connection.request("GET", f"/{path}")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
