@@ -6,6 +6,7 @@ import driver.process.lean  # noqa: F401 - before everything else, which it keep
 
 # isort: split
 
+import signal
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from driver.kube.client import KubeClient
 from driver.process.log import LEVELS, Level, configure
 from uninstall.cluster import Cluster
 from uninstall.holders import named
-from uninstall.steps import Installed, Patience, Uninstallation
+from uninstall.steps import Installed, Patience, Refused, Uninstallation
 
 NAME = "gpu-dra-uninstall"
 _NAMES, _PATIENCE = Installed(), Patience()
@@ -75,6 +76,7 @@ def main(
     try:
         client = KubeClient.connect(kubeconfig, user_agent=NAME)
         try:
+            _undo_on_signal()
             run = Uninstallation(Cluster(client, namespace), Installed(controller, plugin), patience)
             down = run.run()
         finally:
@@ -87,6 +89,16 @@ def main(
             f"Nodes that are down were not cleaned: {named(down)}. When one comes back, "
             "restart it, and remove gpu.nvidia.com from the kubelet's folder for plugins."
         )
+
+
+def _undo_on_signal() -> None:
+    """Let SIGTERM end the run as a refusal does: a Job that is deleted leaves no driver at rest."""
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # what is under way is being undone
+        raise Refused("the uninstallation was told to end", "uninstall again")
+
+    signal.signal(signal.SIGTERM, end)
 
 
 if __name__ == "__main__":

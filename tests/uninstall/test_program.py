@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from click.testing import CliRunner, Result
 
 from tests.uninstall.played_cluster import PlayedCluster
 from uninstall.__main__ import main
+
+BOTH = ["gpu-dra-controller", "gpu-dra-kubeletplugin"]
 
 
 def run(folder: Path, *arguments: str) -> Result:
@@ -36,3 +41,16 @@ def test_a_namespace_without_the_driver_is_left_alone(played: PlayedCluster, tmp
     assert done.exit_code == 0, done.output
     assert "No slice is left" in done.output
     assert played.sets() == ["gpu-dra-controller", "gpu-dra-kubeletplugin"]
+
+
+def test_told_to_end_it_has_the_driver_serve_again(played: PlayedCluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "uninstall", "--kubeconfig", str(tmp_path / "kubeconfig")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while len(played.sets()) == len(BOTH):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert "Error: the uninstallation was told to end: uninstall again" in output
+    assert played.sets() == BOTH
