@@ -60,7 +60,7 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "deployments" | "daemonsets":
+        case "deployments" | "daemonsets" | "jobs":
             spec = item.setdefault("spec", {})
             spec["template"] = defaulted_template(spec.get("template") or {})
         case "secrets":

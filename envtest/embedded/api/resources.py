@@ -169,6 +169,15 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(_status("Deployment"),),
         idle="no controller makes pods of it",
     ),
+    Resource(
+        "batch",
+        "jobs",
+        "job",
+        "Job",
+        categories=("all",),
+        subresources=(_status("Job"),),
+        idle="no controller makes pods of it",
+    ),
     Resource("coordination.k8s.io", "leases", "lease", "Lease"),
     Resource("events.k8s.io", "events", "event", "Event", short_names=("ev",), stored_group=""),
     Resource(

@@ -36,7 +36,7 @@ _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
-        *("deployments", "daemonsets", "poddisruptionbudgets", "validatingadmissionpolicies"),
+        *("deployments", "daemonsets", "jobs", "poddisruptionbudgets", "validatingadmissionpolicies"),
         *("validatingadmissionpolicybindings", "validatingwebhookconfigurations"),
         "mutatingwebhookconfigurations",
     }
@@ -191,7 +191,7 @@ def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[Fi
             return budget_errors(item)
         case "pods":
             return pod_errors(item) if old is None else pod_update_errors(item, old)
-        case "deployments" | "daemonsets":
+        case "deployments" | "daemonsets" | "jobs":
             return workload_errors(item)
     return []
 

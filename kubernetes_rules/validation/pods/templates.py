@@ -12,11 +12,13 @@ from kubernetes_rules.validation.pods.spec import pod_spec_errors
 Object = dict[str, Any]
 
 _MAKERS = {"Deployment": "ReplicaSet", "DaemonSet": "DaemonSet"}
-"""The kinds of workloads, and which of Kubernetes' kinds then makes the pods."""
+"""The kinds whose pods run without end, and which of Kubernetes' kinds then makes them."""
+
+_RESTART_POLICIES = {"Deployment": ("Always",), "DaemonSet": ("Always",), "Job": ("OnFailure", "Never")}
 
 
 def workload_errors(workload: Object) -> list[FieldError]:
-    """The errors of the template of a Deployment or a DaemonSet, on create and on update.
+    """The errors of the template of a Deployment, a DaemonSet or a Job, on create and on update.
 
     The template has its defaults. The other fields of workloads are let through.
     """
@@ -28,10 +30,11 @@ def workload_errors(workload: Object) -> list[FieldError]:
     if spec.get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
         errors.append(forbidden(f"{path}.spec.ephemeralContainers", text))
-    if spec.get("restartPolicy") != "Always":
+    policies = _RESTART_POLICIES[workload["kind"]]
+    if spec.get("restartPolicy") not in policies:
         policy = spec.get("restartPolicy") or ""
-        errors.append(not_supported(f"{path}.spec.restartPolicy", policy, ("Always",)))
-    if spec.get("activeDeadlineSeconds") is not None:
+        errors.append(not_supported(f"{path}.spec.restartPolicy", policy, policies))
+    if workload["kind"] in _MAKERS and spec.get("activeDeadlineSeconds") is not None:
         text = f"activeDeadlineSeconds in {_MAKERS[workload['kind']]} is not Supported"
         errors.append(forbidden(f"{path}.spec.activeDeadlineSeconds", text))
     return unique(errors)

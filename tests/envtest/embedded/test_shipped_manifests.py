@@ -47,7 +47,7 @@ MANIFESTS = manifests()
 IDLE = {
     *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy"),
     *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "Deployment", "DaemonSet"),
-    *("MutatingWebhookConfiguration", "Service", "Secret", "LimitRange"),
+    *("MutatingWebhookConfiguration", "Service", "Secret", "LimitRange", "Job"),
 }
 
 

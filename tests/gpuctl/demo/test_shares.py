@@ -53,7 +53,10 @@ def test_what_the_containers_get_is_what_their_claims_hold(a30: Story) -> None:
             nodes = set(container["device_nodes"])
             assert {node for node in nodes if node[len("/dev/nvidia") :].isdecimal()} == expected
             assert {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"} <= nodes
-            assert container["env"] == {"NVIDIA_VISIBLE_DEVICES": "void"}
+            assert container["env"] == {
+                "NVIDIA_VISIBLE_DEVICES": "void",
+                "NVIDIA_CTK_LIBCUDA_DIR": "/usr/lib/x86_64-linux-gnu",
+            }
             assert container["mounts"] > 10
     server, sidecar = pods["duo"]["containers"]
     assert (server["name"], sidecar["name"]) == ("server", "sidecar")
