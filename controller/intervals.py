@@ -17,7 +17,6 @@ class Intervals:
     most. ``debounce_seconds`` are waited for more changes of the slices: a kubelet that wipes them deletes
     one after the other. After ``quiet_seconds`` without a write a change is answered as quickly as the
     first. Everything is compared again every ``resync_seconds``, should a change have gone unseen.
-    ``labels_seconds`` is how old the node's labels may be, where they choose the rules.
     An API server that is too old is asked for its version again after ``version_again_seconds``.
     Several kubelet plugins that serve for ``companion_seconds`` are told of.
     ``socket_seconds`` is how often the folder is looked at for a new plugin, ``listen_again_seconds`` how
@@ -31,7 +30,6 @@ class Intervals:
     debounce_seconds: tuple[float, float] = (0.1, 5.0)
     quiet_seconds: float = 10.0
     resync_seconds: float = 60.0
-    labels_seconds: float = 60.0
     version_again_seconds: float = 60.0
     companion_seconds: float = 600.0
     socket_seconds: float = 0.2

@@ -24,7 +24,6 @@ def given(package: str, settle_seconds: float) -> object:
         return GivenToController(
             OfController(
                 check_seconds=0.3,
-                labels_seconds=0.3,
                 settle_seconds=settle_seconds,
                 look_again_seconds=(0.2, 1.0),
                 version_again_seconds=0.2,

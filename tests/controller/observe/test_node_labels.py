@@ -1,4 +1,4 @@
-"""A node's labels are read again from time to time, and those before stay while the API server is away."""
+"""A node's labels are those that its Node was last seen with; a change is told of at once."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import pytest
 from controller.observe.node_labels import NodeLabels
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
-from driver.kube.paths import NODES, object_path
+from driver.kube.paths import NODES
 from envtest.embedded.api.server import EmbeddedApiServer
 
-PATH = object_path(NODES, "a")
+
+def node(pool: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"pool": pool}}}
 
 
 class Scene:
-    """A node, its labels as they are known, and a clock that a test turns."""
+    """A node in the API server, and its labels as they are known."""
 
     def __init__(self, server: EmbeddedApiServer, folder: Path) -> None:
         self.server = server
-        self.now = 100.0
+        self.changes = 0
         self.client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
-        self.labels = NodeLabels(self.client, "a", 60.0, lambda: self.now)
-        server.create(
-            NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"pool": "1"}}}
-        )
+        self.labels = NodeLabels(self.client, "a", self.changed)
+        server.create(NODES, node("1"))
 
-    def relabel(self, pool: str) -> None:
-        self.client.patch(PATH, {"metadata": {"labels": {"pool": pool}}}, "application/merge-patch+json")
+    def changed(self) -> None:
+        self.changes += 1
 
     def pool(self) -> str:
         return self.labels.current()["pool"]
@@ -43,20 +43,20 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         scene.client.close()
 
 
-def test_a_change_is_seen_once_the_labels_are_too_old(scene: Scene) -> None:
+def test_they_are_read_once_while_nobody_has_told_of_the_node(scene: Scene) -> None:
     assert scene.pool() == "1"
-    scene.relabel("2")
-    scene.now += 59
-    assert scene.pool() == "1"
-    scene.now += 2
-    assert scene.pool() == "2"
-
-
-def test_labels_stay_while_the_server_does_not_answer(scene: Scene) -> None:
-    assert scene.pool() == "1"
-    scene.now += 61
     scene.server.fail("get", "/nodes/a", code=503)
     assert scene.pool() == "1"
+
+
+def test_a_change_is_told_of_and_only_a_change(scene: Scene) -> None:
+    assert scene.pool() == "1"
+    scene.labels.seen(node("1"))
+    assert scene.changes == 0
+    scene.labels.seen(node("2"))
+    assert (scene.pool(), scene.changes) == ("2", 1)
+    scene.labels.seen({"metadata": {"name": "a"}})
+    assert (scene.labels.current(), scene.changes) == ({}, 2)
 
 
 def test_labels_that_could_never_be_read_are_an_error(scene: Scene) -> None:

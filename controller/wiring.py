@@ -1,0 +1,306 @@
+"""Connects the parts of the controller of one node and starts their threads. What it does is in the parts."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from controller.given import Given
+from driver.process.log import get_logger
+from driver.process.privileges import CAP_DAC_OVERRIDE, CAP_SYS_ADMIN
+from driver.roots.flag import roots_from_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controller.intervals import Intervals
+    from controller.observe.claim_watch import ClaimWatch
+    from controller.observe.device_plugin import Consequence, DevicePlugin
+    from controller.observe.node_events import NodeEvents
+    from controller.observe.node_labels import NodeLabels
+    from controller.observe.observer import Observer
+    from controller.plugin.companions import Companions
+    from controller.plugin.watch import PluginWatch
+    from controller.publish.publisher import Publisher
+    from controller.publish.server_floor import ServerFloor
+    from controller.publish.slice_writer import SliceWriter
+    from controller.readiness import Readiness
+    from driver.hardware.inventory import Discovery
+    from driver.kinds.kind import Kinds
+    from driver.kube.client import KubeClient
+    from driver.kube.reflector import Object
+    from driver.policy.rules import NodeConfig
+    from driver.process.metrics import Metrics
+    from driver.process.service import Service
+    from driver.roots.driver_roots import DriverRoots
+
+NAME = "gpu-dra-controller"
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags, which ``--help`` explains."""
+
+    node_name: str
+    kubeconfig: Path | None
+    nvml: str
+    config: Path | None
+    driver_root: str
+    host_root: Path
+    sysfs_root: Path
+    plugin_data_dir: Path
+    device_plugin: Consequence
+    metrics_addr: str
+    health_addr: str
+
+
+def start(service: Service, options: Options, given: Given) -> None:
+    """Start all parts below ``service``; returns once the node is known to be there.
+
+    Raises ConfigError for a flag that cannot be used, and ApiError when the API server refuses.
+    """
+    # Imported here, so that --help and a usage error need none of it.
+    from controller.observe.node_events import NodeEvents
+    from controller.observe.node_labels import NodeLabels
+    from controller.observe.observer import Observer
+    from controller.publish.slice_writer import SliceWriter
+    from driver.devices.names import DRIVER_NAME, checked_node_name
+    from driver.kube.client import KubeClient
+    from driver.kube.events import EventRecorder
+    from driver.process.metrics import Metrics
+    from driver.roots.watch import watch_roots
+
+    node = checked_node_name(options.node_name)
+    intervals, kinds = given.intervals, _kinds(given)
+    metrics = Metrics()
+    roots, discovery = _discovery(options)
+    client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
+    recorder = EventRecorder(client, NAME, node)
+    events = NodeEvents(recorder, node)
+    beside = _device_plugin(options, events, lambda found: offers.device_plugin_offers(found))  # noqa: PLW0108
+    writer = SliceWriter(client, events, metrics, node=node, driver=DRIVER_NAME, on_node=beside.seen)
+    publisher = _publisher(service, client, writer, metrics, node, given, lambda asked: claims.follow(asked))  # noqa: PLW0108
+    look_now = Event()
+    labels = NodeLabels(client, node, look_now.set)
+    rules = _rules(options, events, labels, kinds)
+    withholds = options.device_plugin == "withhold"
+    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds, withholds=withholds)
+    claims = _claim_watch(client, publisher, offers, node)
+    companions = _companions(events, intervals)
+    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
+    ready = _serve_http(service, options, metrics, publisher)
+
+    service.on_stop("nvml", discovery.close)
+    watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
+    service.repeat("offers", intervals.check_seconds, offers.check, look_now)
+    service.spawn("plugin-watch", plugin.run)
+    service.repeat("companions", intervals.companion_seconds / 10, companions.check)
+    service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
+    _end_by_itself()
+    _wait_for_node(service, writer)
+    _follow_node(service, client, (beside.seen, labels.seen), node)
+    service.catch_signals()
+    service.spawn("events", recorder.run, recorder.stop)
+    service.spawn("claims", claims.run, claims.stop)
+    floor = _server_floor(service, client, events, ready, intervals)
+    _wait_for_turn(service, options.plugin_data_dir, publisher)
+    service.spawn("publisher", lambda: _publish(floor, publisher), publisher.stop)
+
+
+def _publisher(
+    service: Service,
+    client: KubeClient,
+    writer: SliceWriter,
+    metrics: Metrics,
+    node: str,
+    given: Given,
+    follow_claims: Callable[[bool], None],
+) -> Publisher:
+    """What keeps the slices of the node as they should be."""
+    from controller.publish.publisher import Publisher
+    from driver.devices.names import DRIVER_NAME
+
+    return Publisher(
+        client,
+        writer,
+        metrics,
+        service.stop_event,
+        node=node,
+        driver=DRIVER_NAME,
+        intervals=given.intervals,
+        kinds=_kinds(given),
+        at_work=lambda: service.pulse.work("publisher"),
+        follow_claims=follow_claims,
+    )
+
+
+def _kinds(given: Given) -> Kinds:
+    from driver.kinds.registry import KINDS
+
+    return given.kinds() if given.kinds else KINDS
+
+
+def needed_capabilities(options: Options) -> set[int]:
+    """What of root's rights the controller uses: it only reads, and what it opens in a pod is root's.
+
+    nvml.h says of the calls that list GPU instances and their possible placements that they need a
+    privileged user. With a kubeconfig it runs outside of a pod, among the files of whoever started it.
+    """
+    of_nvml = {CAP_SYS_ADMIN} if options.nvml == "real" else set()
+    return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
+
+
+def _serve_http(service: Service, options: Options, metrics: Metrics, publisher: Publisher) -> Readiness:
+    """Serve metrics and answer probes; what the controller waits for is to be told to the answer."""
+    from controller.readiness import Readiness
+    from driver.process import metrics as numbers
+    from driver.process import probes
+
+    ready = Readiness(publisher.why_not_published)
+    numbers.serve(service, options.metrics_addr, metrics)
+    probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
+    return ready
+
+
+def _server_floor(
+    service: Service, client: KubeClient, events: NodeEvents, ready: Readiness, intervals: Intervals
+) -> ServerFloor:
+    from controller.publish.server_floor import ServerFloor
+
+    return ServerFloor(client, events, service.stop_event, ready.wait_for, intervals.version_again_seconds)
+
+
+def _wait_for_turn(service: Service, folder: Path, publisher: Publisher) -> None:
+    """Have the publisher write nothing while another controller of this node does."""
+    from controller.publish.turn import Turn
+
+    publisher.stand_by()
+    turn = Turn(folder, publisher.has_turn, service.stop_event)
+    service.on_stop("turn", turn.give)
+    service.spawn("turn", turn.run)
+
+
+def _publish(floor: ServerFloor, publisher: Publisher) -> None:
+    """Publish once the API server is one that is supported."""
+    if floor.passed():
+        publisher.run()
+
+
+def _end_by_itself() -> None:
+    """Let a signal end the wait for the API server: the kernel ends no process 1, which a container's is."""
+
+    def end(_number: int, _frame: object) -> None:
+        sys.exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
+    """Where the driver is, and what looks at the GPUs with it."""
+    from driver.hardware.inventory import Discovery
+    from driver.nvml.deadline import Guard
+    from fakegpu.nvml_flag import nvml_from_flag
+
+    roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
+    return roots, Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
+
+
+def _wait_for_node(service: Service, writer: SliceWriter) -> None:
+    """Return once the API server has told of the node; raises ApiError when it refuses to."""
+    from driver.kube.retry import retry_until
+
+    retry_until(
+        writer.owner,
+        deadline=None,
+        stop=service.stop_event,
+        on_failure=lambda error, wait_seconds: _log.warning(
+            "node not read", error=str(error), again_in_seconds=round(wait_seconds, 2)
+        ),
+    )
+
+
+def _claim_watch(client: KubeClient, publisher: Publisher, offers: Observer, node: str) -> ClaimWatch:
+    """What follows the claims, and tells those who have to know which devices they have."""
+    from controller.observe.claim_watch import ClaimWatch
+    from driver.devices.names import DRIVER_NAME, pool_name
+
+    def given(allocated: frozenset[str]) -> None:
+        publisher.claims_given(allocated)
+        offers.claims_given(allocated)
+
+    return ClaimWatch(client, given, driver=DRIVER_NAME, pool=pool_name(node))
+
+
+def _device_plugin(
+    options: Options, events: NodeEvents, on_change: Callable[[tuple[str, ...]], None]
+) -> DevicePlugin:
+    """What notices a device plugin on the node."""
+    from controller.observe.device_plugin import DevicePlugin
+
+    return DevicePlugin(events, on_change, options.device_plugin)
+
+
+def _follow_node(
+    service: Service, client: KubeClient, told: Sequence[Callable[[Object], None]], node: str
+) -> None:
+    """Have whoever needs to know see each version of the Node."""
+    from controller.observe.node_watch import NodeWatch
+
+    def seen(found: Object) -> None:
+        for tell in told:
+            tell(found)
+
+    watch = NodeWatch(client, service.stop_event, seen, node=node)
+    service.spawn("node-reflector", watch.reflector.run, watch.reflector.wake)
+
+
+def _companions(events: NodeEvents, intervals: Intervals) -> Companions:
+    """What notices that two releases of the driver are installed on the node."""
+    from controller.plugin.companions import Companions
+
+    def tell(sentence: str) -> None:
+        _log.warning("several kubelet plugins serve", error=sentence)
+        events.post("Warning", "TwoInstallations", sentence)
+
+    return Companions(tell, intervals.companion_seconds)
+
+
+def _plugin_watch(
+    service: Service,
+    folder: Path,
+    publisher: Publisher,
+    offers: Observer,
+    companions: Companions,
+    intervals: Intervals,
+) -> PluginWatch:
+    """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
+    from controller.plugin.serving import PluginServing
+    from controller.plugin.state import PluginState
+    from controller.plugin.watch import MOST_PLUGINS, PluginWatch
+
+    def count(serving: int) -> None:
+        publisher.plugin_serves(serving > 0)
+        companions.serving(serving)
+
+    state = PluginState(offers.plugin_tells)
+    streams = (PluginServing(count, state.health_heard, state.health_ended).stream(), state.stream())
+    pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
+    return PluginWatch(folder, pool, service.stop_event, streams, intervals)
+
+
+def _rules(
+    options: Options, events: NodeEvents, labels: NodeLabels, kinds: Kinds
+) -> Callable[[], NodeConfig | None]:
+    """What gives the rules of the node, none when no file is given; CEL is loaded only for them."""
+    if options.config is None:
+        return lambda: None
+    from controller.observe.rules_file import RulesFile
+
+    return RulesFile(options.config, events, labels.current, kinds).current
