@@ -128,15 +128,15 @@ class KeyedLocks:
         return True
 
     def _let_go(self, key: str) -> None:
-        self._locks[key][0].release()
-        self._forget(key)
+        self._forget(key).release()
 
-    def _forget(self, key: str) -> None:
-        """One thread less has to do with the key."""
+    def _forget(self, key: str) -> threading.Lock:
+        """One thread less has to do with the key, whose lock is returned."""
         with self._guard:
             lock, users = self._locks.pop(key)
             if users > 1:
                 self._locks[key] = (lock, users - 1)
+        return lock
 
 
 def _offset(key: str) -> int:

@@ -9,7 +9,7 @@ DRA = "resource.k8s.io"
 
 NEEDED: dict[Program, tuple[Right, ...]] = {
     "controller": (
-        Right("get", "", "nodes"),
+        *(Right(verb, "", "nodes") for verb in ("get", "list", "watch")),
         *(Right(verb, DRA, "resourceslices") for verb in ("list", "watch", "create", "update", "delete")),
         *(Right(verb, DRA, "resourceclaims") for verb in ("list", "watch")),
         *(Right(verb, "", "events", namespace="default") for verb in ("create", "patch")),

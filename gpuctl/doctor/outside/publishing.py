@@ -30,6 +30,7 @@ MEANINGS = {
     taints.TAINT_UNMONITORED: "something about it cannot be read: see the controller's log",
     taints.TAINT_DRIVER: "the node's NVIDIA driver went away: install or load it",
     taints.TAINT_CHANGING: "its devices are about to change: end the claims that have those that go",
+    taints.TAINT_DEVICE_PLUGIN: "a device plugin on the node hands the same GPUs out: end it there",
     taints.TAINT_BLOCKED: "something lies in the way: the plugin's log names it",
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import threading
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -112,3 +114,46 @@ def test_a_key_held_by_another_process_is_given_up_in_time_and_what_was_taken_is
     finally:
         here.send("go")
         process.join(10)
+
+
+@pytest.fixture
+def restless_threads() -> Iterator[None]:
+    """Threads that take turns after nearly every step."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless_threads")
+def test_who_gives_up_at_once_never_disturbs_who_lets_go(tmp_path: Path) -> None:
+    locks = KeyedLocks(tmp_path / "locks")
+    over = threading.Event()
+    failures: list[Exception] = []
+
+    def hold_often() -> None:
+        try:
+            for _ in range(2000):
+                with locks.holding(["GPU 1"], 20):
+                    pass
+        except (KeyError, ClaimBlocked) as error:
+            failures.append(error)
+        over.set()
+
+    def try_often() -> None:
+        while not over.is_set():
+            try:
+                with locks.holding(["GPU 1"], 0):
+                    pass
+            except ClaimBlocked:
+                continue
+            except KeyError as error:
+                failures.append(error)
+                over.set()
+
+    threads = [threading.Thread(target=run, daemon=True) for run in (hold_often, *[try_often] * 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
