@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +14,7 @@ from envtest.client import paths
 from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_for_list, wait_gone
 from envtest.cluster import DRIVER_NAMESPACE
+from envtest.real.assets import find_assets
 from envtest.real.chart import CHART, NAMESPACE, RELEASE, helm_in
 from tests.cluster.installed_node import InstalledNode, values
 from tests.flow.claims import gpu_pod, request, wait_running
@@ -101,6 +106,19 @@ class Installation:
     def slices(self) -> list[Object]:
         """All slices of the cluster."""
         return self.cluster.api.list_objects(paths.resource_slice())
+
+    def doctor(self, node: str) -> list[Object]:
+        """What ``gpuctl doctor NODE`` finds, by kubectl exec in the plugin's pod of the node as well."""
+        kubectl = find_assets(self.cluster.kubernetes).binary("kubectl")
+        words = ("doctor", node, "-o", "json", "--kubeconfig", str(self.cluster.admin))
+        ran = subprocess.run(
+            [sys.executable, "-m", "gpuctl", *words],
+            env={**os.environ, "PATH": f"{kubectl.parent}:{os.environ['PATH']}"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ran.returncode in (0, 1), ran.stderr
+        results: list[Object] = json.loads(ran.stdout)["results"]
+        return results
 
     def start(self, prefix: str, tiers: Sequence[str] = TIERS) -> list[str]:
         """Start a pod of each tier on each node and wait until all run; their names."""

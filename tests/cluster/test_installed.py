@@ -11,8 +11,12 @@ import pytest
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.real.chart import HelmRefused
 from envtest.real.cluster import RealCluster
+from gpuctl.doctor.inside.checks import INSIDE
 from tests.cluster.install_scene import Installation, wait_job_said
 from tests.cluster.left_behind import left_in_cluster, mps_processes
+
+NOT_SEEN_INSIDE = {"same-driver", "runtime-cdi"}
+"""Checks that need a loaded kernel module, and the root of the host, which these pods do not mount."""
 
 
 @pytest.fixture
@@ -32,6 +36,7 @@ def test_from_installing_to_uninstalling_no_pod_is_disturbed_and_nothing_is_left
     installation.install()
     first = installation.start("first")
     assert all(installation.daemons())
+    the_doctor_is_content(installation)
     changes_nothing(installation, first, installation.upgrade)
     second = installation.start("second", ("whole", "mps"))
     changes_nothing(installation, [*first, *second], installation.roll_back)
@@ -45,6 +50,16 @@ def test_from_installing_to_uninstalling_no_pod_is_disturbed_and_nothing_is_left
     assert [node.left() for node in installation.nodes] == files
     assert [node.hardware() for node in installation.nodes] == before
     assert mps_processes(installation.cluster) == []
+
+
+def the_doctor_is_content(installation: Installation) -> None:
+    """Every check is made, of each node from inside its plugin's pod as well, and none fails."""
+    for node in installation.nodes:
+        results = installation.doctor(node.node.name)
+        assert [one for one in results if one["status"] == "fail"] == []
+        inside = {one["check"]: one["status"] for one in results if one["place"] != "cluster"}
+        assert inside.keys() == {check.name for check in INSIDE}
+        assert {name for name, status in inside.items() if status == "skipped"} == NOT_SEEN_INSIDE
 
 
 def changes_nothing(installation: Installation, pods: list[str], change: Callable[[], None]) -> None:
