@@ -42,6 +42,7 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 
 # Two clusters side by side: most of the time each waits for its kubelet.
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
+	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES)
 	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -o faulthandler_timeout=900 -n 2 --dist loadfile
 
 bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes (root)

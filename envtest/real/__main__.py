@@ -12,6 +12,8 @@ from envtest.real.assets import find_assets
 from envtest.real.build import DEFAULT_KUBERNETES, VERSIONS
 from envtest.real.cleaning import remove_files
 from envtest.real.description import load
+from envtest.real.driver_image import driver_image
+from envtest.real.go_programs import go_programs, modules
 from envtest.real.processes import Processes
 from envtest.real.startup import start_cluster
 
@@ -36,6 +38,19 @@ def build(kubernetes: str) -> None:
     """Build the binaries, or find them, and print their folder."""
     try:
         click.echo(find_assets(kubernetes).folder)
+    except ClusterError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@kubernetes_option
+def prepare(kubernetes: str) -> None:
+    """Build all that tests on a cluster need, one after the other: later nothing is built beside them."""
+    try:
+        click.echo(find_assets(kubernetes).folder)
+        for module in modules():
+            click.echo(go_programs(module))
+        click.echo(driver_image())
     except ClusterError as error:
         raise click.ClickException(str(error)) from error
 

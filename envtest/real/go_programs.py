@@ -19,20 +19,17 @@ from envtest.client.errors import ClusterError
 from envtest.real.build import KEY_DIGITS, go_command, run_go
 
 MODULES_FOLDER = Path(__file__).parent / "go_programs"
+WITH_C = frozenset({"container-toolkit"})
+"""The modules whose programs load C libraries (cgo), and take a C compiler to build."""
 
 
 def go_programs(
-    module: str,
-    *,
-    with_c: bool = False,
-    environment: Mapping[str, str] = os.environ,
-    modules_folder: Path = MODULES_FOLDER,
+    module: str, environment: Mapping[str, str] = os.environ, modules_folder: Path = MODULES_FOLDER
 ) -> Path:
     """The folder with the programs of a module, each by the last part of its package's path.
 
     Args:
         module: a folder of ``modules_folder`` with go.mod and go.sum.
-        with_c: whether its programs load C libraries (cgo); they then need a C compiler.
         environment: of the Go command.
         modules_folder: where modules lie.
 
@@ -44,6 +41,7 @@ def go_programs(
     source = modules_folder / module
     if not (source / "go.mod").is_file():
         raise ClusterError(f"there is no Go module {source}")
+    with_c = module in WITH_C
     cache = user_cache(environment) / "go-programs"
     target = cache / f"{module}-{_key(source, with_c=with_c)}"
     if target.is_dir():
@@ -54,6 +52,11 @@ def go_programs(
         if not target.is_dir():
             _build(source, target, {**environment, "CGO_ENABLED": "01"[with_c], "GOWORK": "off"})
     return target
+
+
+def modules() -> list[str]:
+    """All modules of ``MODULES_FOLDER``."""
+    return sorted(path.name for path in MODULES_FOLDER.iterdir() if (path / "go.mod").is_file())
 
 
 def _key(source: Path, *, with_c: bool) -> str:

@@ -63,7 +63,7 @@ class FakeNode:
 
     def theirs(self) -> Any:
         """The spec that NVIDIA's generator makes; it looks for DRM nodes in /sys, so it is given this one."""
-        program = go_programs("container-toolkit", with_c=True) / "nvidia-ctk"
+        program = go_programs("container-toolkit") / "nvidia-ctk"
         said = subprocess.run(
             [
                 *("unshare", "-m", "sh", "-c", _IN_NAMESPACE, str(self.sysfs), str(program), "--quiet"),

@@ -33,7 +33,7 @@ class Hooked:
         """Start the plugin of an image that has this version; the one before ends."""
         program = self._folder / version / "nvidia-cdi-hook"
         program.parent.mkdir()
-        shutil.copy(go_programs("container-toolkit", with_c=True) / "nvidia-cdi-hook", program)
+        shutil.copy(go_programs("container-toolkit") / "nvidia-cdi-hook", program)
         with program.open("ab") as file:
             file.write(version.encode())  # another version is another file; what follows ELF is not read
         program.with_name("nvidia-cdi-hook.version").write_text(version)

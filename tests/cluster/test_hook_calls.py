@@ -18,7 +18,7 @@ _IN_NAMESPACE = 'mount --bind "$0" /proc/driver && "$1" "$2" && cat "$3"'
 def test_no_program_of_a_container_makes_device_nodes(tmp_path: Path) -> None:
     calls = FakeNode.build(tmp_path / "node", LAYOUTS[0]).ours()["containerEdits"]["hooks"]
     (call,) = (call for call in calls if call["args"][1] == NO_NODES)
-    program = go_programs("container-toolkit", with_c=True) / call["args"][0]
+    program = go_programs("container-toolkit") / call["args"][0]
     host, bundle = tmp_path / "driver", tmp_path / "bundle"
     inside = bundle / "rootfs/proc/driver/nvidia/params"
     for file in (host / "nvidia/params", inside):

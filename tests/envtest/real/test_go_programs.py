@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envtest.client.errors import BuildFailed, ClusterError
-from envtest.real.go_programs import MODULES_FOLDER, go_programs
+from envtest.real.go_programs import MODULES_FOLDER, WITH_C, go_programs, modules
 from tests.envtest.real.test_assets import BUILDING_GO, give_go
 
 
@@ -49,7 +49,10 @@ def test_a_module_that_is_not_there_is_named() -> None:
 
 
 def test_every_module_is_pinned() -> None:
-    modules = [path for path in MODULES_FOLDER.iterdir() if path.is_dir()]
-    assert modules
-    for module in modules:
-        assert (module / "go.sum").is_file(), module
+    assert modules()
+    for module in modules():
+        assert (MODULES_FOLDER / module / "go.sum").is_file(), module
+
+
+def test_what_needs_a_c_compiler_is_a_module() -> None:
+    assert set(modules()) >= WITH_C
