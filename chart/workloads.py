@@ -26,8 +26,8 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
-    """The controller, which publishes a node's GPUs."""
+class _OfEachNode:
+    """What controller and plugin both have."""
 
     extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
     extraEnv: Annotated[
@@ -40,17 +40,13 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
-    """The kubelet plugin, which prepares claims."""
+class Controller(_OfEachNode):
+    """The controller, which publishes a node's GPUs."""
 
-    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
-    extraEnv: Annotated[
-        list[Annotated[Object, Schema(_ENVIRONMENT)]], "Environment variables, as in a container."
-    ] = field(default_factory=list)
-    podAnnotations: Annotated[Labels, "Annotations of its pods."] = field(default_factory=dict)
-    resources: Annotated[Resources, "What its container asks for."] = field(
-        default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"})
-    )
+
+@dataclass(frozen=True, slots=True)
+class Plugin(_OfEachNode):
+    """The kubelet plugin, which prepares claims."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,11 @@ class Turn:
         self._taken = taken
         self._stop_event = stop_event
         self._descriptor: int | None = None
+        self._told = ""
 
     def run(self) -> None:
         """Take it as soon as it is free and keep it; returns then, or when the process stops."""
-        told = False
         while not self._take():
-            if not told and self._folder.is_dir():
-                _log.info("another controller of this node publishes: this one stands by")
-                told = True
             if self._stop_event.wait(AGAIN_SECONDS):
                 return
         self._taken()
@@ -54,12 +51,27 @@ class Turn:
         """Whether it is ours now; without the folder there is no plugin, and nothing to publish."""
         try:
             descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                raise
+        except FileNotFoundError:
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(descriptor)
+            self._tell(_log.info, "another controller of this node publishes: this one stands by")
+            return False
+        except OSError as error:
+            text = (
+                f"nothing is published: {self._folder} cannot be locked ({error.strerror}); make it readable"
+            )
+            self._tell(_log.error, text)
             return False
         self._descriptor = descriptor
         return True
+
+    def _tell(self, say: Callable[[str], object], text: str) -> None:
+        """Log it, once until it is something else."""
+        if text != self._told:
+            self._told = text
+            say(text)

@@ -103,6 +103,21 @@ class Installation:
 
         wait_until([], self.cluster.processes, published)
 
+    def configure(self, config: Object) -> None:
+        """Write a node configuration into the ConfigMap, as an admin may."""
+        path = f"/api/v1/namespaces/{DRIVER_NAMESPACE}/configmaps/gpu-dra-node-config"
+        self.cluster.api.patch(path, {"data": {"config.yaml": json.dumps(config)}})
+
+    def wait_kinds(self, kinds: set[str]) -> None:
+        """Wait until slices have devices of these kinds alone, without taints; the kubelet takes its time."""
+
+        def published(slices: list[Object]) -> bool:
+            devices = [one for held in slices for one in held["spec"].get("devices") or ()]
+            found = {one["attributes"]["type"]["string"] for one in devices}
+            return found == kinds and not any(one.get("taints") for one in devices)
+
+        wait_for_list(self.cluster.api, paths.resource_slice(), published, _SECONDS)
+
     def slices(self) -> list[Object]:
         """All slices of the cluster."""
         return self.cluster.api.list_objects(paths.resource_slice())

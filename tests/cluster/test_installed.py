@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.real.chart import HelmRefused
 from envtest.real.cluster import RealCluster
 from gpuctl.doctor.inside.checks import INSIDE
 from tests.cluster.install_scene import Installation, wait_job_said
 from tests.cluster.left_behind import left_in_cluster, mps_processes
+
+POOL = {
+    "name": "sharing",
+    "nodeSelector": {"matchLabels": {"pool": "sharing"}},
+    "rules": [{"shared": {"strategy": "TimeSlicing", "shares": 2}}],
+}
 
 NOT_SEEN_INSIDE = {"same-driver", "runtime-cdi"}
 """Checks that need a loaded kernel module, and the root of the host, which these pods do not mount."""
@@ -95,3 +102,23 @@ def refuses_to_uninstall(installation: Installation, pods: list[str]) -> None:
     assert len(named) == min(len(pods), 20)
     assert all(f"{installation.namespace}/{pod}" in str(refused.value) for pod in named)
     assert (installation.slices(), installation.driver_pods(), installation.containers(pods)) == before
+
+
+def test_a_changed_config_map_and_a_changed_label_are_seen_without_a_restart(
+    start_cluster: Callable[[int], RealCluster], driver_image: Path
+) -> None:
+    cluster = start_cluster(1)
+    with fresh_namespace(cluster.api) as namespace:
+        installation = Installation(cluster, namespace, driver_image)
+        installation.install()
+        former = installation.driver_pods()
+
+        installation.configure({"version": "v1", "pools": [POOL], "rules": [{"offer": "whole"}]})
+        installation.wait_kinds({"gpu"})
+        (node,) = cluster.nodes
+        label = {"metadata": {"labels": {"pool": "sharing"}}}
+        cluster.api.patch(paths.node(node.name), label)
+        installation.wait_kinds({"shared"})
+
+        assert installation.driver_pods() == former
+        installation.uninstall()

@@ -36,11 +36,9 @@ def _enforced(seen: ClusterSeen) -> Finding:
 
 
 def _accounts(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.policies, Unread):
-        return skipped(seen.policies.why)
-    policies = [one for one in seen.policies if name_of(one) in POLICIES]
-    if not policies:
-        return skipped("there are no policies of the driver")
+    policies = _of_the_driver(seen)
+    if isinstance(policies, Finding):
+        return policies
     lines = [
         f"{name_of(policy)} does not name {account}"
         for policy in policies
@@ -56,6 +54,14 @@ def _accounts(seen: ClusterSeen) -> Finding:
     return ok(f"they hold for {', '.join(sorted(seen.account_rights))}")
 
 
+def _of_the_driver(seen: ClusterSeen) -> list[Object] | Finding:
+    """The driver's policies, or why there are none to look at."""
+    if isinstance(seen.policies, Unread):
+        return skipped(seen.policies.why)
+    found = [one for one in seen.policies if name_of(one) in POLICIES]
+    return found or skipped("there are no policies of the driver")
+
+
 def named_accounts(policy: Object) -> set[str]:
     """The service accounts for which a policy holds, as ``namespace/name``."""
     conditions = policy["spec"].get("matchConditions") or ()
@@ -64,11 +70,9 @@ def named_accounts(policy: Object) -> set[str]:
 
 
 def _types(seen: ClusterSeen) -> Finding:
-    if isinstance(seen.policies, Unread):
-        return skipped(seen.policies.why)
-    policies = [one for one in seen.policies if name_of(one) in POLICIES]
-    if not policies:
-        return skipped("there are no policies of the driver")
+    policies = _of_the_driver(seen)
+    if isinstance(policies, Finding):
+        return policies
     lines = [
         f"{name_of(policy)}: {told.get('fieldRef', '')}: {told.get('warning', '')}"
         for policy in policies

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from controller.publish.turn import Turn
+from driver.process.log import configure
 
 
 class Waiting:
@@ -55,3 +58,33 @@ def test_without_the_plugins_folder_nobody_publishes(tmp_path: Path) -> None:
     folder.mkdir()
     assert waiting.taken.wait(10)
     waiting.end()
+
+
+def test_a_folder_that_cannot_be_locked_is_told_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("info")
+    configure("info")
+    folder = tmp_path / "gpu.nvidia.com"
+    folder.write_text("not a folder")
+    stop = StopsAfter(3)
+    taken = threading.Event()
+
+    Turn(folder, taken.set, stop).run()
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "nothing is published" in line
+    assert str(folder) in line
+    assert not taken.is_set()
+
+
+class StopsAfter(threading.Event):
+    """An event that is set when it was waited for so often, at once."""
+
+    def __init__(self, waits: int) -> None:
+        super().__init__()
+        self._waits = waits
+
+    def wait(self, _timeout: float | None = None) -> bool:
+        self._waits -= 1
+        return self._waits == 0
