@@ -53,8 +53,9 @@ _SECONDS = 120.0
 class Installation:
     """A release on a cluster. ``nodes`` show what it does to them, ``namespace`` is that of the pods."""
 
-    def __init__(self, cluster: RealCluster, namespace: str, image: Path) -> None:
-        """Give the nodes GPUs and the image, under both tags; nothing is installed yet."""
+    def __init__(self, cluster: RealCluster, namespace: str, image: Path, program: str = "helm3") -> None:
+        """Give the nodes GPUs and the image, under both tags; ``program`` is to install it: helm3, helm4."""
+        self._program = program
         self.cluster = cluster
         self.namespace = namespace
         self.nodes = [InstalledNode.build(node, number) for number, node in enumerate(cluster.nodes)]
@@ -75,18 +76,21 @@ class Installation:
 
     def roll_back(self) -> None:
         """Take the release back to the revision before."""
-        helm_in(self.cluster, "rollback", RELEASE, "--wait", f"--timeout={_SECONDS:.0f}s")
+        self._run("rollback", RELEASE)
 
     def uninstall(self) -> None:
         """Uninstall, and wait for the end of the pods whose DaemonSets helm deleted. Raises HelmRefused."""
-        helm_in(self.cluster, "uninstall", RELEASE, "--wait", f"--timeout={_SECONDS:.0f}s")
+        self._run("uninstall", RELEASE)
         wait_for_list(self.cluster.api, paths.pod(namespace=DRIVER_NAMESPACE), lambda pods: not pods)
 
     def _helm(self, verb: str, tag: str) -> None:
         given = values(*self.cluster.pods_see_server_at, tag)
         given |= {"nodeConfig": {"rules": RULES}, "optInClasses": {"gpu": True}}
+        self._run(verb, RELEASE, str(CHART), values=given)
+
+    def _run(self, *words: str, values: Object | None = None) -> None:
         wait = ("--wait", f"--timeout={_SECONDS:.0f}s")
-        helm_in(self.cluster, verb, RELEASE, str(CHART), *wait, values=given)
+        helm_in(self.cluster, *words, *wait, program=self._program, values=values)
 
     def wait_published(self) -> None:
         """Wait until every node has its devices of every tier in slices."""

@@ -104,12 +104,13 @@ def refuses_to_uninstall(installation: Installation, pods: list[str]) -> None:
     assert (installation.slices(), installation.driver_pods(), installation.containers(pods)) == before
 
 
-def test_a_changed_config_map_and_a_changed_label_are_seen_without_a_restart(
+def test_a_changed_config_map_and_label_are_seen_without_a_restart_and_helm_4_uninstalls(
     start_cluster: Callable[[int], RealCluster], driver_image: Path
 ) -> None:
     cluster = start_cluster(1)
     with fresh_namespace(cluster.api) as namespace:
-        installation = Installation(cluster, namespace, driver_image)
+        installation = Installation(cluster, namespace, driver_image, "helm4")
+        nothing = left_in_cluster(cluster)
         installation.install()
         former = installation.driver_pods()
 
@@ -122,3 +123,4 @@ def test_a_changed_config_map_and_a_changed_label_are_seen_without_a_restart(
 
         assert installation.driver_pods() == former
         installation.uninstall()
+        assert left_in_cluster(cluster) == nothing
