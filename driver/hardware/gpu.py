@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ class Inventory:
     """All GPUs of a node at one moment, sorted by PCI address.
 
     ``problems`` are those that belong to no single GPU, or to one that never told who it is. ``unread`` are
-    the latter: nothing is known of them but that they are there.
+    the latter: nothing is known of them but that they are there. ``pci`` is what the kernel tells of all GPU
+    functions, also of those that NVML does not have.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -145,3 +147,4 @@ class Inventory:
     cuda_driver_version: str | None = None
     problems: tuple[Problem, ...] = ()
     unread: tuple[UnreadGpu, ...] = ()
+    pci: PciView = NOTHING_SEEN
