@@ -10,7 +10,7 @@ from driver.devices.names import DRIVER_NAME
 from envtest.cluster import Cluster
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
-"""Where a container finds device metadata: ContainerDir of k8s.io/dynamic-resource-allocation/api/metadata."""
+"""Where containers find device metadata: ContainerDir of k8s.io/dynamic-resource-allocation/api/metadata."""
 
 _BELOW_RUN = FOLDER.removeprefix("/var")
 """The same as a real kernel shows it in images whose /var/run is a link."""

@@ -5,6 +5,7 @@ go 1.26.8
 tool gpu-dra.example/kubevirt/virt-launcher-devices
 
 require (
+	k8s.io/apimachinery v0.34.3
 	kubevirt.io/api v1.9.0
 	kubevirt.io/kubevirt v1.9.0
 	sigs.k8s.io/yaml v1.6.0
@@ -28,7 +29,6 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/api v0.34.3 // indirect
 	k8s.io/apiextensions-apiserver v0.34.3 // indirect
-	k8s.io/apimachinery v0.34.3 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/utils v0.0.0-20260319190234-28399d86e0b5 // indirect
 	kubevirt.io/client-go v0.0.0-00010101000000-000000000000 // indirect

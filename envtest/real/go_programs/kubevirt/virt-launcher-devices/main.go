@@ -10,10 +10,28 @@ import (
 	"fmt"
 	"os"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/kubevirt/pkg/virt-launcher/virtwrap/device/hostdevice/dra"
 	"sigs.k8s.io/yaml"
 )
+
+// plainSpec is the spec without its own way to decode itself, which passes over fields that it does not know.
+type plainSpec v1.VirtualMachineInstanceSpec
+
+// decode reads a virtual machine, and refuses fields that the API does not have.
+func decode(text []byte, vmi *v1.VirtualMachineInstance) error {
+	var spelled struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              plainSpec                       `json:"spec"`
+		Status            v1.VirtualMachineInstanceStatus `json:"status"`
+	}
+	if err := yaml.UnmarshalStrict(text, &spelled); err != nil {
+		return err
+	}
+	return yaml.UnmarshalStrict(text, vmi)
+}
 
 func run(manifest, metadata string) error {
 	text, err := os.ReadFile(manifest)
@@ -21,7 +39,7 @@ func run(manifest, metadata string) error {
 		return err
 	}
 	var vmi v1.VirtualMachineInstance
-	if err := yaml.UnmarshalStrict(text, &vmi); err != nil {
+	if err := decode(text, &vmi); err != nil {
 		return err
 	}
 	devices, err := dra.CreateDRAGPUHostDevices(&vmi, metadata)
