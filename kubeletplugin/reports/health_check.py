@@ -9,6 +9,7 @@ from typing import Literal
 from driver.devices.health import Health, health
 from driver.devices.names import gpu_device_name
 from driver.errors import DriverError, NvmlError
+from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.pci_address import PciAddress
@@ -54,10 +55,12 @@ class HealthCheck:
         self._log = get_logger("health")
 
     def run_once(self) -> None:
-        """Look at every GPU and send the complete list."""
+        """Look at every GPU and send the complete list; nothing is sent while NVML is let go of."""
         entries = self._journal.entries()
         try:
             inventory = self._discovery.snapshot()
+        except LetGo:
+            return
         except NvmlError as error:
             now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
         else:
