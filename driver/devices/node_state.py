@@ -35,8 +35,10 @@ class NodeState:
     """One look at a node: the names of the devices that claims hold, sorted, and what is blocked.
 
     ``busy`` are the GPUs whose MIG mode the plugin is changing: a call into them may wait for as long.
+    ``let_go`` is the number with which the plugin asks that nobody has an NVML session, 0 where it does not.
     """
 
     held: tuple[str, ...] = ()
     blocked: tuple[BlockedPlacement, ...] = ()
     busy: tuple[PciAddress, ...] = ()
+    let_go: int = 0
