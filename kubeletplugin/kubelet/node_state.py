@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -81,7 +81,7 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
         board.controllers.answered(request.controller, request.let_go, request.failure)
         return v1.HasLetGoResponse()
 
-    methods = {
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Watch": grpc.unary_stream_rpc_method_handler(
             watch,
             request_deserializer=v1.WatchRequest.FromString,

@@ -67,8 +67,16 @@ class HealthCheck:
             now = {gpu.pci: health(gpu.problems) for gpu in inventory.gpus}
             self._look_elsewhere(inventory)
             self._watch.saw(inventory, entries)
-        # A GPU that was unbound, or taken out, while no claim has it is nobody's loss.
-        held = {pci for entry in entries if entry.holds for pci in entry.gpus}
+        # A GPU that was unbound, or taken out, while no claim has it is nobody's loss; nor is one that was
+        # taken from the driver for a claim.
+        held = {
+            pci
+            for entry in entries
+            if entry.holds
+            for device in entry.devices
+            if not self._kinds.of(device).leaves_driver
+            for pci in device.gpus
+        }
         for pci in self._seen.keys() - now.keys():
             if str(pci) in held:
                 now[pci] = Health("Unhealthy", "the GPU is not there any more")
