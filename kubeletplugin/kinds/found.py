@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 class DriverKind:
     """The members of ``HeldKind`` that are the same for all devices on GPUs of NVML's, and on none."""
 
-    leaves_driver = False
     condition = ("DeviceReady", "The device can be used.")
 
     def board(self, held: HeldDevice, look: Look) -> str | None:

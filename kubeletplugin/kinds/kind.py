@@ -54,13 +54,11 @@ class HeldKind(Protocol):
 
     Everything that asks the hardware raises NvmlError; then it can be repeated as it was.
 
-    ``leaves_driver``: while a claim has the device its GPU is not the NVIDIA driver's. NVML does not list it
-    then, which is nobody's loss, and what was made outlives that driver's being loaded anew. ``condition`` is
-    how the status of a claim says that a device of which it tells something is ready: a reason and a message.
+    ``condition`` is how the status of a claim says that a device of which it tells something is ready: a
+    reason and a message.
     """
 
     offered: OfferedKind
-    leaves_driver: bool
     condition: tuple[str, str]
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
@@ -158,9 +156,16 @@ class HeldKinds:
         """The kind of a parsed name."""
         return self._by_word[name.kind.word]
 
+    def leaves_driver(self, held: HeldDevice) -> bool:
+        """Whether its GPU is not with the NVIDIA driver while the claim has it, as far as anybody knows."""
+        return not self.knows(held) or self.of(held).offered.leaves_driver
+
     def is_live(self, entry: Entry, held: HeldDevice, era: Era) -> bool:
-        """Whether what the entry says of this device of it means anything in this era."""
-        if self.of(held).leaves_driver:
+        """Whether what the entry says of this device of it means anything in this era.
+
+        What left the NVIDIA driver outlives that driver's being loaded anew.
+        """
+        if self.leaves_driver(held):
             return entry.boot_id == era.boot_id
         return entry.is_live(era)
 

@@ -28,7 +28,6 @@ class HeldUnknown:
     """Devices of a kind that this version does not know."""
 
     offered: OfferedKind = WHOLE
-    leaves_driver = True  # it may have
     condition = ("", "")
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:

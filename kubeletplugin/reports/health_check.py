@@ -74,7 +74,7 @@ class HealthCheck:
             for entry in entries
             if entry.holds
             for device in entry.devices
-            if not self._kinds.of(device).leaves_driver
+            if not self._kinds.leaves_driver(device)
             for pci in device.gpus
         }
         for pci in self._seen.keys() - now.keys():

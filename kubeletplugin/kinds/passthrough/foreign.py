@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from kubeletplugin.vfio.binder import Users
 
 
-def used_by_others(
-    view: PciView, owners: Sequence[HeldDevice], users: Users
-) -> Iterator[BlockedPlacement]:
+def used_by_others(view: PciView, owners: Sequence[HeldDevice], users: Users) -> Iterator[BlockedPlacement]:
     """The GPUs that a process uses through vfio and that no claim has.
 
     One that is only bound to vfio, since the boot perhaps, is in nobody's way: a claim can have it as it is.

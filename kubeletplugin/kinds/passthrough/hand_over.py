@@ -44,9 +44,7 @@ class HandOver:
         self._controllers = controllers
         self._binder = binder
 
-    def take(
-        self, gpus: Sequence[PciFunction], record: PassthroughRecord, note: Note
-    ) -> PassthroughRecord:
+    def take(self, gpus: Sequence[PciFunction], record: PassthroughRecord, note: Note) -> PassthroughRecord:
         """Have the group of these GPUs bound to vfio; the record then.
 
         Raises NotLetGo, NvmlError, and what the binding raises (kubeletplugin.vfio.failures).
@@ -110,9 +108,9 @@ class HandOver:
         """
         with ExitStack() as away:
             if any(one.get("driver") == NVIDIA_KERNEL_DRIVER for one in record.functions):
-                for sessions in (lambda: self._controllers.letting_go(_BACK_SECONDS), self._discovery.let_go):
+                for sessions in (self._controllers.letting_go(_BACK_SECONDS), self._discovery.let_go()):
                     try:
-                        away.enter_context(sessions())
+                        away.enter_context(sessions)
                     except (NotLetGo, NvmlError) as error:
                         _log.warning("a GPU that comes back is seen late", error=error.logged)
             yield
