@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
 from driver.hardware.gpu_walk import GpuWalk, problem_of
 from driver.hardware.pci_view import pci_view
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NODE_LANE = "the node"
-NVIDIA_KERNEL_DRIVER = "nvidia"
 _COUNT = "nvmlDeviceGetCount_v2"
 
 
@@ -63,6 +63,10 @@ class Discovery:
         whole cannot be asked; then nothing is known about any GPU.
         """
         return self._in_session(self._look)
+
+    def without_driver(self) -> Inventory:
+        """What sysfs alone tells, for a node on which ``snapshot`` finds no NVIDIA driver."""
+        return Inventory(pci=pci_view(self._sysfs_root))
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
         """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
