@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
 from driver.hardware.gpu_walk import GpuWalk, problem_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NODE_LANE = "the node"
-NVIDIA_KERNEL_DRIVER = "nvidia"
 _COUNT = "nvmlDeviceGetCount_v2"
 _ENTER_SECONDS = 10.0
 LET_GO_SECONDS = 15.0
@@ -71,6 +71,10 @@ class Discovery:
         begun: that says nothing about the GPUs.
         """
         return self._in_session(self._look, wait_seconds=0.0)
+
+    def without_driver(self) -> Inventory:
+        """What sysfs alone tells, for a node on which ``snapshot`` finds no NVIDIA driver."""
+        return Inventory(pci=pci_view(self._sysfs_root))
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
         """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
