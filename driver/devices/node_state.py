@@ -18,8 +18,9 @@ class BlockedPlacement:
     partition of a claim that has ended cannot be destroyed because a process still uses it;
     ``foreign-instance``, somebody else made a GPU instance; ``mps-daemon``, the MPS daemon of a shared device
     does not run; ``driver-hangs``, a program of the driver that was to change how the GPU is shared did not
-    end; ``vfio-user``, a process that belongs to no claim uses the GPU through vfio; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a claim has it that another
-    driver prepared, so that no scheduler knows. ``message`` is for people.
+    end; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a claim has it that another
+    driver prepared, so that no scheduler knows; ``vfio-user``, a process that belongs to no claim uses the
+    GPU through vfio. ``message`` is for people.
     """
 
     pci: PciAddress

@@ -74,15 +74,15 @@ class NoKernel:
 
     def write(self, path: Path, text: str, deadline_seconds: float) -> None:
         """Refuse."""
-        raise AssertionError(path)
+        raise AssertionError(path, text, deadline_seconds)
 
     def read(self, path: Path, deadline_seconds: float) -> str:
         """Refuse."""
-        raise AssertionError(path)
+        raise AssertionError(path, deadline_seconds)
 
     def load_module(self, name: str, deadline_seconds: float) -> None:
         """Refuse."""
-        raise AssertionError(name)
+        raise AssertionError(name, deadline_seconds)
 
 
 def fake_hardware(
