@@ -24,6 +24,7 @@ from kubeletplugin.vfio.binder import is_held_by_vfio
 from kubeletplugin.vfio.failures import in_use
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.node_state import BlockedPlacement
     from driver.hardware.functions import PciFunction
     from driver.hardware.gpu import Inventory
@@ -171,6 +172,15 @@ class HeldPassthrough:
         except NodeIncomplete:
             return {}
         return {"pciBusIDs": list(held.gpus), "iommuGroup": record.group, "nodes": nodes}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """The address that a virtual machine's monitor takes, its group, and the first node that opens it."""
+        record = record_of(held)
+        told: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
+        if record is not None:
+            told["iommuGroup"] = record.group
+        nodes = self.status(held).get("nodes")
+        return {**told, "vfioNode": nodes[0]} if nodes else told
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """The GPUs that somebody else has by vfio, a virtual machine outside of Kubernetes for example."""

@@ -20,7 +20,7 @@ from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
-from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.kinds.partition.record import PartitionRecord, written
@@ -35,6 +35,7 @@ from tests.kubeletplugin.held import era, made, partition_of
 from tests.kubeletplugin.partition_scene import Scene
 
 MPS = MpsFolders(Path("/run/mps"))
+METADATA = Path("/plugins/gpu.nvidia.com/metadata")
 
 
 class Built:
@@ -57,7 +58,9 @@ class Built:
             Controllers(lambda _number: None),
         )
         kinds = HeldKinds(own_kinds(ports), HeldUnknown())
-        self.specs = Specs(kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")))
+        self.specs = Specs(
+            kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")), METADATA
+        )
 
     def whole(self, gpu: int) -> HeldDevice:
         """A claim's whole GPU."""
@@ -73,9 +76,8 @@ class Built:
 
     def built(self, *devices: HeldDevice) -> Any:
         """The spec, valid by the schema."""
-        built = json.loads(
-            self.specs.spec(devices, Look(Boards(self.scene.discovery, Path("/nowhere")))).data
-        )
+        entry = Entry("u", "team", "train", "preparing", "boot-1", 1, devices, pod_claim_name="gpus")
+        built = json.loads(self.specs.spec(entry, Look(Boards(self.scene.discovery, Path("/nowhere")))).data)
         validate(built)
         return built
 

@@ -33,6 +33,11 @@ def paths(node: PassthroughNode, ref: ClaimRef) -> list[str]:
     return [entry["path"] for edit in edits for entry in edit.get("deviceNodes", ())]
 
 
+def end(node: PassthroughNode, ref: ClaimRef) -> None:
+    """The claim's pod has ended."""
+    assert node.unprepare(ref) is None
+
+
 def test_the_whole_group_is_bound_and_given_back(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 1)
 
@@ -268,7 +273,7 @@ def test_a_container_waits_for_a_gpu_that_a_virtual_machine_has(vms: Passthrough
 
     vms.patience_seconds = 20.0
     vms.restart()
-    vms.on_complaint = lambda _text: vms.unprepare(machine)
+    vms.on_complaint = lambda _text: end(vms, machine)
     vms.prepare(container)
 
     assert "/dev/nvidiactl" in paths(vms, container)
