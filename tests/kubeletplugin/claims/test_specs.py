@@ -24,10 +24,13 @@ from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.kinds.partition.record import PartitionRecord, written
+from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
 from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.wire.controllers import Controllers
 from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 from tests.kubeletplugin.held import era, made, partition_of
 from tests.kubeletplugin.partition_scene import Scene
 
@@ -43,7 +46,17 @@ class Built:
         self.root = build_driver_root(folder / "driver", scene.machine)
         driver = InstalledDriver.below(self.root, Path("/host"))
         nodes = GpuNodes(driver, folder / "sys")
-        ports = NodePorts(scene.discovery, nodes, Journal(folder / "journal", lambda: False), era)
+        sysfs = folder / "sys"
+        ports = NodePorts(
+            scene.discovery,
+            nodes,
+            Journal(folder / "journal", lambda: False),
+            era,
+            sysfs,
+            *pci_parts(NoKernel(), sysfs)[:2],
+            VfioNodes(driver),
+            Controllers(lambda _number: None),
+        )
         kinds = HeldKinds(own_kinds(ports), HeldUnknown())
         self.specs = Specs(
             kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")), METADATA
