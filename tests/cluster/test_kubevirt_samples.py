@@ -15,6 +15,8 @@ from kubeletplugin.metadata.attributes import told_attributes
 from kubeletplugin.metadata.document import ToldClaim, ToldDevice, document
 from kubeletplugin.metadata.mounts import CONTAINER_FOLDER, metadata_mounts, pod_claim_name, requests_of
 from tests.cluster.virt_launcher import Refused, host_devices
+from tests.kubeletplugin.kinds.passthrough.scene import PassthroughNode
+from tests.kubeletplugin.metadata.told import mounts
 from tests.toy_kind.held import HeldToy
 
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "kubevirt"
@@ -106,3 +108,23 @@ def test_a_field_that_kubevirt_does_not_know_is_refused(tmp_path: Path) -> None:
     manifest.write_text(manifest.read_text().replace("requestName", "request"))
     with pytest.raises(Refused, match='unknown field "request"'):
         host_devices(manifest, {}, tmp_path / "told")
+
+
+def test_what_prepare_writes_leads_kubevirt_to_the_gpu(tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    node = PassthroughNode(tmp_path / "node")
+    ref = node.vm("virt-launcher-trains-gpus-x7k2p", 0)
+    claim = node.api[ref.namespace, ref.name]
+    claim["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpus"}
+    claim["status"]["allocation"]["devices"]["results"][0]["request"] = "gpu"
+    node.prepare(ref)
+    laid = {
+        path.removeprefix(f"{CONTAINER_FOLDER}/"): file.read_bytes()
+        for path, file in mounts(node, ref).items()
+    }
+
+    found = host_devices(machine_of(SAMPLES / "passthrough.yaml", tmp_path), laid, tmp_path / "told")
+
+    assert list(found.values()) == [str(node.gpus[0])]
+    node.unprepare(ref)
+    node.stop()
