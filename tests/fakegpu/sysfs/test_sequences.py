@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from driver.nvml.api import NvmlError
+from driver.errors import NvmlError
 from driver.nvml.pci_address import PciAddress
 from fakegpu.driver_root import build_device_nodes, build_sysfs
 from fakegpu.holds import Hold
