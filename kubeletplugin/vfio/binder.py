@@ -74,13 +74,13 @@ class GroupBinder:
         """
         before = GroupRecord.read(record)
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
-        modules = {one.pci: self._module_for(one.pci) for one in functions if not _is_held_by_vfio(one)}
+        modules = {one.pci: self._module_for(one.pci) for one in functions if not is_held_by_vfio(one)}
         drivers = {module: self._loaded_driver(module) for module in dict.fromkeys(modules.values())}
         # Loading a module may have bound functions that had no driver (its parameter ``ids``).
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
         writing = _Writing(before, note)
         for function in functions:
-            if before.of(function.pci) is None and not _is_held_by_vfio(function):
+            if before.of(function.pci) is None and not is_held_by_vfio(function):
                 vfio = drivers[modules[function.pci]] if function.pci in modules else VFIO_PCI
                 files = self._files(function.pci)
                 override = files.override()
@@ -206,6 +206,6 @@ class _Writing:
         self.record = record
 
 
-def _is_held_by_vfio(function: PciFunction) -> bool:
+def is_held_by_vfio(function: PciFunction) -> bool:
     """Whether a driver of vfio's has the function, whoever gave it to that."""
     return function.driver is not None and function.driver.replace("_", "-").endswith("vfio-pci")
