@@ -15,10 +15,12 @@ from driver.nvml.api import ARCHITECTURES, BRANDS, NvLinkEnd
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fields import Fields
 from fakegpu.mig_profiles import known_catalogues, load_catalogue
+from fakegpu.vgpu_types import read_vgpu_host
 
 if TYPE_CHECKING:
     from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
     from fakegpu.mig_profiles import MigCatalogue
+    from fakegpu.vgpu_types import VgpuHost
 
 MACHINES = Path(__file__).with_name("machines")
 """The machine files that ship with the driver, ``<name>.yaml``."""
@@ -30,7 +32,8 @@ _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
 class Product:
     """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
 
-    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances.
+    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances, ``vgpu`` which vGPUs
+    a host can make of it.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Product:
     addressing_mode: AddressingMode | None
     mig: MigCatalogue | None
     virtualization: Virtualization
+    vgpu: VgpuHost | None = None
 
     @property
     def mig_needs_reset(self) -> bool:
@@ -195,7 +199,10 @@ def _product(fields: Fields) -> Product:
         virtualization=fields.choice(
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),
+        vgpu=read_vgpu_host(fields.child("vgpu")) if "vgpu" in fields else None,
     )
+    if (product.virtualization == "host-vgpu") != (product.vgpu is not None):
+        fields.refuse("vgpu", "goes with virtualization: host-vgpu, and that with it")
     fields.refuse_unknown()
     return product
 
