@@ -1,8 +1,8 @@
 """Reads where the vGPUs of a host lie, in both of the kernel's frameworks, and which are there now.
 
-The vendor-specific VFIO framework (vGPU 17 and later, kernel 6.8 and later) has a folder ``nvidia`` in
-each virtual function, with the type of its vGPU. Older kernels have mediated devices: on the virtual functions of a
-GPU with SR-IOV, on the GPU itself without. NVIDIA's vGPU guide describes both.
+The vendor-specific VFIO framework (vGPU 17 and later, kernel 6.8 and later) has a folder ``nvidia`` in each
+virtual function, with the type of its vGPU. Older kernels have mediated devices: on the virtual functions of
+a GPU with SR-IOV, on the GPU itself without. NVIDIA's vGPU guide describes both.
 """
 
 from __future__ import annotations

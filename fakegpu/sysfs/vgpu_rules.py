@@ -7,72 +7,137 @@ vGPU takes a GPU instance of its profile (NVIDIA vGPU guide, "Valid vGPU configu
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from collections import Counter
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
+
+    from driver.nvml.pci_address import PciAddress
+    from driver.nvml.vgpu import VgpuType
+    from fakegpu.vgpu_types import VgpuHost
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
-class Kind(Protocol):
-    """What the rules ask of a type."""
+@dataclass(frozen=True, slots=True)
+class Vgpu:
+    """A vGPU that is there: on which function, of which type, and of a mediated device its UUID.
 
-    @property
-    def id(self) -> int:
-        """Its number."""
-        ...
-
-    @property
-    def memory_bytes(self) -> int:
-        """The frame buffer of one."""
-        ...
-
-    @property
-    def most(self) -> int:
-        """How many a GPU takes."""
-        ...
-
-    @property
-    def mig_profile(self) -> str | None:
-        """The profile of the GPU instance that one takes, None for one that shares the GPU by time."""
-        ...
-
-
-def supported(kinds: Iterable[Kind], *, mig_enabled: bool) -> tuple[Kind, ...]:
-    """The types that NVML lists: in MIG mode those on GPU instances, else those that share by time."""
-    return tuple(one for one in kinds if (one.mig_profile is not None) == mig_enabled)
-
-
-def creatable(
-    kinds: Sequence[Kind],
-    made: Sequence[int],
-    instances: Mapping[str, int] | None,
-    *,
-    free: bool,
-    by_size: bool,
-) -> tuple[int, ...]:
-    """The types of which one more is made at a place, sorted.
-
-    ``made`` are the types of all vGPUs of the GPU. ``instances`` is how many GPU instances there are of each
-    profile, None with MIG mode off. ``free``: the place takes another, as a virtual function does that has
-    none, and a GPU without SR-IOV always. ``by_size``: types of one size stand beside each other, as in the
-    vendor-specific framework.
+    ``group`` and ``vfio`` are the numbers of a mediated device's IOMMU group and of its vfio device; the
+    other framework has those of the virtual function.
     """
-    if not free:
-        return ()
-    by_id = {one.id: one for one in kinds}
-    there = [by_id[number] for number in made]
-    found = [
-        one.id
-        for one in supported(kinds, mig_enabled=instances is not None)
-        if _fits(one, there, instances, by_size=by_size)
-    ]
-    return tuple(sorted(found))
+
+    function: PciAddress
+    type_id: int
+    uuid: str = ""
+    group: int = 0
+    vfio: int = 0
 
 
-def _fits(kind: Kind, there: Sequence[Kind], instances: Mapping[str, int] | None, *, by_size: bool) -> bool:
-    if instances is not None:
-        taken = Counter(one.mig_profile for one in there)
-        return taken[kind.mig_profile] < instances.get(kind.mig_profile or "", 0)
-    alike = all(one.memory_bytes == kind.memory_bytes if by_size else one.id == kind.id for one in there)
-    return alike and len(there) < kind.most
+@dataclass(frozen=True, slots=True)
+class HostedGpu:
+    """One GPU of a host: what can be made of it, and what is there.
+
+    ``places`` are its virtual functions, or the GPU alone where it has none. ``instances`` is how many GPU
+    instances there are by the id of their profile, None with MIG mode off.
+    """
+
+    host: VgpuHost
+    places: tuple[PciAddress, ...]
+    vgpus: tuple[Vgpu, ...]
+    instances: Mapping[int, int] | None
+
+    @property
+    def types(self) -> tuple[VgpuType, ...]:
+        """Those that the kernel shows: of a GPU in MIG mode others than of one that is not."""
+        return self.host.supported(mig_enabled=self.instances is not None)
+
+    def on(self, place: PciAddress) -> tuple[Vgpu, ...]:
+        """The vGPUs that are on a function."""
+        return tuple(one for one in self.vgpus if one.function == place)
+
+    def room(self, place: PciAddress, kind: VgpuType) -> int:
+        """How many more of a type are made on a function."""
+        if self.host.virtual_functions and self.on(place):
+            return 0
+        most = 1 if self.host.virtual_functions else kind.most
+        return min(most, self._left(kind))
+
+    def creatable(self, place: PciAddress) -> tuple[VgpuType, ...]:
+        """The types of which one more is made on a function."""
+        return tuple(one for one in self.types if self.room(place, one))
+
+    def _left(self, kind: VgpuType) -> int:
+        by_id = {one.id: one for one in self.host.types}
+        there = [by_id[one.type_id] for one in self.vgpus]
+        if self.instances is not None:
+            taken = Counter(one.gpu_instance_profile for one in there)
+            profile = kind.gpu_instance_profile
+            return 0 if profile is None else self.instances.get(profile, 0) - taken[profile]
+        return kind.most - len(there) if all(self._are_alike(kind, one) for one in there) else 0
+
+    def _are_alike(self, one: VgpuType, other: VgpuType) -> bool:
+        if self.host.framework == "mdev":
+            return one.id == other.id
+        return one.memory_bytes == other.memory_bytes
+
+
+def set_type(gpu: HostedGpu, place: PciAddress, text: str, used: Iterable[Vgpu]) -> tuple[Vgpu, ...]:
+    """The vGPUs of the GPU after a write to ``current_vgpu_type``; raises OSError as NVIDIA's module does.
+
+    ``used`` are those that virtual machines have.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        raise refused(errno.EINVAL) from None
+    there = gpu.on(place)
+    if bool(there) == bool(number):
+        raise refused(errno.EPERM)
+    if number == 0:
+        return _without(gpu, there[0], used)
+    if number not in {one.id for one in gpu.creatable(place)}:
+        raise refused(errno.EINVAL)
+    return (*gpu.vgpus, Vgpu(place, number))
+
+
+def create_mdev(gpu: HostedGpu, place: PciAddress, type_id: int, text: str, free: Vgpu) -> tuple[Vgpu, ...]:
+    """The vGPUs of the GPU after a write to ``create``; raises OSError as the mdev core does.
+
+    ``free`` has the numbers that a new one gets.
+    """
+    uuid = text.strip()
+    if _UUID.fullmatch(uuid) is None:
+        raise refused(errno.EINVAL)
+    if any(one.uuid == uuid for one in gpu.vgpus):
+        raise refused(errno.EEXIST)
+    kind = next((one for one in gpu.types if one.id == type_id), None)
+    if kind is None:
+        raise refused(errno.ENOENT)
+    if not gpu.room(place, kind):
+        raise refused(errno.ENOSPC)
+    return (*gpu.vgpus, Vgpu(place, type_id, uuid, free.group, free.vfio))
+
+
+def remove_mdev(gpu: HostedGpu, uuid: str, used: Iterable[Vgpu]) -> tuple[Vgpu, ...]:
+    """The vGPUs of the GPU after a write to ``remove`` of a mediated device; raises OSError."""
+    found = next((one for one in gpu.vgpus if one.uuid == uuid), None)
+    if found is None:
+        raise refused(errno.ENOENT)
+    return _without(gpu, found, used)
+
+
+def refused(number: int) -> OSError:
+    """The error of a write that the kernel refuses."""
+    return OSError(number, os.strerror(number))
+
+
+def _without(gpu: HostedGpu, gone: Vgpu, used: Iterable[Vgpu]) -> tuple[Vgpu, ...]:
+    if gone in used:
+        raise refused(errno.EBUSY)
+    return tuple(one for one in gpu.vgpus if one != gone)

@@ -25,8 +25,8 @@ def one_profile_at_a_time(
     """The counters, and what the vGPU of each profile in each slot takes of them.
 
     ``slots`` maps profiles to how many vGPUs of them fit. There are as many counters as slots of the profile
-    with the second most, and fewer cannot do: in a counter only one vGPU of a profile can take more than half.
-    None where the amounts would not fit into 64 bits.
+    with the second most, and fewer cannot do: of one counter only one vGPU of a profile can take more than
+    half. None where the amounts would not fit into 64 bits.
     """
     order = sorted(slots, key=lambda profile: (slots[profile], profile))
     if len(order) < 2:
