@@ -1,4 +1,4 @@
-"""Reads what a vGPU host can make of its GPUs: the kernel's framework, virtual functions, types of vGPUs."""
+"""Reads what a vGPU host can make of its GPUs: the kernel's framework, and types of vGPUs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ Framework = Literal["vfio", "mdev"]
 
 @dataclass(frozen=True, slots=True)
 class VgpuHost:
-    """What a machine with the vGPU manager makes of each of its GPUs.
+    """What a machine with the vGPU manager makes of each of its GPUs, on their virtual functions.
 
-    ``virtual_functions`` are those that are there from the start, since NVIDIA's script made them at boot; 0
-    for a GPU without SR-IOV, on which the mediated devices lie themselves.
+    Without SR-IOV the mediated devices lie on the GPUs themselves.
     """
 
     framework: Framework
-    virtual_functions: int
     types: tuple[VgpuType, ...]
 
     def supported(self, *, mig_enabled: bool) -> tuple[VgpuType, ...]:
@@ -47,11 +45,8 @@ def read_vgpu_host(fields: Fields) -> VgpuHost:
         fields.refuse("types", f"must be one of {', '.join(_known_catalogues())}")
     host = VgpuHost(
         framework=fields.choice("framework", ("vfio", "mdev"), default="vfio"),
-        virtual_functions=fields.number("virtual_functions", minimum=0),
         types=_catalogue(name) if name else (),
     )
-    if host.framework == "vfio" and not host.virtual_functions:
-        fields.refuse("virtual_functions", "must not be 0 with the framework vfio")
     fields.refuse_unknown()
     return host
 

@@ -44,13 +44,15 @@ class HostedGpu:
     """One GPU of a host: what can be made of it, and what is there.
 
     ``places`` are its virtual functions, or the GPU alone where it has none. ``instances`` is how many GPU
-    instances there are by the id of their profile, None with MIG mode off.
+    instances there are by the id of their profile, None with MIG mode off. ``on_virtual``: a place is a
+    virtual function, which takes one vGPU.
     """
 
     host: VgpuHost
     places: tuple[PciAddress, ...]
     vgpus: tuple[Vgpu, ...]
     instances: Mapping[int, int] | None
+    on_virtual: bool = True
 
     @property
     def types(self) -> tuple[VgpuType, ...]:
@@ -63,9 +65,9 @@ class HostedGpu:
 
     def room(self, place: PciAddress, kind: VgpuType) -> int:
         """How many more of a type are made on a function."""
-        if self.host.virtual_functions and self.on(place):
+        if self.on_virtual and self.on(place):
             return 0
-        most = 1 if self.host.virtual_functions else kind.most
+        most = 1 if self.on_virtual else kind.most
         return min(most, self._left(kind))
 
     def creatable(self, place: PciAddress) -> tuple[VgpuType, ...]:

@@ -24,8 +24,8 @@ class VgpuRecord:
     ``function`` is the address of its virtual function, or of the GPU where that has none. ``uuid`` is that
     of a mediated device, empty in the other framework. ``attempted`` is written before the kernel is told,
     when nothing lay there: from then on a vGPU of this type on this function, or of this UUID, is the
-    claim's. ``hangs`` is written when the kernel did not answer: then it may come late. ``prefers_iommufd`` and
-    ``api_device`` say which nodes a container gets.
+    claim's. ``hangs`` is written when the kernel did not answer: then it may come late. ``prefers_iommufd``
+    and ``api_device`` say which nodes a container gets.
     """
 
     profile: str
