@@ -24,6 +24,7 @@ from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
+from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry
@@ -32,6 +33,7 @@ from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks
 from kubeletplugin.journal.peers import Peers
 from kubeletplugin.kinds.kind import HeldKinds, Look
+from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
 from kubeletplugin.reports.health_check import HealthCheck
@@ -43,7 +45,9 @@ from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.of_claims import ClaimShares
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.vfio.binder import GroupBinder, Users
 from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 
 _STARTING_SECONDS = 30.0
@@ -57,8 +61,9 @@ def _nobody(_step: str) -> None:
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
-    ``driver`` is where the driver is installed now; ``hook`` says where the hook that makes containers ready
-    comes from.
+    ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
+    containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other drivers, and
+    ``users`` says who has one open. ``controllers`` are those of the node.
     """
 
     discovery: Discovery
@@ -67,6 +72,10 @@ class Hardware:
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
+    kernel: Kernel
+    binder: GroupBinder
+    users: Users
+    controllers: Controllers
     hook: HookSource = NO_HOOK
 
 
@@ -157,7 +166,18 @@ def assemble(
     hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
     hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
-    ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
+    ports = NodePorts(
+        hardware.discovery,
+        nodes,
+        journal,
+        identity.era,
+        hardware.sysfs_root,
+        hardware.kernel,
+        hardware.binder,
+        hardware.users,
+        VfioNodes(hardware.driver),
+        hardware.controllers,
+    )
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
     watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)

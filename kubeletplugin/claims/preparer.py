@@ -15,12 +15,12 @@ from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.cdi.store import CdiStore
-from kubeletplugin.claims.collisions import refuse_if_held
 from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late_unprepare
+from kubeletplugin.claims.locating import located, own_devices, with_board
 from kubeletplugin.claims.patience import Patience
 from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.progress import Progress
-from kubeletplugin.claims.specs import Spec, Specs, refuse_changed_board
+from kubeletplugin.claims.specs import Spec, Specs
 from kubeletplugin.claims.taking_back import take_back, without_made
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry, HeldDevice
@@ -289,17 +289,13 @@ class Preparer:
         look: Look,
     ) -> tuple[HeldDevice, ...]:
         """What the claim is about to hold; everything that can be refused is refused here."""
-        is_live = before is not None and before.holds and before.is_live(era)
-        own = {held.device: held for held in before.devices} if before is not None and is_live else {}
+        own = own_devices(before, era, self._kinds)
         held = []
         for device in planned:
-            kind = self._kinds.of_name(device.name)
-            found = kind.locate(device, own.get(device.allocated.device), look)
-            refuse_if_held(found, ref.uid, self._journal.holders_of(found), self._kinds)
-            published = self._ports.published_uuid(found.device)
-            if published is not None:
-                refuse_changed_board(replace(found, uuid=published), found.uuid)
-            held.append(found)
+            found = located(
+                device, own.get(device.allocated.device), ref.uid, look, self._kinds, self._journal
+            )
+            held.append(with_board(found, self._ports.published_uuid(found.device)))
         return self._shares.shared(ref.uid, planned, held)
 
     def _carry_out(
@@ -381,7 +377,7 @@ class Preparer:
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
         """Whether the claim was prepared in this era; before, nothing is left of it but the record."""
-        return entry.state == "prepared" and entry.is_live(era) and not entry.rebuilt
+        return entry.state == "prepared" and self._kinds.all_live(entry, era) and not entry.rebuilt
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and all(

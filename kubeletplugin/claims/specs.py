@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import HardwareChanged, NodeIncomplete
-from driver.nvml.pci_address import PciAddress
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.host_paths import HostPaths
 from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, FileEdits, build_spec, file_edits
@@ -67,9 +66,11 @@ class Specs:
         """
         found = []
         for held in devices:
-            if held.pci:
-                refuse_changed_board(held, look.identity(PciAddress.parse(held.pci)).uuid)
-            edits = self._kinds.of(held).edits(held, look)
+            kind = self._kinds.of(held)
+            board = kind.board(held, look)
+            if board is not None:
+                refuse_changed_board(held, board)
+            edits = kind.edits(held, look)
             if held.share is not None:
                 edits += mps_edits(held, devices, self._mps)
             found.append(CdiDevice(held.cdi_device, edits))

@@ -1,10 +1,11 @@
-"""What kinds have in common whose devices are there already: nothing is made for a claim, or taken back."""
+"""What kinds have in common whose GPUs stay with the NVIDIA driver, and of these those that make nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.entry import Entry, HeldDevice, Record
 
 if TYPE_CHECKING:
@@ -13,7 +14,17 @@ if TYPE_CHECKING:
     from kubeletplugin.kinds.kind import Look, Note
 
 
-class FoundKind:
+class DriverKind:
+    """The members of ``HeldKind`` that are the same for all devices on GPUs of NVML's, and on none."""
+
+    condition = ("DeviceReady", "The device can be used.")
+
+    def board(self, held: HeldDevice, look: Look) -> str | None:
+        """As NVML tells it."""
+        return look.identity(PciAddress.parse(held.pci)).uuid if held.pci else None
+
+
+class FoundKind(DriverKind):
     """The half of ``HeldKind`` that is about making, for a kind that makes nothing."""
 
     def changes(self, held: HeldDevice) -> bool:

@@ -28,10 +28,15 @@ class HeldUnknown:
     """Devices of a kind that this version does not know."""
 
     offered: OfferedKind = WHOLE
+    condition = ("", "")
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
         """Refuse."""
         raise _refusal(device.allocated.device, device.name.kind.word)
+
+    def board(self, held: HeldDevice, look: Look) -> str | None:
+        """Nobody can tell: NVML may have no such GPU."""
+        return None
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
         """All of its GPUs, since nobody knows which part."""

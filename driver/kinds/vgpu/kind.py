@@ -30,6 +30,7 @@ class VgpuKind:
     described = "a vGPU"
     by_admin = False
     has_modes = False
+    leaves_driver = False
     policy_field: PolicyField | None = VgpuField()
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from driver.errors import ClaimBlocked
 from kubeletplugin.cdi.spec import Edits
 from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.kinds.found import DriverKind
 from kubeletplugin.kinds.partition.making import Partitions
 from kubeletplugin.kinds.partition.record import name_of, record_of
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kubeletplugin.kinds.kind import Look
 
 
-class HeldPartition:
+class HeldPartition(DriverKind):
     """Partitions that exist, or are about to."""
 
     def __init__(self, partitions: Partitions, nodes: GpuNodes) -> None:

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.claims.opaque import VfioDeviceConfig
-from driver.errors import ClaimBlocked, ClaimRefused
+from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
 from driver.hardware.inventory import Discovery
-from driver.hardware.pci import linked_name
-from driver.hardware.pci_view import function_folder, vfio_device_of
 from driver.hardware.vgpu_places import VgpuHost, read_vgpu_host
 from driver.kinds.kind import OfferedKind
 from driver.kinds.vgpu.kind import VGPU
 from driver.kinds.vgpu.names import profile_label
 from kubeletplugin.cdi.spec import Edits
-from kubeletplugin.host.vfio_nodes import VfioNodes
 from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.kinds.found import DriverKind
+from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.vgpu.foreign import foreign_vgpus
 from kubeletplugin.kinds.vgpu.making import Vgpus
 from kubeletplugin.kinds.vgpu.record import VgpuRecord, name_of, record_of, uuid_for, written
@@ -39,11 +38,15 @@ if TYPE_CHECKING:
     from kubeletplugin.kinds.kind import Look, Note
     from kubeletplugin.wire.planned import PlannedDevice
 
+_PCI_VARIABLE, _MDEV_VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_", "MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_"
+"""As device plugins name what a container of a virtual machine has (KubeVirt, pkg/virt-launcher)."""
 
-class HeldVgpu:
+
+class HeldVgpu(DriverKind):
     """The vGPUs that claims have made."""
 
     offered: OfferedKind = VGPU
+    condition = ("VgpuMade", "The vGPU exists, and a virtual machine can have it.")
 
     def __init__(self, discovery: Discovery, sysfs_root: Path, vgpus: Vgpus, nodes: VfioNodes) -> None:
         self._discovery = discovery
@@ -54,9 +57,14 @@ class HeldVgpu:
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
         """Its type and its function; what an earlier try has begun is kept.
 
-        Raises ClaimRefused for a profile that the GPU does not have, ClaimBlocked where its virtual function
-        is not there.
+        Raises ClaimRefused for admin access and for a profile that the GPU does not have, ClaimBlocked where
+        its virtual function is not there.
         """
+        if device.allocated.admin_access:
+            raise ClaimRefused(
+                f"{device.allocated.device} has nothing that admin access could look on at",
+                "ask for it without adminAccess",
+            )
         name = name_of(device.name.device)
         uuid = look.identity(name.pci).uuid
         known = None if own is None else record_of(own)
@@ -69,14 +77,14 @@ class HeldVgpu:
         return (name_of(held.device).region,)
 
     def changes(self, held: HeldDevice) -> bool:
-        """Whether the claim has the vGPU made; who looks on by admin access makes none."""
-        return not held.admin_access
+        """A vGPU is made."""
+        return True
 
     def make(self, entry: Entry, index: int, look: Look, note: Note) -> Record:
         """Make the vGPU, unless another request of the claim has."""
         held = entry.devices[index]
         record = record_of(held)
-        if record is None or held.admin_access:
+        if record is None:
             return held.record
         twin = next((one for one in entry.devices[:index] if one.device == held.device), None)
         if twin is not None:
@@ -87,15 +95,15 @@ class HeldVgpu:
     def intact(self, held: HeldDevice) -> bool:
         """Whether it is there as it was made."""
         record = record_of(held)
-        return record is None or held.admin_access or self._vgpus.is_there(record)
+        return record is None or self._vgpus.is_there(record)
 
     def is_made(self, held: HeldDevice) -> bool:
         """Whether its making was begun; of a rebuilt entry nobody knows, so it was."""
         record = record_of(held)
-        return not held.admin_access and (record is None or record.attempted)
+        return record is None or record.attempted
 
     def unmake(self, entry: Entry, index: int, note: Note) -> Record:
-        """Take it back; what is gone already is fine. Raises InstanceInUse while a virtual machine has it."""
+        """Take it back; what is gone already is fine. Raises FunctionInUse while a virtual machine has it."""
         held = entry.devices[index]
         record = record_of(held)
         if record is None:
@@ -111,20 +119,19 @@ class HeldVgpu:
         return written(None if record is None else record.unmade)
 
     def edits(self, held: HeldDevice, look: Look) -> Edits:
-        """The nodes by which a virtual machine's monitor reaches it, and none of the NVIDIA driver's files.
+        """The nodes by which a virtual machine's monitor reaches it, and a variable that names it.
 
-        Raises NodeIncomplete, ClaimBlocked while it is not made. Who looks on by admin access gets nothing: a
-        vGPU cannot be opened twice.
+        There is nothing of the NVIDIA driver's. Raises NodeIncomplete, ClaimBlocked while it is not made.
         """
-        if held.admin_access:
-            return Edits(needs_driver=False)
         record = record_of(held)
-        if record is None or not record.attempted:
-            raise ClaimBlocked(f"the vGPU {held.device} is not made yet", "the kubelet tries again")
-        device = self._vfio_device(record) if record.prefers_iommufd else None
-        own = self._node(record, device)
+        if record is None or not self._vgpus.is_there(record):
+            raise ClaimBlocked(f"the vGPU {held.device} is not made", "the kubelet tries again")
+        device = self._vgpus.vfio_device(record) if record.prefers_iommufd else None
+        own = self._group(record) if device is None else self._nodes.device(device)
         api = (self._nodes.api(iommufd=device is not None),) if record.api_device else ()
-        return Edits((own, *api), needs_driver=False)
+        variable = _MDEV_VARIABLE if record.uuid else _PCI_VARIABLE
+        name = held.device.upper().replace("-", "_")
+        return Edits((own, *api), (f"{variable}{name}={record.uuid or record.function}",), needs_driver=False)
 
     def cuda_uuid(self, held: HeldDevice) -> str:
         """Nothing: no CUDA of this machine knows it."""
@@ -180,30 +187,20 @@ class HeldVgpu:
             return record
         return replace(record, uuid=uuid_for(claim_uid, device))
 
-    def _vfio_device(self, record: VgpuRecord) -> str | None:
-        return vfio_device_of(self._vfio_folder(record))
-
-    def _node(self, record: VgpuRecord, device: str | None) -> DeviceNode:
-        if device is not None:
-            return self._nodes.device(device)
-        group = linked_name(self._vfio_folder(record) / "iommu_group")
-        if group is None or not group.isdecimal():
-            raise ClaimRefused(
+    def _group(self, record: VgpuRecord) -> DeviceNode:
+        """What opens its IOMMU group; raises NodeIncomplete."""
+        number = self._vgpus.iommu_group(record)
+        if number is None:
+            raise NodeIncomplete(
                 f"no IOMMU guards {record.function}, so it is given to no virtual machine",
-                "turn the IOMMU on in the firmware and the kernel's command line",
+                "turn the IOMMU on in the firmware and on the kernel's command line",
             )
-        return self._nodes.group(int(group))
-
-    def _vfio_folder(self, record: VgpuRecord) -> Path:
-        """Where sysfs shows the vfio device: on the virtual function, or on the mediated device."""
-        return function_folder(self._sysfs_root, record.pci) / record.uuid
+        return self._nodes.group(number)
 
 
 def _configured(record: VgpuRecord, device: PlannedDevice) -> VgpuRecord:
-    """The record with what the claim's configuration says of nodes; without one, all that QEMU needs."""
-    config = device.config
-    if not isinstance(config, VfioDeviceConfig):
-        return record
+    """The record with what the claim's configuration says of nodes."""
+    config = device.config if isinstance(device.config, VfioDeviceConfig) else VfioDeviceConfig()
     return replace(
         record,
         prefers_iommufd=config.backend_policy == "PreferIommuFD",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from driver.errors import NodeIncomplete
@@ -44,6 +43,8 @@ class VfioNodes:
     def roots(self) -> tuple[str, ...]:
         """Below which folders nodes are looked for, in this order, without a slash at the end."""
         roots = [self._driver.host_root, Path("/")]
-        with suppress(NodeIncomplete):
+        try:
             roots.insert(0, self._driver.now().path)
+        except NodeIncomplete:
+            pass
         return tuple(dict.fromkeys(str(root).rstrip("/") for root in roots if root is not None))
