@@ -142,9 +142,9 @@ class FakeNode:
         self._pci: PciParts | None = None
         if binds:
             own_sysfs(self.sysfs)
-            kernel = FakeKernel(self.sysfs, self.machine)
+            self.kernel = FakeKernel(self.sysfs, self.machine)
             users = pretended_users(self.machine)
-            self._pci = pci_parts(kernel, self.sysfs, users, self.controllers)
+            self._pci = pci_parts(self.kernel, self.sysfs, users, self.controllers)
         self.cdi.mkdir()
         self.api: dict[tuple[str, str], dict[str, Any]] = {}
         self.api_failures: list[DriverError] = []
