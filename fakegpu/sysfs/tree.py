@@ -17,7 +17,7 @@ from fakegpu.sysfs.drivers import loaded_drivers
 from fakegpu.sysfs.entries import LinkTo
 from fakegpu.sysfs.functions import functions_of, sriov_of
 from fakegpu.sysfs.vfio_files import groups_of, vfio_files
-from fakegpu.sysfs.vgpus import files_of_vgpus
+from fakegpu.sysfs.vgpus import files_of_vgpus, functions_with_other_vgpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,11 +64,10 @@ class Change:
 def change_of(before: Node, after: Node) -> Change:
     """What the files below the root have to become when the one node becomes the other."""
     old, new = _node_files(before), _node_files(after)
-    # Which vGPUs can be made follows from all functions of a GPU, and from its MIG instances.
-    of_host = after.spec.product.vgpu is not None
+    others = functions_with_other_vgpus(before, after)
     for pci in before.kernel.functions.keys() | after.kernel.functions.keys():
         was, now = before.kernel.functions.get(pci), after.kernel.functions.get(pci)
-        if was != now or of_host:
+        if was != now or pci in others:
             old |= _function_files(before, pci) if was is not None else {}
             new |= _function_files(after, pci) if now is not None else {}
     left = before.kernel.functions.keys() - after.kernel.functions.keys()

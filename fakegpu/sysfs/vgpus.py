@@ -69,12 +69,10 @@ def hosted_gpu(node: Node, pci: PciAddress) -> HostedGpu | None:
     physical = known[pci].physical or pci
     if host is None or physical not in node.machine.gpus or not node.kernel.has_nvidia(physical):
         return None
-    places = tuple(
-        one
-        for one in sorted(node.kernel.functions, key=lambda one: known[one].number)
-        if node.kernel.has_nvidia(one)
-        and (known[one].physical == physical if sriov_of(node.spec) else one == physical)
-    )
+    own = [physical]
+    if sriov_of(node.spec) is not None:
+        own = [one for one in node.kernel.functions if known[one].physical == physical]
+    places = tuple(sorted(filter(node.kernel.has_nvidia, own), key=lambda one: known[one].number))
     mig = node.machine.gpus[physical].mig
     instances = Counter(one.profile_id for one in mig.instances) if mig.enabled else None
     vgpus = tuple(one for one in node.kernel.vgpus if one.function in places)
@@ -88,6 +86,15 @@ def files_of_vgpus(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
         return {}
     folder = functions_of(node.spec)[pci].folder
     return vgpu_files(gpu, pci, folder, iommufd=node.spec.iommu.iommufd)
+
+
+def functions_with_other_vgpus(before: Node, after: Node) -> set[PciAddress]:
+    """The functions of which other vGPUs can be made now: those of each GPU on which anything has changed."""
+    if after.spec.product.vgpu is None:
+        return set()
+    gpus = ((hosted_gpu(before, pci), hosted_gpu(after, pci)) for pci in after.machine.gpus)
+    changed = [one for pair in gpus if pair[0] != pair[1] for one in pair if one is not None]
+    return {place for gpu in changed for place in gpu.places}
 
 
 def nodes_of_vgpus(node: Node) -> set[str]:
