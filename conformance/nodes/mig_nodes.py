@@ -35,7 +35,14 @@ SAMPLES = tuple(
 MIG_SAMPLES = tuple(path for path in SAMPLES if "mig" in path.stem)
 """Those that say what MIG makes of GPUs, and nothing of shares."""
 
-MIG_MACHINES = tuple(name for name in known_machines() if load_machine(name).product.mig is not None)
+VGPU_HOSTS = tuple(name for name in known_machines() if load_machine(name).product.vgpu is not None)
+"""Machines whose GPUs are for virtual machines alone."""
+
+MIG_MACHINES = tuple(
+    name
+    for name in known_machines()
+    if load_machine(name).product.mig is not None and name not in VGPU_HOSTS
+)
 
 
 def look(machine: FakeMachine) -> Inventory:
