@@ -282,22 +282,20 @@ class Discovery:
     def _unlisted(
         self, present: Collection[PciAddress], gpus: dict[PciAddress, Gpu], problems: list[Problem]
     ) -> tuple[UnreadGpu, ...]:
-        """GPUs that are on the bus and that NVML does not list: lost where they were there before.
+        """GPUs that the NVIDIA driver has and that NVML does not list: lost where they were there before.
 
-        The others are the node's problem; those that the NVIDIA driver has are returned.
+        The others are the node's problem, and are returned. One of another kernel driver, or of none, is no
+        business of NVML's.
         """
         unread = []
         for pci in present:
             if pci in gpus:
                 continue
-            holder = sysfs.bound_driver(self._sysfs_root, pci)
-            message = (
-                f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
-            )
+            if sysfs.bound_driver(self._sysfs_root, pci) != NVIDIA_KERNEL_DRIVER:
+                continue
+            message = f"NVML does not list the NVIDIA function {pci}, which the NVIDIA driver has"
             before = self._last.get(pci)
-            if holder != NVIDIA_KERNEL_DRIVER:
-                problems.append(Problem(_COUNT, "error", message))
-            elif before is not None:
+            if before is not None:
                 gpus[pci] = replace(before, problems=(Problem(_COUNT, "lost", message),))
             else:
                 problems.append(Problem(_COUNT, "error", message))

@@ -101,6 +101,7 @@ def node_offers(
     unneeding = {kind.form for kind in kinds if kind.leaves_driver}
     in_need = {pci for pci, policy in judged.policies.items() if policy.form not in unneeding}
     apart = absent(inventory, in_need | judged.undecided, away, without_driver)
+    withheld = [one for one in withheld if one.pci not in apart]
     withheld += [
         Withheld(function.pci, held_by(function))
         for function in elsewhere(inventory)

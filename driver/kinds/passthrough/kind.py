@@ -10,7 +10,7 @@ from driver.devices.names import gpu_device_name
 from driver.devices.region import Region
 from driver.kinds.forms import Forms, GpuForms, alternatives
 from driver.kinds.passthrough.devices import ATTRIBUTE_TYPE, passthrough_device
-from driver.kinds.passthrough.field import FORM, PassthroughField, is_alone
+from driver.kinds.passthrough.field import FORM, PassthroughField, is_alone, is_wanted
 from driver.kinds.passthrough.names import parse_passthrough_name, passthrough_device_name
 from driver.kinds.passthrough.units import HANDED_OUT_BY_FUNCTIONS, units
 
@@ -112,7 +112,7 @@ def _beside_others(pci: PciAddress, forms: GpuForms, policy: GpuPolicy) -> GpuFo
 
     A GPU of which nothing else is offered has the reason for that, no longer for all of it.
     """
-    rest: Part = "whole"
+    rest: Part = "partitions" if policy.form == "partitions" else "whole"
     kept = tuple((rest if part == "gpu" else part, reason) for part, reason in forms.withheld)
     forms = replace(forms, withheld=kept)
     if forms.counters is not None:
@@ -141,10 +141,10 @@ def _hand_out_by_functions(physical: PciAddress, found: _Forms) -> None:
 
 
 def _keep_back(unit: Unit, policies: Policies, found: _Forms) -> None:
-    """Note the reason with each of the GPUs; those that were to be passed through alone have no form."""
+    """Note the reason with the GPUs that were wanted; those that were wanted so alone have no form."""
     for function in unit.functions:
         policy = _policy(function, policies)
-        if policy is None:
+        if policy is None or not is_wanted(policy):
             continue
         forms = found.get(function.pci) or _only(function.pci)
         if is_alone(policy) or function.pci not in found:
