@@ -62,8 +62,8 @@ class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
     ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
-    containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other drivers, and
-    ``users`` says who has one open. ``controllers`` are those of the node.
+    containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other
+    drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
     """
 
     discovery: Discovery

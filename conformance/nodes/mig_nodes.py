@@ -44,9 +44,7 @@ VGPU_HOSTS = tuple(name for name in known_machines() if load_machine(name).produ
 """Machines whose GPUs are for virtual machines alone."""
 
 MIG_MACHINES = tuple(
-    name
-    for name in known_machines()
-    if load_machine(name).product.mig is not None and name not in VGPU_HOSTS
+    name for name in known_machines() if load_machine(name).product.mig is not None and name not in VGPU_HOSTS
 )
 
 

@@ -19,8 +19,8 @@ class BlockedPlacement:
     ``foreign-instance``, somebody else made a GPU instance; ``foreign-vgpu``, somebody else made a vGPU;
     ``mps-daemon``, the MPS daemon of a shared device does not run; ``driver-hangs``, a program of the driver
     that was to change how the GPU is shared did not end; ``vfio-user``, a process that belongs to no claim
-    uses the GPU through vfio; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a claim
-    has it that another driver prepared, so that no scheduler knows. ``message`` is for people.
+    uses the GPU through vfio; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a
+    claim has it that another driver prepared, so that no scheduler knows. ``message`` is for people.
     """
 
     pci: PciAddress

@@ -49,6 +49,9 @@ SHARED_PARTITIONS = rule(
     "mig: {layout: all-balanced}, shared: [{strategy: MPS, shares: 2}, {strategy: TimeSlicing, shares: 2}]"
 )
 TO_MACHINES = rule("offer: passthrough")
+VGPUS = rule(
+    "vgpu: {profiles: [L40S-8Q, L40S-24Q, L40S-8A, A100-10C, A100-40C, A100-1-5C, A100-3-20C, A30-12C]}"
+)
 ALL_KINDS = rule(f"offer: whole, mig: dynamic, shared: [{_SLICES}, {_CLIENTS}], passthrough: true")
 SHARED_CONFIGURATIONS = {
     "time-sliced": TIME_SLICED,
@@ -62,6 +65,7 @@ SHARED_CONFIGURATIONS = {
     "all tiers": ALL_TIERS,
     "passthrough": TO_MACHINES,
     "all kinds": ALL_KINDS,
+    "vGPUs": VGPUS,
     **{file.name: file.read_text() for file in sorted(_SAMPLES.glob("*.yaml"))},
 }
 

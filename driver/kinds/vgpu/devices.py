@@ -58,6 +58,7 @@ def _attributes(
     function = None if place is None else inventory.pci.function(place.pci)
     return {
         "type": "vgpu",
+        "sharing": "none",
         PROFILE: attribute_text(kind.profile),
         FRAMEWORK: host.framework,
         "vgpuKind": "mig-backed" if on_instance else "time-sliced",

@@ -119,8 +119,8 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
             "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric",
-            "virtualization", "vgpu_types", "compute_mode", "persistence_mode", "process_ids", "mig_without_reset",
-            "gpu_instance_profiles", "mig_devices", "gpu_instances", "mig_processes",
+            "virtualization", "vgpu_types", "compute_mode", "persistence_mode", "process_ids",
+            "mig_without_reset", "gpu_instance_profiles", "mig_devices", "gpu_instances", "mig_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
             compared += 1

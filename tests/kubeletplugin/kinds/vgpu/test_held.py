@@ -148,7 +148,7 @@ def test_a_profile_that_the_gpu_does_not_have_is_refused(open_node: Open) -> Non
 def test_a_slot_without_a_virtual_function_waits_for_one(open_node: Open) -> None:
     node = open_node(L40S)
 
-    with pytest.raises(ClaimBlocked, match="sriov-manage -e 0000:17:00.0"):
+    with pytest.raises(ClaimBlocked, match=r"sriov-manage -e 0000:17:00\.0"):
         node.prepare(node.claim_devices("vm", f"{GPU}-vgpu-l40s-1q-32"))
 
 
