@@ -8,11 +8,11 @@ from functools import cache
 from itertools import combinations
 from random import Random
 
-from conformance.allocation.objects import claim, exactly
+from conformance.allocation.objects import Json, claim, exactly, node
 from conformance.area import Answer, Area, Case
 from conformance.nodes import mig_area, passthrough_area
-from conformance.nodes.mig_nodes import VGPU_HOSTS, VM_SAMPLES, look, one_rule, sample, slices
-from conformance.nodes.shares_area import held_claims, kind_of, random_claim
+from conformance.nodes.mig_nodes import NODE, VGPU_HOSTS, VM_SAMPLES, look, one_rule, sample, slices
+from conformance.nodes.shares_area import kind_of
 from driver.devices.device import Device
 from driver.devices.names import DRIVER_NAME
 from driver.hardware.gpu import Inventory
@@ -24,6 +24,7 @@ from driver.policy.offers import Offers, node_offers
 from driver.policy.rules import NodeConfig
 from driver.slices.specs import read_devices
 from fakegpu.machine import FakeMachine
+from kubernetes_rules.allocator.allocate import Allocator
 
 _OWN = f"device.attributes['{DRIVER_NAME}']"
 
@@ -94,29 +95,34 @@ def _configs(machine: str) -> Iterator[tuple[str, NodeConfig, bool]]:
 
 
 def questions(name: str, offered: Offers) -> list[Case]:
-    """Whether Kubernetes takes the slices, gives out all slots of each profile, and none beside another."""
+    """Whether Kubernetes takes the slices, gives out slots, and nothing beside them that cannot be there."""
     published = slices(offered)
     cases: list[Case] = [{"op": "validate", "object": one} for one in published]
-    by_kind: dict[str, int] = {}
-    for device in offered.devices:
-        by_kind[kind_of(device)] = by_kind.get(kind_of(device), 0) + 1
-    for kind, count in by_kind.items():
-        # A claim has at most 32 devices.
-        every = [
-            claim(exactly("r", kind, count=min(32, count - start)), name=f"from-{start}")
-            for start in range(0, count, 32)
-        ]
-        one_more = claim(exactly("r", kind), name="one-more")
-        cases.append(mig_area.ask(f"{name}: all {count} of {kind}", published, *every))
-        cases.append(mig_area.ask(f"{name}: {count + 1} of {kind}", published, *every, one_more))
+    kinds = list(dict.fromkeys(map(kind_of, offered.devices)))
+    for kind in kinds:
+        cases.append(mig_area.ask(f"{name}: two of {kind}", published, claim(exactly("r", kind, count=2))))
+        # What is held already is not moved: a scheduler that could would try every order of like devices.
+        held = _all_of(kind, published)
         cases += [
             mig_area.ask(
-                f"{name}: {other} beside all of {kind}", published, *every, claim(exactly("r", other))
+                f"{name}: {other} beside all of {kind}", published, claim(exactly("r", other)), allocated=held
             )
-            for other in by_kind
-            if other != kind
+            for other in kinds
         ]
     return cases
+
+
+def _all_of(kind: str, published: list[Json]) -> list[Json]:
+    """Claims that have all devices of a kind that a node can give out together."""
+    allocator = Allocator(published, mig_area.CLASSES, [])
+    held: list[Json] = []
+    while True:
+        wanted = claim(exactly("r", kind), name=f"held-{len(held)}")
+        found = allocator.allocate(node(NODE), [wanted])
+        if found is None:
+            return held
+        held.append({**wanted, "status": {"allocation": found[0]}})
+        allocator.assume(held[-1])
 
 
 @cache
@@ -136,9 +142,24 @@ def _random(chance: Random) -> Case:
     rule = f"vgpu: {{profiles: [{', '.join(some)}]}}, passthrough: {str(older).lower()}"
     offered = offered_by(machine, one_rule(rule), older=older)
     published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
-    held = held_claims(chance, published, kinds)
-    wanted = random_claim(chance, "next", kinds)
+    held = _held(chance, published, kinds)
+    wanted = claim(exactly("r", chance.choice(kinds), count=chance.choice((1, 1, 2))), name="next")
     return mig_area.ask(f"{machine} {rule} {older}", published, wanted, allocated=held)
+
+
+def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
+    """Claims for one device each, made one after the other, and those that are left when some have ended."""
+    allocator = Allocator(published, mig_area.CLASSES, [])
+    held: list[Json] = []
+    for number in range(chance.randint(0, 12)):
+        wanted = claim(exactly("r", chance.choice(kinds)), name=f"held-{number}")
+        found = allocator.allocate(node(NODE), [wanted])
+        if found is not None:
+            held.append({**wanted, "status": {"allocation": found[0]}})
+            allocator.assume(held[-1])
+        elif held:
+            allocator.release(held.pop(chance.randrange(len(held))))
+    return held
 
 
 def mixed(case: Case, answer: Answer) -> list[str]:
