@@ -62,8 +62,8 @@ class Vgpus:
     def make(self, record: VgpuRecord, note: Note) -> VgpuRecord:
         """Make the vGPU, or find what an earlier try of the claim has made; the record then.
 
-        Steps noted: ``vgpu`` before the kernel is told, ``made`` once it shows the vGPU. On an error what was
-        made is taken back as far as that goes, with the step ``destroyed``, and the first error is raised.
+        The step ``vgpu`` is noted before the kernel is told. On an error what was made is taken back as far
+        as that goes, with the step ``destroyed``, and the first error is raised.
         Raises ClaimBlocked where something else lies there, or the kernel would not make it now.
         """
         if record.attempted and self.is_there(record):
@@ -79,7 +79,6 @@ class Vgpus:
         except DriverError as error:
             self._take_back(made, error, note)
             raise
-        note("made", made)
         return made
 
     def destroy(self, record: VgpuRecord, note: Note) -> None:
