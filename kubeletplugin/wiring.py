@@ -305,6 +305,7 @@ def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
         lambda: given_by_device_plugins(node.settings.pod_resources_socket, _RESOURCES),
         lambda claim, error: _tell_waiting(node.events, claim, error),
         lambda claim, text: _tell_missing(node.events, claim, text),
+        published.attributes_of,
     )
 
 

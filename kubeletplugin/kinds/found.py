@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.entry import Entry, HeldDevice, Record
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.node_state import BlockedPlacement
     from driver.hardware.gpu import Inventory
     from kubeletplugin.kinds.kind import Look, Note
@@ -46,6 +47,10 @@ class FoundKind(DriverKind):
     def unmade(self, held: HeldDevice) -> Record:
         """What it is."""
         return held.record
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """Nothing: where nothing is made, the slice tells all."""
+        return {}
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """Nothing: where nothing is made, nothing is in the way."""

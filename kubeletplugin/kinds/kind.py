@@ -13,6 +13,7 @@ from driver.kinds.kind import Kinds
 from kubeletplugin.host.gpu_nodes import FolderStamps
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.health import Health
     from driver.devices.node_state import BlockedPlacement
     from driver.devices.region import Region
@@ -126,6 +127,14 @@ class HeldKind(Protocol):
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """What the status of the claim tells of the device, and no slice does; empty for nothing."""
+        ...
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """What containers read of the device (KEP-5304) that no slice tells, or that one tells otherwise.
+
+        Asked once the device is made. Keys are names of attributes, bare where the domain is the driver's; a
+        text has at most 64 bytes. What is unknown is left out, and empty is nothing.
+        """
         ...
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:

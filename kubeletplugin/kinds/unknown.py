@@ -16,6 +16,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.entry import Entry, HeldDevice, Record
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.health import Health
     from driver.devices.node_state import BlockedPlacement
     from driver.hardware.gpu import Inventory
@@ -83,6 +84,10 @@ class HeldUnknown:
         return gpus.get(PciAddress.parse(held.pci)) if held.pci else None
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
         """Nothing."""
         return {}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.kinds.kind import HeldKind, HeldKinds
 
@@ -111,27 +111,12 @@ def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> 
 
 def _told(held: HeldDevice, kind: HeldKind) -> ToldDevice | None:
     made = kind.status(held)
-    share = {} if held.share is None else _share(held.share)
+    share = {} if held.share is None else held.share.told
     if not (made or share):
         return None
     uuid = kind.cuda_uuid(held)
     data = {**({"uuid": uuid} if uuid else {}), **made, **share}
     return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else kind.condition, data)
-
-
-def _share(share: ShareRecord) -> Object:
-    """How the device is shared, and the limits that hold for each process of the claim."""
-    if share.strategy == "TimeSlicing":
-        found: Object = {"sharing": "time-slicing", "interval": share.interval or "Default"}
-    else:
-        found = {"sharing": "mps", "activeThreadPercentage": share.active_thread_percentage}
-        if share.pinned_memory_mib:
-            found["pinnedMemoryMiB"] = share.pinned_memory_mib
-    if share.shares:
-        found["shares"] = share.shares
-    if share.memory_bytes:
-        found["memoryBytes"] = share.memory_bytes
-    return found
 
 
 def _tells(there: Mapping[str, Any], entry: Object) -> bool:

@@ -18,7 +18,7 @@ MOST_NAMED = 5
 
 _MOST_NAME_BYTES = 64
 _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=[/.]|\Z)", re.ASCII)
-_CONTAINER = re.compile(r"(?:[/-])([0-9a-f]{64})(?:\.scope)?\Z", re.ASCII | re.MULTILINE)
+_CONTAINER = re.compile(r"(?:[/-])([0-9a-f]{64})(?:\.scope)?$", re.ASCII | re.MULTILINE)
 
 _LOCAL = frozenset(
     {

@@ -49,7 +49,7 @@ NODE = "node-a"
 SHORT = Deadlines(0.3, 0.3, 0.3, 0.3)
 POOL = pool_name(NODE)
 MPS_FOLDER = Path("/run/gpu.nvidia.com/mps")
-STEPS_OF_PREPARE = ("committed", "spec written")
+STEPS_OF_PREPARE = ("committed", "metadata written", "spec written")
 STEPS_OF_UNPREPARE = ("spec removed", "released")
 STEPS_OF_MAKING = (
     "begun",
@@ -57,6 +57,7 @@ STEPS_OF_MAKING = (
     "compute instance",
     "made",
     "committed",
+    "metadata written",
     "spec written",
 )
 STEPS_OF_DESTROYING = ("spec removed", "releasing", "destroyed", "released")
@@ -74,15 +75,15 @@ class NoKernel:
 
     def write(self, path: Path, text: str, deadline_seconds: float) -> None:
         """Refuse."""
-        raise AssertionError(path)
+        raise AssertionError(path, text, deadline_seconds)
 
     def read(self, path: Path, deadline_seconds: float) -> str:
         """Refuse."""
-        raise AssertionError(path)
+        raise AssertionError(path, deadline_seconds)
 
     def load_module(self, name: str, deadline_seconds: float) -> None:
         """Refuse."""
-        raise AssertionError(name)
+        raise AssertionError(name, deadline_seconds)
 
 
 def fake_hardware(
@@ -155,6 +156,7 @@ class FakeNode:
         self.complaints: list[str] = []
         self.notes: list[str] = []
         self.published_memory: dict[str, int] = {}
+        self.published_attributes: dict[str, dict[str, Any]] = {}
         self.mps = FakeMps(folder / "mps.json" if on_disk else None)
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
@@ -202,6 +204,7 @@ class FakeNode:
                 self._given_by_device_plugins,
                 self._complain,
                 self._note,
+                lambda device: self.published_attributes.get(device, {}),
             ),
             Folders(self.folder, self.cdi),
             Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step),

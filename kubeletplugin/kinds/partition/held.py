@@ -13,6 +13,7 @@ from kubeletplugin.kinds.partition.making import Partitions
 from kubeletplugin.kinds.partition.record import name_of, record_of
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.health import Health
     from driver.devices.region import Region
     from driver.nvml.pci_address import PciAddress
@@ -62,3 +63,7 @@ class HeldPartition(DriverKind):
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """Nothing that the slice does not tell."""
         return {}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """Where its GPU is on the bus, which is known without any slice, too."""
+        return {"resource.kubernetes.io/pciBusID": held.pci}

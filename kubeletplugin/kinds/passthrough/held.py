@@ -24,6 +24,7 @@ from kubeletplugin.vfio.binder import is_held_by_vfio
 from kubeletplugin.vfio.failures import in_use
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.node_state import BlockedPlacement
     from driver.hardware.functions import PciFunction
     from driver.hardware.gpu import Inventory
@@ -77,7 +78,7 @@ class HeldPassthrough:
             before or PassthroughRecord(group.number),
             group=group.number,
             device_ids=tuple(gpu.device_id for gpu in gpus),
-            iommufd=config.backend_policy == "PreferIommuFD" and self._bus.has_iommufd,
+            iommufd=config.backend_policy == "PreferIommuFD",
             api_device=config.enable_api_device,
         )
         return HeldDevice.of(device, passthrough_uuid(gpus[0].pci), written(record))
@@ -106,7 +107,7 @@ class HeldPassthrough:
         return record is None or self._bus.on_vfio(record.group, _gpus(held)[0])
 
     def is_made(self, held: HeldDevice) -> bool:
-        """Whether its binding was begun; of a rebuilt entry nobody knows, so it was where vfio has the GPU."""
+        """Whether its binding was begun; of a rebuilt entry nobody knows, so it was if vfio has the GPU."""
         record = record_of(held)
         return bool(self._as_found(held).functions) if record is None else record.is_begun
 
@@ -136,8 +137,6 @@ class HeldPassthrough:
         if not self._bus.on_vfio(record.group, gpus[0].pci):
             raise ClaimBlocked(f"{held.device} is not bound to vfio", "the kubelet tries again")
         nodes = self._opening(record, gpus[0])
-        if record.api_device:
-            nodes = (*nodes, self._nodes.api(iommufd=record.iommufd))
         addresses = ",".join(str(gpu.pci) for gpu in gpus)
         name = held.device.upper().replace("-", "_")
         return Edits(nodes, (f"{_VARIABLE}{name}={addresses}",), needs_driver=False)
@@ -151,7 +150,7 @@ class HeldPassthrough:
         return 0
 
     def health(self, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
-        """Held, and so well, as long as vfio has it: what is wrong with it is the virtual machine's to see."""
+        """Held, and so well, as long as vfio has it: what is wrong with it the virtual machine sees."""
         record = record_of(held)
         missing = [str(pci) for pci in _gpus(held) if self._bus.function(pci) is None]
         if missing:
@@ -174,6 +173,15 @@ class HeldPassthrough:
             return {}
         return {"pciBusIDs": list(held.gpus), "iommuGroup": record.group, "nodes": nodes}
 
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """The address that a virtual machine's monitor takes, its group, and the first node that opens it."""
+        record = record_of(held)
+        told: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
+        if record is not None:
+            told["iommuGroup"] = record.group
+        nodes = self.status(held).get("nodes")
+        return {**told, "vfioNode": nodes[0]} if nodes else told
+
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """The GPUs that somebody else has by vfio, a virtual machine outside of Kubernetes for example."""
         return used_by_others(inventory.pci, owners, self._users)
@@ -192,16 +200,16 @@ class HeldPassthrough:
                 raise in_use(gpu.pci, gpu.driver or "", users)
 
     def _opening(self, record: PassthroughRecord, gpu: PciFunction) -> tuple[DeviceNode, ...]:
-        """What opens the functions; raises NodeIncomplete."""
-        if not record.iommufd:
-            return (self._nodes.group(record.group),)
-        names = [one.vfio_device for one in self._bus.endpoints(record.group, gpu.pci)]
-        if None in names:
-            raise NodeIncomplete(
-                f"the kernel shows no vfio device for all of IOMMU group {record.group}",
-                "use backendPolicy LegacyOnly, or a kernel with CONFIG_VFIO_DEVICE_CDEV",
-            )
-        return tuple(self._nodes.device(name) for name in names if name is not None)
+        """What opens the functions, through IOMMUFD where that is preferred and there is one.
+
+        Raises NodeIncomplete.
+        """
+        if record.iommufd:
+            names = [one.vfio_device for one in self._bus.endpoints(record.group, gpu.pci)]
+            nodes = self._nodes.of_iommufd(names, with_api=record.api_device)
+            if nodes is not None:
+                return nodes
+        return self._nodes.of_group(record.group, with_api=record.api_device)
 
     def _as_found(self, held: HeldDevice) -> PassthroughRecord:
         """A record of a rebuilt entry's device: GPUs that vfio has are given to the NVIDIA driver."""

@@ -18,9 +18,10 @@ class PassthroughRecord:
 
     ``group`` is the number of its IOMMU group. ``device_ids`` are the PCI device ids of its GPUs, in the
     order of the device's name: what tells one board from another while no driver has it that knows its UUID.
-    ``iommufd`` is whether a container gets it through IOMMUFD, ``api_device`` whether it gets the node of the
-    IOMMU as well. ``persistent`` are the GPUs whose persistence mode has to be put back. ``functions`` is what
-    the binding of the group remembers (kubeletplugin.vfio.record), empty while nothing of it is changed.
+    ``iommufd`` is whether a container gets it through IOMMUFD where there is one, ``api_device`` whether it
+    gets the node of the IOMMU as well. ``persistent`` are the GPUs whose persistence mode has to be put back.
+    ``functions`` is what the binding of the group remembers (kubeletplugin.vfio.record), empty while none of
+    it is changed.
     """
 
     group: int

@@ -1,4 +1,4 @@
-"""Finds the GPUs of a device on the PCI bus, and refuses what cannot be passed through: nothing is changed."""
+"""Finds the GPUs of a device on the PCI bus, and refuses what cannot be passed through."""
 
 from __future__ import annotations
 
@@ -24,11 +24,6 @@ class Bus:
 
     def __init__(self, sysfs_root: Path) -> None:
         self._sysfs_root = sysfs_root
-
-    @property
-    def has_iommufd(self) -> bool:
-        """Whether the kernel offers /dev/iommu (drivers/iommu/iommufd makes a device of class misc)."""
-        return (self._sysfs_root / "class" / "misc" / "iommu").exists()
 
     def function(self, pci: PciAddress) -> PciFunction | None:
         """One function as it is now; None where it is not on the bus."""

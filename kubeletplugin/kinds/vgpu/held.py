@@ -126,12 +126,10 @@ class HeldVgpu(DriverKind):
         record = record_of(held)
         if record is None or not self._vgpus.is_there(record):
             raise ClaimBlocked(f"the vGPU {held.device} is not made", "the kubelet tries again")
-        device = self._vgpus.vfio_device(record) if record.prefers_iommufd else None
-        own = self._group(record) if device is None else self._nodes.device(device)
-        api = (self._nodes.api(iommufd=device is not None),) if record.api_device else ()
         variable = _MDEV_VARIABLE if record.uuid else _PCI_VARIABLE
         name = held.device.upper().replace("-", "_")
-        return Edits((own, *api), (f"{variable}{name}={record.uuid or record.function}",), needs_driver=False)
+        value = f"{variable}{name}={record.uuid or record.function}"
+        return Edits(self._opening(record), (value,), needs_driver=False)
 
     def cuda_uuid(self, held: HeldDevice) -> str:
         """Nothing: no CUDA of this machine knows it."""
@@ -187,15 +185,20 @@ class HeldVgpu(DriverKind):
             return record
         return replace(record, uuid=uuid_for(claim_uid, device))
 
-    def _group(self, record: VgpuRecord) -> DeviceNode:
-        """What opens its IOMMU group; raises NodeIncomplete."""
+    def _opening(self, record: VgpuRecord) -> tuple[DeviceNode, ...]:
+        """What opens it, through IOMMUFD where that is preferred and there; raises NodeIncomplete."""
+        if record.prefers_iommufd:
+            names = [self._vgpus.vfio_device(record)]
+            found = self._nodes.of_iommufd(names, with_api=record.api_device)
+            if found is not None:
+                return found
         number = self._vgpus.iommu_group(record)
         if number is None:
             raise NodeIncomplete(
                 f"no IOMMU guards {record.function}, so it is given to no virtual machine",
                 "turn the IOMMU on in the firmware and on the kernel's command line",
             )
-        return self._nodes.group(number)
+        return self._nodes.of_group(number, with_api=record.api_device)
 
 
 def _configured(record: VgpuRecord, device: PlannedDevice) -> VgpuRecord:

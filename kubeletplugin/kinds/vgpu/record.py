@@ -35,7 +35,7 @@ class VgpuRecord:
     function: str
     uuid: str = ""
     prefers_iommufd: bool = False
-    api_device: bool = False
+    api_device: bool = True
     attempted: bool = False
     hangs: bool = False
 

@@ -13,7 +13,7 @@ from kubeletplugin.vfio.failures import FunctionInDoubt, FunctionInUse, Function
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.kinds.vgpu.vgpu_node import A100, DEVICES, L40S, made, opened
 
-MAKING = ("begun", "vgpu", "committed", "spec written")
+MAKING = ("begun", "vgpu", "committed", "metadata written", "spec written")
 UNMAKING = ("spec removed", "releasing", "destroyed", "released")
 WORDS = {L40S: "nvidia/current_vgpu_type", A100: "nvidia-471/create"}
 REMOVAL = {L40S: "nvidia/current_vgpu_type", A100: "/remove"}

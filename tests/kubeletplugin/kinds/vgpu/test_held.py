@@ -60,7 +60,7 @@ def test_the_container_gets_the_node_of_the_functions_group_and_nothing_of_the_d
 
     group = (node.sysfs / "bus/pci/devices" / VIRTUAL_3 / "iommu_group").readlink().name
     found = edits(node, ref)
-    assert [one["path"] for one in found["deviceNodes"]] == [f"/dev/vfio/{group}"]
+    assert [one["path"] for one in found["deviceNodes"]] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
     assert found["env"] == [f"PCI_RESOURCE_GPU_NVIDIA_COM_GPU_0000_17_00_0_VGPU_L40S_8Q_3={VIRTUAL_3}"]
     assert "libcuda" not in node.spec_path(ref).read_text()
 
@@ -85,7 +85,7 @@ def test_a_mediated_device_has_a_uuid_that_follows_from_the_claim(open_node: Ope
     assert made(node) == {"0000:3b:00.5": MadeVgpu(TYPES["a100-10c"], uuid)}
     found = edits(node, ref)
     group = (node.sysfs / "bus/mdev/devices" / uuid / "iommu_group").readlink().name
-    assert [one["path"] for one in found["deviceNodes"]] == [f"/dev/vfio/{group}"]
+    assert [one["path"] for one in found["deviceNodes"]] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
     assert found["env"] == [f"MDEV_PCI_RESOURCE_GPU_NVIDIA_COM_GPU_0000_3B_00_0_VGPU_A100_10C_1={uuid}"]
 
     assert node.unprepare(ref) is None
