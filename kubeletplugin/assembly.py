@@ -177,19 +177,7 @@ def assemble(
     hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
     hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
-    ports = NodePorts(
-        hardware.discovery,
-        nodes,
-        journal,
-        identity.era,
-        hardware.sysfs_root,
-        hardware.kernel,
-        hardware.binder,
-        hardware.users,
-        VfioNodes(hardware.driver),
-        hardware.controllers,
-    )
-    kinds = HeldKinds(kinds_of(ports), HeldUnknown())
+    kinds = HeldKinds(kinds_of(_node_ports(hardware, nodes, journal, identity)), HeldUnknown())
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
     watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
     hardware.discovery.on_mode_change(watch.mode_changes)
@@ -222,6 +210,21 @@ def assemble(
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
         recovered,
+    )
+
+
+def _node_ports(hardware: Hardware, nodes: GpuNodes, journal: Journal, identity: Identity) -> NodePorts:
+    return NodePorts(
+        hardware.discovery,
+        nodes,
+        journal,
+        identity.era,
+        hardware.sysfs_root,
+        hardware.kernel,
+        hardware.binder,
+        hardware.users,
+        VfioNodes(hardware.driver),
+        hardware.controllers,
     )
 
 
