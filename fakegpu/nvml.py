@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Virtualization,
     )
     from driver.nvml.pci_address import PciAddress
+    from driver.nvml.vgpu import VgpuType
     from fakegpu.spec import MachineSpec, Slot
     from fakegpu.state import GpuState, MachineState, StateStore
 
@@ -154,6 +155,12 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
     def virtualization(self) -> Virtualization | None:
         self._call("virtualization")
         return self._spec.product.virtualization
+
+    def vgpu_types(self) -> tuple[VgpuType, ...]:
+        _, gpu = self._call("vgpu_types")
+        if self._spec.product.vgpu is None:
+            raise self._not_supported("vgpu_types")
+        return self._spec.product.vgpu.supported(mig_enabled=gpu.mig.enabled)
 
     def process_ids(self) -> tuple[int, ...]:
         _, gpu = self._call("process_ids")

@@ -5,6 +5,7 @@ The driver may be gone, the session an old one, the GPU lost; a fault may be wai
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, failure
 from fakegpu.capabilities import change_with_capabilities
 from fakegpu.holds import GpuHold
 from fakegpu.state import without_fault_use
-from fakegpu.sysfs.change import settle
+from fakegpu.sysfs.change import change_node, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +90,12 @@ class FakeSession:
 
     def change(self, call: str, pci: PciAddress, edit: Callable[[MachineState], MachineState]) -> None:
         """Change the state for a call that was entered; what ``edit`` raises leaves it as it is."""
-        state = change_with_capabilities(self._store, edit)
+        if self._spec.product.vgpu is None:
+            state = change_with_capabilities(self._store, edit)
+        else:  # sysfs shows which vGPUs can be made of it then
+            state = change_node(
+                self._spec, self._store, lambda node: replace(node, machine=edit(node.machine))
+            ).machine
         self._suffer(state, call, pci, after=True)
 
     def enter(self, call: str, pci: PciAddress | None = None) -> MachineState:

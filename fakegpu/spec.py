@@ -16,11 +16,13 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.fields import Fields
 from fakegpu.mig_profiles import known_catalogues, load_catalogue
 from fakegpu.pci_spec import BESIDE, USUAL_IOMMU, iommu_spec, sriov_spec
+from fakegpu.vgpu_types import read_vgpu_host
 
 if TYPE_CHECKING:
     from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
     from fakegpu.mig_profiles import MigCatalogue
     from fakegpu.pci_spec import IommuSpec, SriovSpec
+    from fakegpu.vgpu_types import VgpuHost
 
 MACHINES = Path(__file__).with_name("machines")
 """The machine files that ship with the driver, ``<name>.yaml``."""
@@ -32,7 +34,8 @@ _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
 class Product:
     """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
 
-    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances.
+    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances, ``vgpu`` which vGPUs
+    a host can make of it.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Product:
     mig: MigCatalogue | None
     virtualization: Virtualization
     sriov: SriovSpec | None = None
+    vgpu: VgpuHost | None = None
 
     @property
     def mig_needs_reset(self) -> bool:
@@ -211,7 +215,12 @@ def _product(fields: Fields) -> Product:
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),
         sriov=sriov_spec(fields.child("sriov")) if "sriov" in fields else None,
+        vgpu=read_vgpu_host(fields.child("vgpu")) if "vgpu" in fields else None,
     )
+    if (product.virtualization == "host-vgpu") != (product.vgpu is not None):
+        fields.refuse("vgpu", "goes with virtualization: host-vgpu, and that with it")
+    if product.vgpu and product.vgpu.framework == "vfio" and product.sriov is None:
+        fields.refuse("sriov", "is needed by the framework vfio of product.vgpu")
     fields.refuse_unknown()
     return product
 

@@ -25,6 +25,7 @@ from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
+from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry
@@ -68,9 +69,9 @@ def _nothing(_device: str) -> Mapping[str, Any]:
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
-    ``driver`` is where the driver is installed now; ``hook`` says where the hook that makes containers ready
-    comes from. ``binder`` gives functions other drivers, ``users`` says who has one open. ``controllers`` are
-    those of the node.
+    ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
+    containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other
+    drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
     """
 
     discovery: Discovery
@@ -79,6 +80,7 @@ class Hardware:
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
+    kernel: Kernel
     binder: GroupBinder
     users: Users
     controllers: Controllers
@@ -230,6 +232,7 @@ def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal
         journal,
         identity.era,
         hardware.sysfs_root,
+        hardware.kernel,
         hardware.binder,
         hardware.users,
         VfioNodes(hardware.driver),

@@ -27,12 +27,12 @@ _OWN_SYSFS = Path("/sys")
 """Where a pretended machine has nothing laid: none of its functions is found there."""
 
 
-def pci_ports(nvml: Nvml, roots: DriverRoots, sysfs_root: Path) -> tuple[GroupBinder, Users]:
-    """What binds the functions of the node whose GPUs ``nvml`` looks at, and what knows who has one open."""
+def pci_ports(nvml: Nvml, roots: DriverRoots, sysfs_root: Path) -> tuple[Kernel, GroupBinder, Users]:
+    """The kernel of the node whose GPUs ``nvml`` looks at, what binds its functions, and who has one open."""
     host_root = roots.host_root or _HOST
     aliases = partial(read_aliases, host_root, os.uname().release)
     kernel, users = _of_node(nvml, host_root, sysfs_root)
-    return GroupBinder(kernel, sysfs_root, aliases, users), users
+    return kernel, GroupBinder(kernel, sysfs_root, aliases, users), users
 
 
 def _of_node(nvml: Nvml, host_root: Path, sysfs_root: Path) -> tuple[Kernel, Users]:

@@ -280,7 +280,7 @@ def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
 def _hardware(node: _Node, controllers: Controllers) -> Hardware:
     settings = node.settings
     driver = InstalledDriver(settings.roots)
-    binder, users = pci_ports(node.nvml, settings.roots, settings.sysfs_root)
+    kernel, binder, users = pci_ports(node.nvml, settings.roots, settings.sysfs_root)
     return Hardware(
         node.discovery,
         settings.sysfs_root,
@@ -288,6 +288,7 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         TimeSlices(DriverPrograms(driver, settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
+        kernel,
         binder,
         users,
         controllers,

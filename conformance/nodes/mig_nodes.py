@@ -40,7 +40,15 @@ VM_SAMPLES = tuple(
 )
 """Those that offer GPUs to virtual machines."""
 
-MIG_MACHINES = tuple(name for name in known_machines() if load_machine(name).product.mig is not None)
+VGPU_HOSTS = tuple(name for name in known_machines() if load_machine(name).product.vgpu is not None)
+"""Machines whose GPUs are for virtual machines alone."""
+
+CONTAINER_MACHINES = tuple(name for name in known_machines() if name not in VGPU_HOSTS)
+"""Those whose GPUs containers can have."""
+
+MIG_MACHINES = tuple(
+    name for name in known_machines() if load_machine(name).product.mig is not None and name not in VGPU_HOSTS
+)
 
 
 def look(machine: FakeMachine) -> Inventory:

@@ -133,17 +133,17 @@ def _claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
 
 def handed_out_twice(case: Case, answer: Answer) -> list[str]:
     """The pairs of devices that lie over each other and that claims would have at once."""
-    given = dict.fromkeys(_given(case["allocated"], answer))
+    claimed = dict.fromkeys(given(case["allocated"], answer))
     devices, _ = read_devices([one["spec"] for one in case["slices"]])
     by_name = {device.name: device for device in devices}
     return [
         f"{one} and {other}"
-        for one, other in combinations(given, 2)
+        for one, other in combinations(claimed, 2)
         if _exclude(by_name[one], by_name[other])
     ]
 
 
-def _given(allocated: Iterable[Json], answer: Answer) -> Iterator[str]:
+def given(allocated: Iterable[Json], answer: Answer) -> Iterator[str]:
     """The names of the devices that claims have, those of the case and those that the answer gives."""
     allocations = [one["status"]["allocation"] for one in allocated] + list(answer.get("results", ()))
     for allocation in allocations:

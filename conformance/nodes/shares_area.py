@@ -11,6 +11,7 @@ from conformance.allocation.objects import Json, claim, device_class, exactly, n
 from conformance.area import Area, Case
 from conformance.nodes import mig_area
 from conformance.nodes.mig_nodes import (
+    CONTAINER_MACHINES,
     MIG_MACHINES,
     MIG_SAMPLES,
     NODE,
@@ -25,7 +26,6 @@ from conformance.nodes.mig_nodes import (
 from driver.devices.device import Device
 from driver.devices.names import DRIVER_NAME
 from driver.policy.offers import Offers
-from fakegpu.spec import known_machines
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 
 SHARING_SAMPLES = tuple(path for path in SAMPLES if path not in (*MIG_SAMPLES, *VM_SAMPLES))
@@ -42,7 +42,7 @@ _MEMORY = ("1Gi", "1500Mi", "5Gi", "20Gi", "0", "1", "7G", "400Gi")
 def written_cases(gpus: int | None) -> list[Case]:
     """The questions about every machine under every shipped configuration, with its first ``gpus`` GPUs."""
     found: list[Case] = []
-    for machine in known_machines():
+    for machine in CONTAINER_MACHINES:
         for path in SHARING_SAMPLES:
             for state in _STATES if machine in MIG_MACHINES else _STATES[:1]:
                 offered = offers(machine, sample(path), state, gpus)
@@ -91,7 +91,7 @@ def _written() -> Sequence[Case]:
 
 def _random(chance: Random) -> Case:
     """One node under a random configuration, some of it taken, and what is asked for next."""
-    machine = chance.choice(known_machines())
+    machine = chance.choice(CONTAINER_MACHINES)
     state = chance.choice(_STATES) if machine in MIG_MACHINES else _STATES[0]
     rule = random_rule(chance)
     offered = offers(machine, one_rule(rule), state, chance.randint(1, 2))

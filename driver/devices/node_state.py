@@ -16,11 +16,11 @@ class BlockedPlacement:
 
     ``span`` is where it lies in the memory slices, None for all of the GPU. ``reason``: ``in-use``, a
     partition of a claim that has ended cannot be destroyed because a process still uses it;
-    ``foreign-instance``, somebody else made a GPU instance; ``mps-daemon``, the MPS daemon of a shared device
-    does not run; ``driver-hangs``, a program of the driver that was to change how the GPU is shared did not
-    end; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a claim has it that another
-    driver prepared, so that no scheduler knows; ``vfio-user``, a process that belongs to no claim uses the
-    GPU through vfio. ``message`` is for people.
+    ``foreign-instance``, somebody else made a GPU instance; ``foreign-vgpu``, somebody else made a vGPU;
+    ``mps-daemon``, the MPS daemon of a shared device does not run; ``driver-hangs``, a program of the driver
+    that was to change how the GPU is shared did not end; ``vfio-user``, a process that belongs to no claim
+    uses the GPU through vfio; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a
+    claim has it that another driver prepared, so that no scheduler knows. ``message`` is for people.
     """
 
     pci: PciAddress
@@ -28,6 +28,7 @@ class BlockedPlacement:
     reason: Literal[
         "in-use",
         "foreign-instance",
+        "foreign-vgpu",
         "mps-daemon",
         "driver-hangs",
         "held-by-claim",

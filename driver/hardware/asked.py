@@ -14,6 +14,7 @@ DECIDING: Mapping[str, str] = {
     "uuid": "tells an exchanged board from the one that was here",
     "minor": "names the device node that containers get",
     "virtualization": "a vGPU guest may not cut its GPU and has no compute modes",
+    "vgpu_types": "which vGPUs a host can make of the GPU",
     "mig_mode": "a GPU in MIG mode is no whole GPU",
     "memory_bytes": "decides whether the memory can be shared out, and in which steps",
     "compute_capability": "decides whether MPS can limit its clients",

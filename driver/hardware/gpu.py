@@ -9,6 +9,7 @@ from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
+    from driver.hardware.vgpu_places import VgpuHost
     from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
 
 
@@ -93,7 +94,8 @@ class Gpu:
     ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
     is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
     ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there.
-    ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either.
+    ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either. ``vgpu`` is
+    which vGPUs can be made of it, None where no vGPU manager has it.
     ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
     tell is not known, whereas other fields that are None are what the GPU does not have.
     """
@@ -112,8 +114,9 @@ class Gpu:
     pcie_root: str | None = None
     mig_capable: bool | None = None
     mig_enabled: bool | None = None
-    virtualization: Literal["none", "vgpu"] | None = None
+    virtualization: Literal["none", "vgpu", "host-vgpu"] | None = None
     vgpu_profile: str | None = None
+    vgpu: VgpuHost | None = None
     fabric_clique: str | None = None
     links: tuple[NvLink, ...] = ()
     switch_links: int = 0

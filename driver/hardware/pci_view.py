@@ -58,7 +58,7 @@ def read_function(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:
         physical=_address(linked_name(folder / "physfn")),
         virtual=_virtual_functions(folder),
         total_virtual=_decimal(read_text(folder / "sriov_totalvfs")),
-        vfio_device=_vfio_device(folder / "vfio-dev"),
+        vfio_device=vfio_device_of(folder),
     )
 
 
@@ -137,8 +137,12 @@ def _virtual_functions(folder: Path) -> tuple[PciAddress, ...]:
     return tuple(pci for pci in found if pci is not None)
 
 
-def _vfio_device(folder: Path) -> str | None:
-    """The device of the function: without a ``dev`` file it has no node (no IOMMUFD, or no IOMMU)."""
+def vfio_device_of(device: Path) -> str | None:
+    """What vfio calls a function, or a mediated device; None where it has no node by that name.
+
+    Without IOMMUFD, or without an IOMMU, the folder is there and the file ``dev`` in it is not.
+    """
+    folder = device / "vfio-dev"
     try:
         names = sorted(one.name for one in folder.iterdir() if _VFIO_DEVICE.match(one.name))
     except OSError:

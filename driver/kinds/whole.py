@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.device import Device
@@ -10,7 +11,7 @@ from driver.devices.health import taints
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
-from driver.kinds.forms import Forms, GpuForms
+from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ WHOLE = WholeKind()
 
 
 def _unless_cut(gpu: Gpu, forms: GpuForms) -> GpuForms:
+    if gpu.virtualization == "host-vgpu":
+        return replace(forms.nothing(VGPU_MANAGER), closed=True)
     if "mig_mode" in gpu.untold:
         return forms.unknown(MODE_NOT_TOLD)
     return forms.nothing(MODE_ON) if gpu.mig_enabled else forms

@@ -15,6 +15,7 @@ from driver.nvml.mig_calls import MIG_CALLS, MigCalls
 
 if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
+    from driver.nvml.vgpu import VgpuType
 
 
 class Code(IntEnum):
@@ -247,6 +248,14 @@ class NvmlDevice(MigCalls, Protocol):
         """Seen from this machine (nvmlDeviceGetVirtualizationMode); ``vgpu`` means a vGPU guest."""
         ...
 
+    def vgpu_types(self) -> tuple[VgpuType, ...]:
+        """The vGPUs that a host can make of the GPU, sorted by id (nvmlDeviceGetSupportedVgpus).
+
+        What is there already changes nothing about it, the MIG mode does. NotSupported on a machine that is
+        no vGPU host.
+        """
+        ...
+
     def compute_mode(self) -> ComputeMode | None:
         """How many processes may compute on the GPU (nvmlDeviceGetComputeMode).
 
@@ -349,6 +358,7 @@ GPU_CALLS: dict[str, str] = {
     "mig_mode": "nvmlDeviceGetMigMode",
     "fabric": "nvmlDeviceGetGpuFabricInfoV",
     "virtualization": "nvmlDeviceGetVirtualizationMode",
+    "vgpu_types": "nvmlDeviceGetSupportedVgpus",
     "compute_mode": "nvmlDeviceGetComputeMode",
     "set_compute_mode": "nvmlDeviceSetComputeMode",
     "persistence_mode": "nvmlDeviceGetPersistenceMode",

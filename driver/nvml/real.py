@@ -33,6 +33,7 @@ from driver.nvml.api import (
 from driver.nvml.library import Loaded, NvmlLibrary
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.real_mig import RealMigCalls
+from driver.nvml.vgpu import VgpuType
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.root import SLASH
 
@@ -43,6 +44,7 @@ T = TypeVar("T")
 
 # 16 words of 64 bits hold every NUMA node that Linux can have (1024).
 _NODE_SET_WORDS = 16
+_NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID
 _ADDRESSING: dict[int, AddressingMode] = {0: "None", 1: "HMM", 2: "ATS"}
 _VIRTUALIZATION: dict[int, Virtualization] = {
     0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga",
@@ -241,6 +243,29 @@ class RealDevice(RealMigCalls):
     def virtualization(self) -> Virtualization | None:
         mode = self._get("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
         return _VIRTUALIZATION.get(int(mode))
+
+    def vgpu_types(self) -> tuple[VgpuType, ...]:
+        ids = sorted(map(int, self._get("vgpu_types", pynvml.nvmlDeviceGetSupportedVgpus)))
+        return tuple(self._vgpu_type(number) for number in ids)
+
+    def _vgpu_type(self, number: int) -> VgpuType:
+        def ask(function: Callable[..., Any], *arguments: object) -> Any:
+            return self._ask("vgpu_types", f" type {number}", function, *arguments)
+
+        profile = int(ask(pynvml.nvmlVgpuTypeGetGpuInstanceProfileId, number))
+        try:
+            frames = int(ask(pynvml.nvmlVgpuTypeGetFrameRateLimit, number)) or None
+        except NotSupported:
+            frames = None
+        return VgpuType(
+            number,
+            str(ask(pynvml.nvmlVgpuTypeGetName, number)),
+            str(ask(pynvml.nvmlVgpuTypeGetClass, number)),
+            int(ask(pynvml.nvmlVgpuTypeGetFramebufferSize, number)),
+            int(ask(pynvml.nvmlVgpuTypeGetMaxInstances, self._handle, number)),
+            None if profile == _NO_PROFILE else profile,
+            frames,
+        )
 
     def compute_mode(self) -> ComputeMode | None:
         number = int(self._get("compute_mode", pynvml.nvmlDeviceGetComputeMode))

@@ -9,6 +9,7 @@ from fakegpu.capabilities import update_capabilities
 from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.device_files import follow
 from fakegpu.sysfs.tree import apply, change_of
+from fakegpu.sysfs.vgpus import without_lost_vgpus
 from fakegpu.sysfs.writes import settled
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def change_node(spec: MachineSpec, store: StateStore, edit: Callable[[Node], Nod
 
     def both(machine: MachineState, kernel: KernelState) -> tuple[MachineState, KernelState]:
         before = _node(spec, store, machine, kernel)
-        after = edit(settled(before))
+        after = without_lost_vgpus(edit(settled(before)))
         found.append(after)
         _change_files(before, after)
         return after.machine, after.kernel
@@ -60,7 +61,8 @@ def _node(spec: MachineSpec, store: StateStore, machine: MachineState, kernel: K
 
 
 def _change_files(before: Node, after: Node) -> None:
-    if after.kernel is not before.kernel:
+    is_host = after.spec.product.vgpu is not None
+    if after.kernel is not before.kernel or (is_host and after.machine is not before.machine):
         change = change_of(before, after)
         for root in _there(after.kernel.sysfs_roots):
             apply(root, change)

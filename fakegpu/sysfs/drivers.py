@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from fakegpu.sysfs.functions import BRIDGE_CLASS, GPU_CLASS, NVIDIA, functions_of
 
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
     from fakegpu.spec import MachineSpec
     from fakegpu.sysfs.functions import Function
-
-Framework = Literal["vfio", "mdev"]
-"""The vendor-specific VFIO framework of newer kernels, and mediated devices."""
+    from fakegpu.vgpu_types import Framework
 
 VFIO_PCI = "vfio-pci"
 NVIDIA_DRIVER = "nvidia"
@@ -55,7 +53,7 @@ _NEEDS = {
 
 def vgpu_framework(spec: MachineSpec) -> Framework | None:
     """By which framework the machine's driver hands out vGPUs; None where it is no vGPU manager."""
-    return "vfio" if spec.product.virtualization == "host-vgpu" else None
+    return spec.product.vgpu.framework if spec.product.vgpu is not None else None
 
 
 def drivers_of(spec: MachineSpec) -> Iterator[Driver]:
@@ -93,6 +91,7 @@ def modules_at_boot(spec: MachineSpec) -> tuple[str, ...]:
     names = [one.module for one in _DRIVERS if one.module and classes & set(one.classes)]
     if vgpu_framework(spec) is not None:
         names += with_needs(spec, "nvidia_vgpu_vfio")
+        names += ["mdev"] if vgpu_framework(spec) == "mdev" else []
     return tuple(dict.fromkeys(names))
 
 

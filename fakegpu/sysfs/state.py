@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from driver.nvml.pci_address import PciAddress
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER, first_driver, has_vfio_device, modules_at_boot
 from fakegpu.sysfs.functions import functions_of
+from fakegpu.sysfs.vgpu_rules import Vgpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,6 +91,7 @@ class KernelState:
     faults: tuple[KernelFault, ...] = ()
     bindings: int = 0
     next_number: int = 1
+    vgpus: tuple[Vgpu, ...] = ()
     sysfs_roots: tuple[str, ...] = ()
     device_roots: tuple[str, ...] = ()
 
@@ -124,6 +126,7 @@ class KernelState:
             document[name] = getattr(self, name)
         document["functions"] = {str(pci): asdict(one) for pci, one in sorted(self.functions.items())}
         document["waiting"] = [asdict(one) | {"pci": str(one.pci)} for one in self.waiting]
+        document["vgpus"] = [asdict(one) | {"function": str(one.function)} for one in self.vgpus]
         document["faults"] = [asdict(one) for one in self.faults]
         return json.dumps(document) + "\n"
 
@@ -141,6 +144,10 @@ class KernelState:
                 modules=tuple(document.pop("modules")),
                 waiting=tuple(
                     Waiting(**one | {"pci": PciAddress.parse(one["pci"])}) for one in document.pop("waiting")
+                ),
+                vgpus=tuple(
+                    Vgpu(**one | {"function": PciAddress.parse(one["function"])})
+                    for one in document.pop("vgpus")
                 ),
                 faults=tuple(KernelFault(**one) for one in document.pop("faults")),
                 sysfs_roots=tuple(document.pop("sysfs_roots")),

@@ -6,7 +6,6 @@ A tree is a mapping: path below the root -> text of a file, or where a link lead
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import string
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from fakegpu.sysfs.drivers import loaded_drivers
 from fakegpu.sysfs.entries import LinkTo
 from fakegpu.sysfs.functions import functions_of, sriov_of
 from fakegpu.sysfs.vfio_files import groups_of, vfio_files
+from fakegpu.sysfs.vgpus import files_of_vgpus, functions_with_other_vgpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,9 +32,6 @@ _LETTERS = string.ascii_letters
 _MEMORY_FLAGS = 0x140204
 PRETENDED = ".pretended"
 """A file in the root of each pretended sysfs, so that the node's own is never taken for one."""
-
-_OTHERS = re.compile(r"/(\.pretended|nvidia|mdev_supported_types|mdev_bus|mdev)/|/[0-9a-f]{8}-[0-9a-f-]{27}/")
-"""The files of the vGPU frameworks, which have their own rules."""
 
 _DRM_FIRST_RENDER, _DRM_FIRST_CARD = 128, 1  # card0 is the server's own graphics
 
@@ -67,9 +64,10 @@ class Change:
 def change_of(before: Node, after: Node) -> Change:
     """What the files below the root have to become when the one node becomes the other."""
     old, new = _node_files(before), _node_files(after)
+    others = functions_with_other_vgpus(before, after)
     for pci in before.kernel.functions.keys() | after.kernel.functions.keys():
         was, now = before.kernel.functions.get(pci), after.kernel.functions.get(pci)
-        if was != now:
+        if was != now or pci in others:
             old |= _function_files(before, pci) if was is not None else {}
             new |= _function_files(after, pci) if now is not None else {}
     left = before.kernel.functions.keys() - after.kernel.functions.keys()
@@ -95,7 +93,7 @@ def make_true(root: Path, files: Mapping[str, str | LinkTo]) -> None:
     """Make a tree show exactly these files, whatever it shows; what others put into it is left alone."""
     for folder in (DEVICES, DRIVERS, GROUPS):
         (root / folder).mkdir(parents=True, exist_ok=True)
-    there = {path for path in _paths_in(root) if not _OTHERS.search(f"/{path}/")}
+    there = {path for path in _paths_in(root) if path != PRETENDED}
     different = {path: entry for path, entry in files.items() if _shown(root / path) != _wanted(path, entry)}
     apply(root, Change(frozenset(there - files.keys()), different))
 
@@ -132,7 +130,7 @@ def _function_files(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
     for group in groups_of(node, pci):
         found[f"{folder}/iommu_group"] = LinkTo(f"{GROUPS}/{group}")
         found[f"{GROUPS}/{group}/devices/{pci}"] = LinkTo(folder)
-    return found
+    return found | files_of_vgpus(node, pci)
 
 
 @lru_cache(maxsize=4096)

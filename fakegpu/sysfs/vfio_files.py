@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fakegpu.sysfs.drivers import has_vfio_device
 from fakegpu.sysfs.entries import LinkTo
 from fakegpu.sysfs.functions import functions_of
+from fakegpu.sysfs.vgpus import nodes_of_vgpus
 
 if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
@@ -68,7 +69,7 @@ def vfio_nodes(node: Node) -> set[str]:
             found.add(f"vfio/{'noiommu-' if invented else ''}{functions_of(node.spec)[pci].group}")
             if node.spec.iommu.iommufd and not invented:
                 found.add(f"vfio/devices/vfio{state.vfio}")
-    return found
+    return found | nodes_of_vgpus(node)
 
 
 def _is_invented(node: Node, pci: PciAddress) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from driver.nvml.pci_address import PciAddress
 from fakegpu.sysfs.binding import StillInUse, bind, probe, refused, set_override, set_virtual, unbind
 from fakegpu.sysfs.state import Waiting
+from fakegpu.sysfs.vgpus import VgpuWrite, vgpu_write, with_vgpu_write
 
 if TYPE_CHECKING:
     from fakegpu.sysfs.binding import Node
@@ -31,10 +32,13 @@ class Request:
     pci: PciAddress
     driver: str
     text: str
+    vgpu: VgpuWrite | None = None
 
 
 def request_of(node: Node, path: str, text: str) -> Request:
     """Read a write to a file, a path below the root without links; raises OSError where there is no such."""
+    if (vgpu := vgpu_write(path)) is not None:
+        return Request("vgpu", vgpu.pci, "", text, vgpu)
     if match := _FUNCTION_FILE.match(path):
         return Request(match[2], PciAddress.parse(match[1]), "", text)
     match = _DRIVER_FILE.match(path)
@@ -56,6 +60,8 @@ def perform(node: Node, request: Request) -> Node:
     pci = request.pci
     if pci not in node.kernel.functions:
         raise refused(errno.ENODEV)
+    if request.vgpu is not None:
+        return with_vgpu_write(node, request.vgpu, request.text)
     if request.what == "bind":
         return bind(node, request.driver, pci)
     if request.what == "probe":

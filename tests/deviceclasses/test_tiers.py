@@ -30,6 +30,9 @@ TIER = {
     "l40s-octo": "large",
     "rtx-pro-6000-octo": "large",
     "t4": "",
+    "vgpu-and-passthrough": "",
+    "vgpu-host-a100-mdev": "",
+    "vgpu-host-l40s": "",
 }
 """Machine -> the tier of its whole GPUs, if they are of any."""
 
@@ -38,6 +41,7 @@ CLASSES = {
     "time-slicing share": "shared-timesliced gpu.shared",
     "mps share": "shared-mps",
     "passthrough": "vfio.gpu.nvidia.com",
+    "vgpu": "vgpu.gpu.nvidia.com",
 }
 """What a device is -> the classes that it is of, beside those of partitions and the tier of its size."""
 

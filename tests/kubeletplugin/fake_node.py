@@ -101,7 +101,7 @@ def fake_hardware(
     return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, *parts, hook)
 
 
-PciParts = tuple[GroupBinder, Users, Controllers]
+PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
 
 
 def pci_parts(
@@ -111,9 +111,9 @@ def pci_parts(
     controllers: Controllers | None = None,
     deadlines: Deadlines = SHORT,
 ) -> PciParts:
-    """What passthrough needs of a node."""
+    """What devices for virtual machines need of a node."""
     binder = GroupBinder(kernel, sysfs, lambda: (), users, deadlines)
-    return binder, users, controllers or Controllers(lambda _number: None)
+    return kernel, binder, users, controllers or Controllers(lambda _number: None)
 
 
 class FakeNode:
@@ -143,9 +143,9 @@ class FakeNode:
         self._pci: PciParts | None = None
         if binds:
             own_sysfs(self.sysfs)
-            kernel = FakeKernel(self.sysfs, self.machine)
+            self.kernel = FakeKernel(self.sysfs, self.machine)
             users = pretended_users(self.machine)
-            self._pci = pci_parts(kernel, self.sysfs, users, self.controllers)
+            self._pci = pci_parts(self.kernel, self.sysfs, users, self.controllers)
         self.cdi.mkdir()
         self.api: dict[tuple[str, str], dict[str, Any]] = {}
         self.api_failures: list[DriverError] = []

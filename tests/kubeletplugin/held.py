@@ -41,7 +41,7 @@ def held_kinds() -> HeldKinds:
         Journal(nowhere / "journal", lambda: False),
         era,
         nowhere,
-        *pci_parts(NoKernel(), nowhere)[:2],
+        *pci_parts(NoKernel(), nowhere)[:3],
         VfioNodes(InstalledDriver.below(nowhere)),
         Controllers(lambda _number: None),
     )

@@ -9,10 +9,17 @@ import pytest
 
 from conformance.allocation.area import our_answer
 from conformance.area import Case
-from conformance.nodes.mig_nodes import MIG_MACHINES, State, offers, one_rule, sample, slices
+from conformance.nodes.mig_nodes import (
+    CONTAINER_MACHINES,
+    MIG_MACHINES,
+    State,
+    offers,
+    one_rule,
+    sample,
+    slices,
+)
 from conformance.nodes.shares_area import AREA, SHARING_SAMPLES, random_rule, written_cases
 from driver.devices.device import Device
-from fakegpu.spec import known_machines
 from kubernetes_rules.validation import errors_of
 
 MOST_ENTRIES = 32
@@ -53,7 +60,7 @@ def test_every_kind_of_device_is_allocated_in_every_way_to_ask_for_it(cases: lis
     assert len(asked) >= 300
 
 
-@pytest.mark.parametrize("machine", known_machines())
+@pytest.mark.parametrize("machine", CONTAINER_MACHINES)
 @pytest.mark.parametrize("path", SHARING_SAMPLES, ids=lambda path: path.stem)
 def test_every_gpu_is_offered_under_every_sample(machine: str, path: Path) -> None:
     offered = offers(machine, sample(path), "delivered")
@@ -62,7 +69,7 @@ def test_every_gpu_is_offered_under_every_sample(machine: str, path: Path) -> No
     assert all(len(one.attributes) + len(one.capacity) <= MOST_ENTRIES for one in offered.devices)
 
 
-@pytest.mark.parametrize("machine", sorted(set(known_machines()) - {"a100-vgpu-guest"}))
+@pytest.mark.parametrize("machine", sorted(set(CONTAINER_MACHINES) - {"a100-vgpu-guest"}))
 def test_all_tiers_are_offered_of_every_gpu_at_once(machine: str) -> None:
     found = kinds(of_sample(machine, "all-tiers"))
 
@@ -95,5 +102,5 @@ def test_whatever_is_shared_is_taken_by_the_api_server() -> None:
     chance = Random("shares 2")  # noqa: S311 - no secret
     for _ in range(60):
         rule = random_rule(chance)
-        offered = offers(chance.choice(known_machines()), one_rule(rule), "delivered", 1)
+        offered = offers(chance.choice(CONTAINER_MACHINES), one_rule(rule), "delivered", 1)
         assert [error for one in slices(offered) for error in errors_of(one)] == [], rule

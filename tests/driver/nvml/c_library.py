@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from driver.nvml.api import NvmlCallFailed
 from driver.nvml.mig import MigDevice
 from driver.nvml.pci_address import PciAddress
+from driver.nvml.vgpu import VgpuType
 from tests.driver.nvml.c_library_mig import CLibraryMig
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class CLibrary(CLibraryMig):
         self.fabric_status = SUCCESS
         self.further_node: int | None = None
         self.forced_compute_mode: int | None = None
+        self._vgpu_types: dict[int, VgpuType] = {}
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml") or name in self._missing:
@@ -151,6 +153,43 @@ class CLibrary(CLibraryMig):
 
     def device_get_virtualization_mode(self, handle: Any, out: Any) -> None:
         out._obj.value = VIRTUALIZATION[self._device(handle).virtualization() or ""]
+
+    def device_get_supported_vgpus(self, handle: Any, count: Any, array: Any) -> int | None:
+        types = self._device(handle).vgpu_types()
+        self._vgpu_types |= {one.id: one for one in types}
+        too_few = count._obj.value < len(types)
+        count._obj.value = len(types)
+        if too_few:
+            return INSUFFICIENT_SIZE
+        for position, one in enumerate(types):
+            array[position] = one.id
+        return None
+
+    def vgpu_type_get_name(self, number: int, buffer: Any, size: Any) -> None:
+        buffer.value = self._vgpu_types[number].name.encode()
+        assert len(buffer.value) < size._obj.value
+
+    def vgpu_type_get_class(self, number: int, buffer: Any, size: Any) -> None:
+        buffer.value = self._vgpu_types[number].class_name.encode()
+        assert len(buffer.value) < size._obj.value
+
+    def vgpu_type_get_framebuffer_size(self, number: int, out: Any) -> None:
+        out._obj.value = self._vgpu_types[number].memory_bytes
+
+    def vgpu_type_get_max_instances(self, handle: Any, number: int, out: Any) -> None:
+        assert self._vgpu_types[number] in self._device(handle).vgpu_types()
+        out._obj.value = self._vgpu_types[number].most
+
+    def vgpu_type_get_gpu_instance_profile_id(self, number: int, out: Any) -> None:
+        profile = self._vgpu_types[number].gpu_instance_profile
+        out._obj.value = NO_INSTANCE if profile is None else profile
+
+    def vgpu_type_get_frame_rate_limit(self, number: int, out: Any) -> int | None:
+        frames = self._vgpu_types[number].frames_per_second
+        if frames is None:
+            return NOT_SUPPORTED
+        out._obj.value = frames
+        return None
 
     def device_get_compute_mode(self, handle: Any, out: Any) -> None:
         forced, mode = self.forced_compute_mode, self._device(handle).compute_mode()

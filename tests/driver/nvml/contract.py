@@ -84,6 +84,7 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
             "mig_mode": device.mig_mode,
             "fabric": device.fabric,
             "virtualization": device.virtualization,
+            "vgpu_types": device.vgpu_types,
             "compute_mode": device.compute_mode,
             "persistence_mode": device.persistence_mode,
             "process_ids": device.process_ids,
@@ -96,6 +97,19 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
                 assert not error.retryable
         assert {"name", "architecture", "compute_capability"} <= set(answers)
         assert all(value is not None for value in answers.values())
+
+
+def tells_on_a_host_alone_which_vgpus_it_can_make(nvml: Nvml) -> None:
+    for device in _devices(nvml):
+        if device.virtualization() != "host-vgpu":
+            with pytest.raises(NotSupported):
+                device.vgpu_types()
+            continue
+        types = device.vgpu_types()
+        assert types
+        assert [one.id for one in types] == sorted({one.id for one in types})
+        assert len({one.name for one in types}) == len(types)
+        assert all(one.most > 0 and one.memory_bytes > 0 for one in types)
 
 
 def tells_each_link_from_both_ends(nvml: Nvml) -> None:
@@ -142,6 +156,7 @@ CLAUSES: tuple[Callable[[Nvml], None], ...] = (
     finds_the_same_gpu_by_its_address,
     refuses_gpus_that_are_not_there,
     answers_every_question_or_says_not_supported,
+    tells_on_a_host_alone_which_vgpus_it_can_make,
     tells_each_link_from_both_ends,
     tells_the_same_distance_from_both_ends,
     voids_handles_with_the_session,

@@ -119,15 +119,15 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
             "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric",
-            "virtualization", "compute_mode", "persistence_mode", "process_ids", "mig_without_reset",
-            "gpu_instance_profiles", "mig_devices", "gpu_instances", "mig_processes",
+            "virtualization", "vgpu_types", "compute_mode", "persistence_mode", "process_ids",
+            "mig_without_reset", "gpu_instance_profiles", "mig_devices", "gpu_instances", "mig_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
             compared += 1
         for there in fake.state.listed():
             assert other.common_ancestor(there) == one.common_ancestor(there)
             assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 23 * len(fake.spec.slots)
+    assert compared == 24 * len(fake.spec.slots)
     bound.shutdown()
 
 

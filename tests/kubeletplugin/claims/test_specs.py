@@ -53,7 +53,7 @@ class Built:
             Journal(folder / "journal", lambda: False),
             era,
             sysfs,
-            *pci_parts(NoKernel(), sysfs)[:2],
+            *pci_parts(NoKernel(), sysfs)[:3],
             VfioNodes(driver),
             Controllers(lambda _number: None),
         )
