@@ -10,6 +10,8 @@ from driver.errors import ConfigError
 from driver.nvml.api import NODE_CALLS, Code
 from driver.nvml.pci_address import PciAddress
 from fakegpu.capabilities import change_with_capabilities, write_capabilities
+from fakegpu.fabric.hands import FakeFabric
+from fakegpu.fabric.state import FabricState
 from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_state import MigState, mig_uuid
 from fakegpu.mps_faults import ANY_COMMAND, MpsFault, without_use
@@ -58,6 +60,11 @@ class FakeMachine:
     def nvml(self) -> FakeNvml:
         """NVML as one process sees it."""
         return FakeNvml(self.spec, self._store)
+
+    @property
+    def fabric(self) -> FakeFabric:
+        """The NVLink fabric and its manager."""
+        return FakeFabric(self.spec, self._store)
 
     @property
     def state(self) -> MachineState:
@@ -251,7 +258,9 @@ class FakeMachine:
                 pci: replace(self._after_load(gpu), lost=False, process_ids=())
                 for pci, gpu in state.gpus.items()
             }
-            return replace(state, gpus=gpus, driver_loaded=True, session=state.session + 1)
+            fabric = FabricState(session=state.fabric.session + 1)
+            session = state.session + 1
+            return replace(state, gpus=gpus, driver_loaded=True, session=session, fabric=fabric)
 
         change_with_capabilities(self._store, edit)
 

@@ -1,4 +1,7 @@
-"""Reads the flag ``--nvml``: the real NVML or a fake machine, each imported only when it is chosen."""
+"""Reads the flag ``--nvml``: the real NVML or a fake machine, each imported only when it is chosen.
+
+The fabric manager belongs to it: that of the node, or that of the fake machine.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING
 from driver.errors import ConfigError
 
 if TYPE_CHECKING:
+    from driver.fabric.manager import FabricManager
     from driver.nvml.api import Nvml
     from driver.roots.driver_roots import DriverRoots
 
@@ -33,3 +37,14 @@ def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
         f"use real, fake:MACHINE or fake:MACHINE@STATE, where MACHINE is a file or one of "
         f"{', '.join(known_machines())}",
     )
+
+
+def fabric_from_flag(text: str, roots: DriverRoots) -> FabricManager:
+    """The fabric manager that belongs to what ``nvml_from_flag`` gives; raises ConfigError as that does."""
+    if text.startswith("fake:"):
+        from fakegpu.machine import FakeMachine
+
+        return FakeMachine.open(text).fabric.manager()
+    from driver.fabric.real import RealFabricManager
+
+    return RealFabricManager(roots)

@@ -54,7 +54,7 @@ class Slot:
     """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
 
     ``numa_node`` is None where the firmware tells none. ``links`` are the active NVLinks. ``mig_enabled``:
-    MIG mode is on when the machine is looked at first.
+    MIG mode is on when the machine is looked at first. ``module_id`` is the place on a baseboard.
     """
 
     pci: PciAddress
@@ -64,12 +64,25 @@ class Slot:
     switches: tuple[str, ...]
     links: tuple[NvLinkEnd, ...] = ()
     mig_enabled: bool = False
+    module_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FabricSpec:
+    """The fabric partitions of a machine, each a set of modules; their ids count from 0.
+
+    ``tells_identities``: the fabric manager tells UUID and address of each GPU that the NVIDIA driver has.
+    """
+
+    partitions: tuple[frozenset[int], ...]
+    tells_identities: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
     """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's.
 
+    ``fabric_manager`` is what the fabric manager in shared NVSwitch mode has, None where that mode is off.
     ``links_end_with_mig``: a GPU in MIG mode has no NVLinks, and nobody has one to it.
     """
 
@@ -81,6 +94,7 @@ class MachineSpec:
     fabric: FabricInfo | None
     p2p: bool
     links_end_with_mig: bool = False
+    fabric_manager: FabricSpec | None = None
     description: str = ""
 
     def slot(self, pci: PciAddress) -> Slot:
@@ -173,6 +187,7 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
         fabric=fields.child("fabric").fabric() if "fabric" in fields else None,
         p2p=fields.flag("p2p", default=True),
         links_end_with_mig=ends_with_mig,
+        fabric_manager=_fabric_manager(fields, slots) if "fabric_manager" in fields else None,
         description=fields.text("description") if "description" in fields else "",
     )
     fields.refuse_unknown()
@@ -208,6 +223,7 @@ def _slot(fields: Fields) -> Slot:
         pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}"),
         switches=fields.texts("switches"),
         mig_enabled=fields.flag("mig_enabled", default=False),
+        module_id=fields.number("module", minimum=1) if "module" in fields else None,
     )
     fields.refuse_unknown()
     return slot
@@ -226,6 +242,20 @@ def _links(fields: Fields, slots: list[Slot]) -> dict[PciAddress, list[NvLinkEnd
             links[slots[second].pci].extend([NvLinkEnd("gpu", slots[first].pci)] * count)
     fields.refuse_unknown()
     return links
+
+
+def _fabric_manager(fields: Fields, slots: list[Slot]) -> FabricSpec:
+    """``partitions`` are lists of modules, each of a GPU of the machine."""
+    part = fields.child("fabric_manager")
+    modules = [slot.module_id for slot in slots if slot.module_id is not None]
+    if len(set(modules)) != len(modules):
+        fields.refuse("gpus", "no two may have the same module")
+    partitions = tuple(frozenset(one) for one in part.number_lists("partitions"))
+    if not all(one and one <= set(modules) for one in partitions):
+        part.refuse("partitions", "must name modules of the machine's GPUs")
+    spec = FabricSpec(partitions, part.flag("tells_identities", default=False))
+    part.refuse_unknown()
+    return spec
 
 
 def _with_links(slot: Slot, links: dict[PciAddress, list[NvLinkEnd]]) -> Slot:

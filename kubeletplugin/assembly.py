@@ -13,6 +13,7 @@ from typing import Any
 
 from driver.devices.node_state import NodeState
 from driver.errors import DriverError
+from driver.fabric.manager import FabricManager
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
@@ -22,6 +23,11 @@ from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
+from kubeletplugin.fabric.activation import Activation
+from kubeletplugin.fabric.holders import PartitionHolders
+from kubeletplugin.fabric.of_claims import ClaimFabric
+from kubeletplugin.fabric.records import FOLDER as FABRIC
+from kubeletplugin.fabric.records import FabricRecords
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.intervals import Intervals
@@ -53,6 +59,11 @@ def _nobody(_step: str) -> None:
     """Nobody follows the steps."""
 
 
+def _nowhere(_device: str) -> bool:
+    """No device was seen to be in a fabric partition."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
@@ -67,6 +78,7 @@ class Hardware:
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
+    fabric: FabricManager
     hook: HookSource = NO_HOOK
 
 
@@ -76,7 +88,8 @@ class Cluster:
 
     ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused when there is
     none. ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices
-    say, None when that was never seen. ``in_use()`` gives the CDI device names that containers have,
+    say, None when that was never seen; ``published_on_fabric(device)`` is whether they ever said that it is in
+    a partition of the NVLink fabric. ``in_use()`` gives the CDI device names that containers have,
     ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
     DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
     """
@@ -88,6 +101,7 @@ class Cluster:
     given_by_device_plugins: Callable[[], frozenset[str]]
     complain: Callable[[ClaimRef, DriverError], None]
     note: Callable[[ClaimRef, str], None]
+    published_on_fabric: Callable[[str], bool] = _nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +140,7 @@ class Parts:
     preparer: Preparer
     reconciler: Reconciler
     keeper: SharingKeeper
+    fabric: ClaimFabric
     watch: NodeWatch
     health: HealthCheck
     recovered: Recovered
@@ -166,12 +181,23 @@ def assemble(
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
+    fabric = _fabric(
+        identity,
+        hardware,
+        cluster,
+        FabricRecords(files.fabric, peers.watch()),
+        kinds,
+        journal,
+        locks,
+        listeners,
+    )
     preparer = Preparer(
         identity,
         journal,
         locks,
         kinds,
         shares,
+        fabric,
         Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks),
         store,
         _ports(cluster, hardware, listeners, watch),
@@ -186,6 +212,7 @@ def assemble(
         preparer,
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
+        fabric,
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
         recover(journal, locks, store, identity, kinds),
@@ -205,7 +232,7 @@ def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, Boot
 
 def _files(folders: Folders) -> BootFiles:
     data = folders.data
-    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi)
+    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC)
 
 
 def _sharing(
@@ -226,6 +253,22 @@ def _sharing(
         mps_is_used,
         step,
     )
+
+
+def _fabric(
+    identity: Identity,
+    hardware: Hardware,
+    cluster: Cluster,
+    records: FabricRecords,
+    kinds: HeldKinds,
+    journal: Journal,
+    locks: KeyedLocks,
+    listeners: Listeners,
+) -> ClaimFabric:
+    holders = PartitionHolders(kinds, journal, identity.era)
+    activation = Activation(hardware.fabric, records, identity.era, holders.need, listeners.step)
+    boards = hardware.discovery
+    return ClaimFabric(activation, records, holders, locks, boards, cluster.published_on_fabric)
 
 
 def _health(

@@ -20,7 +20,7 @@ from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
-from fakegpu.nvml_flag import nvml_from_flag
+from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
@@ -155,6 +155,7 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("hook", intervals.reconcile_seconds, lambda: parts.hooks.keep(parts.store.names))
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
+    service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     service.repeat("health", intervals.check_seconds, parts.health.run_once)
     service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)
@@ -281,6 +282,7 @@ def _hardware(node: _Node) -> Hardware:
         TimeSlices(DriverPrograms(driver, settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
+        fabric_from_flag(settings.nvml, settings.roots),
         settings.cdi_hook,
     )
 
@@ -294,6 +296,7 @@ def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
         lambda: given_by_device_plugins(node.settings.pod_resources_socket, _RESOURCES),
         lambda claim, error: _tell_waiting(node.events, claim, error),
         lambda claim, text: _tell_missing(node.events, claim, text),
+        published.on_fabric,
     )
 
 

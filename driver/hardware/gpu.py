@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from driver.fabric.seen import NO_FABRIC, FabricView
 from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
 
@@ -92,7 +93,8 @@ class Gpu:
 
     ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
     is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
-    ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there.
+    ``module_id`` is its place on the baseboard. ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a
+    multi-node NVLink domain, and only there.
     ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either.
     ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
     tell is not known, whereas other fields that are None are what the GPU does not have.
@@ -114,6 +116,7 @@ class Gpu:
     mig_enabled: bool | None = None
     virtualization: Literal["none", "vgpu"] | None = None
     vgpu_profile: str | None = None
+    module_id: int | None = None
     fabric_clique: str | None = None
     links: tuple[NvLink, ...] = ()
     switch_links: int = 0
@@ -139,7 +142,7 @@ class Inventory:
 
     ``problems`` are those that belong to no single GPU, or to one that never told who it is. ``unread`` are
     the latter: nothing is known of them but that they are there. ``pci`` is what the kernel tells of all GPU
-    functions, also of those that NVML does not have.
+    functions, also of those that NVML does not have. ``fabric`` is what the fabric manager tells.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -148,3 +151,4 @@ class Inventory:
     problems: tuple[Problem, ...] = ()
     unread: tuple[UnreadGpu, ...] = ()
     pci: PciView = NOTHING_SEEN
+    fabric: FabricView = NO_FABRIC

@@ -140,6 +140,7 @@ class GpuWalk:
             mig=self._mig(device, watch, mode, virtualization, architecture, before),
             virtualization=virtualization,
             vgpu_profile=_vgpu_profile(name) if virtualization == "vgpu" else None,
+            module_id=self._ask(watch, "module_id", device.module_id, before.module_id),
             fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
             links=links,
             switch_links=switch_links,

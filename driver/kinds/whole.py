@@ -10,6 +10,7 @@ from driver.devices.health import taints
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
+from driver.kinds.fabric import fabric_attributes
 from driver.kinds.forms import Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 
@@ -44,10 +45,12 @@ class WholeKind:
         """Each GPU as a whole; one in MIG mode runs nothing outside its instances, so it is kept back."""
         islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
         meshes = nvlink_meshes(inventory.gpus)
+        fabric = fabric_attributes(inventory)
         gpus = dict(so_far.gpus)
         for gpu in inventory.gpus:
             if gpu.pci in policies:
                 links = _links(gpu, islands.get(gpu.pci), meshes.get(gpu.pci), peers.get(gpu.pci))
+                links |= fabric.get(gpu.pci, {})
                 forms = GpuForms(_whole_gpu(gpu, inventory, links), whole=True)
                 gpus[gpu.pci] = _unless_cut(gpu, forms)
         return Forms(gpus, so_far.others)

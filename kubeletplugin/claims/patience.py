@@ -8,14 +8,25 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from driver.errors import ApiError, DeviceHeld, DriverError, NodeIncomplete, NvmlError
+from driver.fabric.manager import FabricError
 from driver.nvml.api import GpuLost, NotFound
+from kubeletplugin.fabric.matching import PartitionTaken
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.sharing.gpus import NotReady
 from kubeletplugin.wire.claim_call import Call
 
 T = TypeVar("T")
 
-_WAITED_FOR = (ApiError, DeviceHeld, InstanceInUse, NodeIncomplete, NotReady, NvmlError)
+_WAITED_FOR = (
+    ApiError,
+    DeviceHeld,
+    FabricError,
+    InstanceInUse,
+    NodeIncomplete,
+    NotReady,
+    NvmlError,
+    PartitionTaken,
+)
 _NOT_SOON = (GpuLost, NotFound)
 _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0

@@ -22,6 +22,7 @@ from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs, refuse_changed_board
 from kubeletplugin.claims.taking_back import take_back, without_made
+from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
@@ -72,6 +73,7 @@ class Preparer:
         locks: KeyedLocks,
         kinds: HeldKinds,
         shares: ClaimShares,
+        fabric: ClaimFabric,
         specs: Specs,
         store: CdiStore,
         ports: Ports,
@@ -82,6 +84,7 @@ class Preparer:
         self._locks = locks
         self._kinds = kinds
         self._shares = shares
+        self._fabric = fabric
         self._specs = specs
         self._store = store
         self._ports = ports
@@ -232,6 +235,7 @@ class Preparer:
         except DriverError:
             self._ports.left_behind(entry.uid)
             raise
+        self._fabric.leave(entry)
 
     def _bury(self, uid: str, entry: Entry | None) -> None:
         """Leave a tombstone, so that a prepare that is still on its way cannot bring the claim back."""
@@ -255,7 +259,7 @@ class Preparer:
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
-        gpus = tuple(sorted(self._shares.reach({*before, *gpus_of(planned)})))
+        gpus = tuple(sorted(self._fabric.reach(self._shares.reach({*before, *gpus_of(planned)}))))
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
@@ -266,6 +270,7 @@ class Preparer:
                 refuse_unknown(entry, self._kinds)
             entry = self._without_former_devices(entry, planned)
             self._shares.clear(gpus, ref.uid)
+            self._fabric.clear(gpus)
             look = self._ports.look()
             held = self._located(ref, planned, entry, era, look)
             return answer(self._carry_out(ref, held, entry, era, look)) if held else ()
@@ -305,21 +310,16 @@ class Preparer:
     def _carry_out(
         self, ref: ClaimRef, held: tuple[HeldDevice, ...], before: Entry | None, era: Era, look: Look
     ) -> tuple[HeldDevice, ...]:
-        entry = Entry(
-            ref.uid,
-            ref.namespace,
-            ref.name,
-            "preparing",
-            era.boot_id,
-            boottime_ns(),
-            held,
-            driver_generation=era.driver_generation,
-        )
+        partition = self._fabric.partition_of(ref, held, look)
+        entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", era.boot_id, boottime_ns(), held)
+        entry = replace(entry, driver_generation=era.driver_generation)
         progress = Progress(self._journal, entry, self._ports.step, is_written=False)
         try:
-            if entry.shares or any(self._kinds.of(device).changes(device) for device in held):
+            changes = any(self._kinds.of(device).changes(device) for device in held)
+            if entry.shares or partition is not None or changes:
                 # From here on something may be left on the hardware; before, nothing has to be known.
                 progress.write("begun", "preparing")
+            self._fabric.join(progress.entry, partition)
             for index, device in enumerate(held):
                 note = progress.noting(index, "preparing")
                 progress.is_now(index, self._kinds.of(device).make(progress.entry, index, look, note))
@@ -332,12 +332,7 @@ class Preparer:
 
     def _commit(self, entry: Entry, spec: Spec) -> Entry:
         """Note the end, then write the spec: a spec that is not there (any more) the next call writes."""
-        done = replace(
-            entry,
-            state="prepared",
-            changed_ns=boottime_ns(),
-            spec_sha256=spec.sha256,
-        )
+        done = replace(entry, state="prepared", changed_ns=boottime_ns(), spec_sha256=spec.sha256)
         self._journal.put(done)
         self._ports.step("committed")
         self._write_spec(entry, spec)

@@ -8,6 +8,7 @@ from typing import Any
 
 from driver.devices.sharing import MEMORY
 from driver.errors import ApiError
+from driver.kinds.fabric import PARTITION_ATTRIBUTE
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
@@ -27,6 +28,7 @@ class PublishedDevices:
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
         self._memory: dict[str, int] = {}
+        self._on_fabric: set[str] = set()
         self._lock = threading.Lock()
 
     def uuid_of(self, device: str) -> str | None:
@@ -38,6 +40,11 @@ class PublishedDevices:
         """The memory of the device in bytes as last published; None: never seen."""
         with self._lock:
             return self._memory.get(device)
+
+    def on_fabric(self, device: str) -> bool:
+        """Whether the device was ever published as one in a partition of the NVLink fabric."""
+        with self._lock:
+            return device in self._on_fabric
 
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
         """Learn from one event about a ResourceSlice; what has another form than ours is passed over."""
@@ -54,7 +61,9 @@ class PublishedDevices:
             for device in devices
             if (amount := _memory(device.get("capacity") or {})) is not None
         }
+        on_fabric = {str(one["name"]) for one in devices if _is_on_fabric(one.get("attributes") or {})}
         with self._lock:
+            self._on_fabric.update(on_fabric)
             self._uuids.update(found)
             self._memory.update(memory)
 
@@ -65,6 +74,10 @@ def _board(attributes: Mapping[str, Any]) -> Any:
         if name in attributes:
             return attributes[name].get("string")
     return None
+
+
+def _is_on_fabric(attributes: Mapping[str, Any]) -> bool:
+    return any(PARTITION_ATTRIBUTE.fullmatch(name) for name in attributes)
 
 
 def _memory(capacity: Any) -> int | None:

@@ -48,7 +48,9 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
     mps.reload()
     preparer = assemble(
         Identity(DRIVER_NAME, POOL, "boot-1"),
-        fake_hardware(discovery, folder, FakeTimeSlices(machine, folder / "driver"), mps),
+        fake_hardware(
+            discovery, folder, FakeTimeSlices(machine, folder / "driver"), mps, machine.fabric.manager()
+        ),
         Cluster(
             lambda *_: claim,
             lambda _: None,
@@ -62,7 +64,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         Intervals(),
     ).preparer
-    _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing")))
+    _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing", "fabric")))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
     if operation == "prepare":
         preparer.prepare(ref, call)

@@ -17,6 +17,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DriverError
+from driver.fabric.manager import FabricManager
 from driver.hardware.inventory import Discovery
 from driver.kinds.partition.names import partition_device_name
 from driver.nvml.deadline import Guard
@@ -67,12 +68,13 @@ def fake_hardware(
     folder: Path,
     time_slices: TimeSlices,
     mps: MpsClient,
+    fabric: FabricManager,
     hook: HookSource = NO_HOOK,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
-    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, hook)
+    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, fabric, hook)
 
 
 class FakeNode:
@@ -145,7 +147,14 @@ class FakeNode:
         """
         return assemble(
             Identity(DRIVER_NAME, POOL, self.boot_id, lambda: self.driver_generation),
-            fake_hardware(self.discovery, self.folder, self.time_slices, self.mps, self.hook),
+            fake_hardware(
+                self.discovery,
+                self.folder,
+                self.time_slices,
+                self.mps,
+                self.machine.fabric.manager(),
+                self.hook,
+            ),
             Cluster(
                 self._get_claim,
                 self.published.get,

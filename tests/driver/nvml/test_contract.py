@@ -117,7 +117,7 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         one, other = straight.device_by_index(index), bound.device_by_index(index)
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
-            "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric",
+            "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric", "module_id",
             "virtualization", "compute_mode", "process_ids", "mig_without_reset", "gpu_instance_profiles",
             "mig_devices", "gpu_instances", "mig_processes",
         ):  # fmt: skip
@@ -126,7 +126,7 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         for there in fake.state.listed():
             assert other.common_ancestor(there) == one.common_ancestor(there)
             assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 22 * len(fake.spec.slots)
+    assert compared == 23 * len(fake.spec.slots)
     bound.shutdown()
 
 

@@ -1,0 +1,48 @@
+"""Says whether claims hold the GPUs of a fabric partition with their NVLinks, by the journal alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from driver.kinds.fabric import WITH_LINKS
+from kubeletplugin.fabric.records import FabricRecord
+from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.identity import Era
+from kubeletplugin.journal.journal import Journal
+from kubeletplugin.kinds.kind import HeldKinds
+
+
+class PartitionHolders:
+    """The claims of one node, as far as partitions are concerned."""
+
+    def __init__(self, kinds: HeldKinds, journal: Journal, era: Callable[[], Era]) -> None:
+        self._kinds = kinds
+        self._journal = journal
+        self._era = era
+
+    def need(self, record: FabricRecord, without: str = "") -> bool:
+        """Whether a claim other than that of the UID ``without`` needs the partition of a record."""
+        era = self._era()
+        return record.is_live(era) and any(
+            not gpus_with_links(entry.devices, self._kinds).isdisjoint(record.gpus)
+            for pci in record.gpus
+            for entry in self._journal.holders(pci)
+            if entry.uid != without and entry.is_live(era)
+        )
+
+    def gpus(self, devices: Iterable[HeldDevice]) -> set[str]:
+        """The GPUs that devices of a claim come with, NVLinks and all."""
+        return gpus_with_links(devices, self._kinds)
+
+
+def gpus_with_links(devices: Iterable[HeldDevice], kinds: HeldKinds) -> set[str]:
+    """The addresses of GPUs whose NVLinks devices come with; those of a kind that is not known may.
+
+    Who looks on by admin access has none.
+    """
+    return {
+        pci
+        for held in devices
+        if not held.admin_access and (not kinds.knows(held) or kinds.of(held).offered.word in WITH_LINKS)
+        for pci in held.gpus
+    }
