@@ -1,8 +1,9 @@
-"""Says whether claims hold the GPUs of a fabric partition with their NVLinks, by the journal alone."""
+"""Says by the journal whether claims hold the GPUs of a fabric partition with their NVLinks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from driver.kinds.fabric import WITH_LINKS
 from kubeletplugin.fabric.records import FabricRecord
@@ -13,12 +14,15 @@ from kubeletplugin.kinds.kind import HeldKinds
 
 
 class PartitionHolders:
-    """The claims of one node, as far as partitions are concerned."""
+    """The claims of one node, as far as partitions are concerned. ``step(name)`` follows the steps."""
 
-    def __init__(self, kinds: HeldKinds, journal: Journal, era: Callable[[], Era]) -> None:
+    def __init__(
+        self, kinds: HeldKinds, journal: Journal, era: Callable[[], Era], step: Callable[[str], None]
+    ) -> None:
         self._kinds = kinds
         self._journal = journal
         self._era = era
+        self._step = step
 
     def need(self, record: FabricRecord, without: str = "") -> bool:
         """Whether a claim other than that of the UID ``without`` needs the partition of a record."""
@@ -29,6 +33,13 @@ class PartitionHolders:
             for entry in self._journal.holders(pci)
             if entry.uid != without and entry.is_live(era)
         )
+
+    def note_release(self, uid: str) -> None:
+        """Write down that a claim is not prepared any more, if it was; raises StorageError."""
+        entry = self._journal.get(uid)
+        if entry is not None and entry.state == "prepared":
+            self._journal.put(replace(entry, state="releasing"))
+            self._step("releasing")
 
     def gpus(self, devices: Iterable[HeldDevice]) -> set[str]:
         """The GPUs that devices of a claim come with, NVLinks and all."""

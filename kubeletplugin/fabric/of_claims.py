@@ -98,12 +98,15 @@ class ClaimFabric:
     def leave(self, entry: Entry) -> None:
         """Deactivate the claim's partition unless others need it.
 
-        What fails is logged and done later, before a GPU of it is handed out again at the latest.
+        The journal says before that the claim is not prepared any more: who asks for it again gets the
+        partition anew. What fails is logged and done later, before a GPU of it is handed out again at the
+        latest.
         """
         try:
             for record in self._records.on(entry.gpus):
                 is_locked = set(entry.gpus).issuperset(record.gpus)
                 if is_locked and not self._holders.need(record, without=entry.uid):
+                    self._holders.note_release(entry.uid)
                     self._activation.end(record)
         except DriverError as error:
             _log.warning("fabric partition is not deactivated yet", uid=entry.uid, error=str(error))

@@ -109,6 +109,7 @@ class FakeNode:
         self.complaints: list[str] = []
         self.notes: list[str] = []
         self.published_memory: dict[str, int] = {}
+        self.published_on_fabric: set[str] = set()
         self.mps = FakeMps(folder / "mps.json" if on_disk else None)
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
@@ -136,7 +137,7 @@ class FakeNode:
         parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
-        self.reconciler, self.keeper = parts.reconciler, parts.keeper
+        self.reconciler, self.keeper, self.fabric = parts.reconciler, parts.keeper, parts.fabric
         self.kinds, self.hooks = parts.kinds, parts.hooks
         self.watch, self.health = parts.watch, parts.health
         return parts.recovered
@@ -163,6 +164,7 @@ class FakeNode:
                 self._given_by_device_plugins,
                 self._complain,
                 self._note,
+                self.published_on_fabric.__contains__,
             ),
             Folders(self.folder, self.cdi),
             Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step),
