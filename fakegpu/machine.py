@@ -258,7 +258,7 @@ class FakeMachine:
                 pci: replace(self._after_load(gpu), lost=False, process_ids=())
                 for pci, gpu in state.gpus.items()
             }
-            fabric = FabricState(session=state.fabric.session + 1)
+            fabric = FabricState(session=state.fabric.session + 1, shared=state.fabric.shared)
             session = state.session + 1
             return replace(state, gpus=gpus, driver_loaded=True, session=session, fabric=fabric)
 

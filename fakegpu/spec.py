@@ -71,10 +71,12 @@ class Slot:
 class FabricSpec:
     """The fabric partitions of a machine, each a set of modules; their ids count from 0.
 
-    ``tells_identities``: the fabric manager tells UUID and address of each GPU that the NVIDIA driver has.
+    ``shared``: the fabric manager was first started in shared NVSwitch mode. ``tells_identities``: it tells
+    UUID and address of each GPU that the NVIDIA driver has.
     """
 
     partitions: tuple[frozenset[int], ...]
+    shared: bool
     tells_identities: bool
 
 
@@ -82,7 +84,7 @@ class FabricSpec:
 class MachineSpec:
     """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's.
 
-    ``fabric_manager`` is what the fabric manager in shared NVSwitch mode has, None where that mode is off.
+    ``fabric_manager`` is what the fabric manager has in shared NVSwitch mode, None without such a mode.
     ``links_end_with_mig``: a GPU in MIG mode has no NVLinks, and nobody has one to it.
     """
 
@@ -253,7 +255,8 @@ def _fabric_manager(fields: Fields, slots: list[Slot]) -> FabricSpec:
     partitions = tuple(frozenset(one) for one in part.number_lists("partitions"))
     if not all(one and one <= set(modules) for one in partitions):
         part.refuse("partitions", "must name modules of the machine's GPUs")
-    spec = FabricSpec(partitions, part.flag("tells_identities", default=False))
+    shared = part.flag("shared", default=False)
+    spec = FabricSpec(partitions, shared, part.flag("tells_identities", default=False))
     part.refuse_unknown()
     return spec
 

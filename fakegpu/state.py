@@ -98,7 +98,8 @@ class MachineState:
             slot.pci: GpuState(slot.minor, mig=MigState(slot.mig_enabled, slot.mig_enabled))
             for slot in spec.slots
         }
-        return cls(gpus, spec.driver_version, spec.cuda_driver_version)
+        fabric = FabricState(shared=spec.fabric_manager is not None and spec.fabric_manager.shared)
+        return cls(gpus, spec.driver_version, spec.cuda_driver_version, fabric=fabric)
 
     def listed(self) -> list[PciAddress]:
         """The GPUs that NVML lists, in the order of their indexes."""

@@ -37,16 +37,18 @@ class FakeFabric:
         """End the fabric manager; the switches go on as they are."""
         self._change(lambda fabric: replace(fabric, running=False))
 
-    def start(self, *, keeps: bool = True) -> None:
+    def start(self, *, keeps: bool = True, shared: bool | None = None) -> None:
         """Start the fabric manager anew, with FABRIC_MODE_RESTART=1 if it ``keeps`` what is connected.
 
-        It then waits to be told; else it disconnects everything.
+        It then waits to be told; else it disconnects everything. ``shared`` is its mode, None for that of
+        before.
         """
         self._change(
             lambda fabric: replace(
                 fabric,
                 running=True,
                 session=fabric.session + 1,
+                shared=fabric.shared if shared is None else shared,
                 waits=keeps,
                 active=(),
                 connected=fabric.connected if keeps else (),

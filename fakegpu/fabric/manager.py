@@ -110,9 +110,10 @@ class FakeFabricManager:
         return partitions[partition]
 
     def _shared(self, method: str) -> FabricSpec:
-        if not self._store.read().fabric.running:
+        fabric = self._store.read().fabric
+        if not fabric.running:
             raise NoFabricManager("the fabric manager has no socket for commands on this node")
-        if self._spec.fabric_manager is None:
+        if self._spec.fabric_manager is None or not fabric.shared:
             raise fabric_failure(CALLS[method], FabricCode.NOT_SUPPORTED)
         return self._spec.fabric_manager
 

@@ -25,12 +25,13 @@ class FabricFault:
 class FabricState:
     """The fabric now. ``connected`` is what the switches do, ``active`` what the fabric manager believes.
 
-    ``session`` counts its starts. ``waits`` is whether it was started with FABRIC_MODE_RESTART=1 and was not
-    told yet what is active.
+    ``session`` counts its starts. ``shared`` is whether it runs in shared NVSwitch mode. ``waits`` is whether
+    it was started with FABRIC_MODE_RESTART=1 and was not told yet what is active.
     """
 
     running: bool = True
     session: int = 1
+    shared: bool = False
     waits: bool = False
     active: tuple[int, ...] = ()
     connected: tuple[int, ...] = ()

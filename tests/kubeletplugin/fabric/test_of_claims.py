@@ -336,12 +336,12 @@ def test_a_gpu_that_the_fabric_manager_has_left_out_is_refused(node: FakeNode) -
 
 
 def test_a_node_without_a_shared_fabric_is_asked_once(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "hgx-h100")
+    node = FakeNode(tmp_path, "dgx-a100")
     node.prepare(node.claim("one", 0, 1))
     node.machine.fabric.fail("partitions")
     node.prepare(node.claim("two", 2, 3, 4))
     assert (connected(node), (tmp_path / "fabric").exists()) == ((), False)
-    assert FakeMachine.open("hgx-h100").fabric.state.connected == ()
+    assert FakeMachine.open("dgx-a100").fabric.state.connected == ()
     node.stop()
 
 
