@@ -88,7 +88,7 @@ class Cluster:
 
     ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused when there is
     none. ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices
-    say, None when that was never seen; ``published_on_fabric(device)`` is whether they ever said that it is
+    say, None when that was never seen; ``published_on_fabric(device)`` is whether they say that it is
     in a partition of the NVLink fabric. ``in_use()`` gives the CDI device names that containers have,
     ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
     DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.

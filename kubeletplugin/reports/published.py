@@ -42,7 +42,7 @@ class PublishedDevices:
             return self._memory.get(device)
 
     def on_fabric(self, device: str) -> bool:
-        """Whether the device was ever published as one in a partition of the NVLink fabric."""
+        """Whether the device is in a partition of the NVLink fabric, as last published."""
         with self._lock:
             return device in self._on_fabric
 
@@ -63,7 +63,8 @@ class PublishedDevices:
         }
         on_fabric = {str(one["name"]) for one in devices if _is_on_fabric(one.get("attributes") or {})}
         with self._lock:
-            self._on_fabric.update(on_fabric)
+            self._on_fabric -= {str(one.get("name")) for one in devices}
+            self._on_fabric |= on_fabric
             self._uuids.update(found)
             self._memory.update(memory)
 

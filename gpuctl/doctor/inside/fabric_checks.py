@@ -15,7 +15,7 @@ def _fabric(seen: NodeSeen) -> Finding:
         why = "no fabric manager listens" if partitions is None else partitions.why
         return fail(
             f"the fabric manager cannot be asked, so GPUs get no NVLinks: {why}",
-            "see that nvidia-fabricmanager runs, with FM_CMD_UNIX_SOCKET_PATH as docs/fabric-partitions.md has it",
+            "see that nvidia-fabricmanager runs, configured as docs/fabric-partitions.md says",
         )
     active = {one.number for one in partitions if one.active}
     lost, foreign = sorted(noted - active), sorted(active - noted)
