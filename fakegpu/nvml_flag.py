@@ -1,6 +1,6 @@
 """Reads the flag ``--nvml``: the real NVML or a fake machine, each imported only when it is chosen.
 
-The fabric manager belongs to it: that of the node, or that of the fake machine.
+A fake machine has a pretend kernel and a pretend fabric manager, too.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from driver.errors import ConfigError
 
 if TYPE_CHECKING:
-    from driver.fabric.manager import FabricManager
+    from pathlib import Path
+
+    from driver.fabric.api import FabricManager
     from driver.nvml.api import Nvml
     from driver.roots.driver_roots import DriverRoots
+    from fakegpu.sysfs.kernel import FakeKernel
 
 
 def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
@@ -48,3 +51,17 @@ def fabric_from_flag(text: str, roots: DriverRoots) -> FabricManager:
     from driver.fabric.real import RealFabricManager
 
     return RealFabricManager(roots)
+
+
+def fake_kernel(nvml: Nvml, sysfs_root: Path) -> FakeKernel:
+    """The pretend kernel of the machine that an NVML of ``nvml_from_flag`` looks at.
+
+    ``sysfs_root`` is what ``fakegpu.driver_root.build_sysfs`` has laid. Raises TypeError for the real NVML.
+    """
+    from fakegpu.machine import FakeMachine
+    from fakegpu.nvml import FakeNvml
+    from fakegpu.sysfs.kernel import FakeKernel
+
+    if not isinstance(nvml, FakeNvml):
+        raise TypeError("the real NVML has the node's own kernel")
+    return FakeKernel(sysfs_root, FakeMachine(nvml.spec, nvml.store))

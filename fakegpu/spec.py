@@ -15,10 +15,12 @@ from driver.nvml.api import ARCHITECTURES, BRANDS, NvLinkEnd
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fields import Fields
 from fakegpu.mig_profiles import known_catalogues, load_catalogue
+from fakegpu.pci_spec import BESIDE, USUAL_IOMMU, iommu_spec, sriov_spec
 
 if TYPE_CHECKING:
     from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
     from fakegpu.mig_profiles import MigCatalogue
+    from fakegpu.pci_spec import IommuSpec, SriovSpec
 
 MACHINES = Path(__file__).with_name("machines")
 """The machine files that ship with the driver, ``<name>.yaml``."""
@@ -42,6 +44,7 @@ class Product:
     addressing_mode: AddressingMode | None
     mig: MigCatalogue | None
     virtualization: Virtualization
+    sriov: SriovSpec | None = None
 
     @property
     def mig_needs_reset(self) -> bool:
@@ -54,7 +57,10 @@ class Slot:
     """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
 
     ``numa_node`` is None where the firmware tells none. ``links`` are the active NVLinks. ``mig_enabled``:
-    MIG mode is on when the machine is looked at first. ``module_id`` is the place on a baseboard.
+    MIG mode is on when the machine is looked at first, and so many ``virtual_functions`` are there then.
+    ``beside`` are the other functions of the board, from .1 on. Slots of one ``iommu_group`` share it; None
+    is a group of its own. With ``bridge_in_group`` the bridge above is in the group, too.
+    ``module_id`` is the place on a baseboard.
     """
 
     pci: PciAddress
@@ -65,6 +71,10 @@ class Slot:
     links: tuple[NvLinkEnd, ...] = ()
     mig_enabled: bool = False
     module_id: int | None = None
+    beside: tuple[str, ...] = ()
+    iommu_group: int | None = None
+    bridge_in_group: bool = False
+    virtual_functions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,7 @@ class MachineSpec:
     links_end_with_mig: bool = False
     fabric_manager: FabricSpec | None = None
     description: str = ""
+    iommu: IommuSpec = USUAL_IOMMU
 
     def slot(self, pci: PciAddress) -> Slot:
         """The slot at an address; raises KeyError where the machine has none."""
@@ -180,6 +191,10 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
             fields.refuse(
                 f"gpus[{position}].mig_enabled", "needs product.mig, which says what MIG can make of it"
             )
+    most = product.sriov.total if product.sriov else 0
+    for position, slot in enumerate(slots):
+        if slot.virtual_functions > most:
+            fields.refuse(f"gpus[{position}].virtual_functions", f"product.sriov has {most} of them")
     spec = MachineSpec(
         name=name,
         driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?"),
@@ -191,6 +206,7 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
         links_end_with_mig=ends_with_mig,
         fabric_manager=_fabric_manager(fields, slots) if "fabric_manager" in fields else None,
         description=fields.text("description") if "description" in fields else "",
+        iommu=iommu_spec(fields.child("iommu")) if "iommu" in fields else USUAL_IOMMU,
     )
     fields.refuse_unknown()
     return spec
@@ -212,6 +228,7 @@ def _product(fields: Fields) -> Product:
         virtualization=fields.choice(
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),
+        sriov=sriov_spec(fields.child("sriov")) if "sriov" in fields else None,
     )
     fields.refuse_unknown()
     return product
@@ -226,7 +243,13 @@ def _slot(fields: Fields) -> Slot:
         switches=fields.texts("switches"),
         mig_enabled=fields.flag("mig_enabled", default=False),
         module_id=fields.number("module", minimum=1) if "module" in fields else None,
+        beside=fields.texts("beside"),
+        iommu_group=fields.number("iommu_group", minimum=0) if "iommu_group" in fields else None,
+        bridge_in_group=fields.flag("bridge_in_group", default=False),
+        virtual_functions=fields.number("virtual_functions", minimum=0, default=0),
     )
+    if unknown := set(slot.beside) - set(BESIDE):
+        fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(BESIDE)}")
     fields.refuse_unknown()
     return slot
 

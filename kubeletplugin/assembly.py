@@ -13,7 +13,7 @@ from typing import Any
 
 from driver.devices.node_state import NodeState
 from driver.errors import DriverError
-from driver.fabric.manager import FabricManager
+from driver.fabric.api import FabricManager
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource

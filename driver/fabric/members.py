@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from driver.fabric.manager import FabricPartition
+from driver.fabric.api import FabricPartition
 from driver.nvml.pci_address import PciAddress
 
 

@@ -1,6 +1,6 @@
 """The real fabric manager: asked through libnvfm, in a child that is ended when it takes too long."""
 
-# ruff: noqa: D102 - the protocol in driver.fabric.manager documents these methods
+# ruff: noqa: D102 - the protocol in driver.fabric.api documents these methods
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.errors import NodeIncomplete
 from driver.fabric import libnvfm
-from driver.fabric.manager import (
+from driver.fabric.api import (
     CALLS,
     SERVICE,
     FabricError,

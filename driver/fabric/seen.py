@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from driver.fabric.manager import FabricError, FabricManager, FabricPartition, NotShared
+from driver.fabric.api import FabricError, FabricManager, FabricPartition, NotShared
 from driver.process.log import get_logger
 
 _log = get_logger("fabric")

@@ -10,8 +10,10 @@ from driver.errors import NvmlError
 from driver.fabric.seen import NO_FABRIC, SeenFabric
 from driver.hardware import pci as sysfs
 from driver.hardware.asked import FABRIC_PARTITIONS
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
 from driver.hardware.gpu_walk import GpuWalk, problem_of
+from driver.hardware.pci_view import pci_view
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported, NvmlTimeout, SessionLost
 from driver.nvml.pci_address import PciAddress
 
@@ -19,14 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from driver.fabric.manager import FabricManager
+    from driver.fabric.api import FabricManager
     from driver.nvml.api import Nvml, NvmlDevice
     from driver.nvml.deadline import Guard, Pending, Watch
 
 T = TypeVar("T")
 
 NODE_LANE = "the node"
-NVIDIA_KERNEL_DRIVER = "nvidia"
 _COUNT = "nvmlDeviceGetCount_v2"
 
 
@@ -69,6 +70,10 @@ class Discovery:
         whole cannot be asked; then nothing is known about any GPU.
         """
         return self._in_session(self._look)
+
+    def without_driver(self) -> Inventory:
+        """What sysfs alone tells, for a node on which ``snapshot`` finds no NVIDIA driver."""
+        return Inventory(pci=pci_view(self._sysfs_root))
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
         """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
@@ -161,7 +166,8 @@ class Discovery:
 
     def _look(self) -> Inventory:
         driver, count, problems = self._guard.run(NODE_LANE, self._ask_node)
-        present = sysfs.display_functions(self._sysfs_root)
+        seen = pci_view(self._sysfs_root)
+        present = tuple(function.pci for function in seen.physical)
         walks = self._walk(count, present)
         gpus: dict[PciAddress, Gpu] = {}
         nameless: list[GpuWalk] = []
@@ -182,7 +188,7 @@ class Discovery:
         fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
         if fabric.untold:
             found = tuple(replace(gpu, untold=gpu.untold | {FABRIC_PARTITIONS}) for gpu in found)
-        return Inventory(found, driver, self._last_cuda, tuple(problems), unread, fabric=fabric)
+        return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric)
 
     def _walk(self, count: int, present: Collection[PciAddress]) -> list[GpuWalk]:
         """Walk all GPUs side by side, each in its lane.
@@ -254,22 +260,20 @@ class Discovery:
     def _unlisted(
         self, present: Collection[PciAddress], gpus: dict[PciAddress, Gpu], problems: list[Problem]
     ) -> tuple[UnreadGpu, ...]:
-        """GPUs that are on the bus and that NVML does not list: lost where they were there before.
+        """GPUs that the NVIDIA driver has and that NVML does not list: lost where they were there before.
 
-        The others are the node's problem; those that the NVIDIA driver has are returned.
+        The others are the node's problem, and are returned. One of another kernel driver, or of none, is no
+        business of NVML's.
         """
         unread = []
         for pci in present:
             if pci in gpus:
                 continue
-            holder = sysfs.bound_driver(self._sysfs_root, pci)
-            message = (
-                f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
-            )
+            if sysfs.bound_driver(self._sysfs_root, pci) != NVIDIA_KERNEL_DRIVER:
+                continue
+            message = f"NVML does not list the NVIDIA function {pci}, which the NVIDIA driver has"
             before = self._last.get(pci)
-            if holder != NVIDIA_KERNEL_DRIVER:
-                problems.append(Problem(_COUNT, "error", message))
-            elif before is not None:
+            if before is not None:
                 gpus[pci] = replace(before, problems=(Problem(_COUNT, "lost", message),))
             else:
                 problems.append(Problem(_COUNT, "error", message))

@@ -7,7 +7,7 @@ partition. A claim for N GPUs that says ``matchAttribute: gpu.nvidia.com/partiti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from driver.fabric.members import KnownGpu, by_size, physical_ids
@@ -42,6 +42,12 @@ def fabric_attributes(inventory: Inventory) -> Placed:
         pci: _attributes(modules.get(pci), by_size(partitions, number))
         for pci, number in physical_ids(partitions, known).items()
     }
+
+
+def in_common(placed: Placed, gpus: Sequence[PciAddress]) -> Mapping[str, AttributeValue]:
+    """The attributes of a device that spans these GPUs: what is true of each of them."""
+    first, *others = (placed.get(pci, {}) for pci in gpus)
+    return {name: value for name, value in first.items() if all(one.get(name) == value for one in others)}
 
 
 def _attributes(module_id: int | None, partitions: Mapping[int, int]) -> Mapping[str, AttributeValue]:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
-from driver.fabric.manager import CALLS
-from fakegpu.fabric.manager import FakeFabricManager
+from driver.fabric.api import CALLS
+from fakegpu.fabric.answers import FakeFabricManager
 from fakegpu.fabric.state import FabricFault, FabricState
 
 if TYPE_CHECKING:

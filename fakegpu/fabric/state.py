@@ -37,6 +37,10 @@ class FabricState:
     connected: tuple[int, ...] = ()
     faults: tuple[FabricFault, ...] = ()
 
+    def after_boot(self) -> FabricState:
+        """Nothing is connected, and the fabric manager was started in the same mode."""
+        return FabricState(session=self.session + 1, shared=self.shared)
+
     def to_document(self) -> dict[str, Any]:
         """As a state file has it."""
         return asdict(self)

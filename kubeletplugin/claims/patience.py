@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from driver.errors import ApiError, DeviceHeld, DriverError, NodeIncomplete, NvmlError
-from driver.fabric.manager import FabricError
+from driver.fabric.api import FabricError
 from driver.nvml.api import GpuLost, NotFound
 from kubeletplugin.fabric.matching import PartitionTaken
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse

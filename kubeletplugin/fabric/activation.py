@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from driver.fabric.manager import (
+from driver.fabric.api import (
     AlreadyActive,
     FabricCode,
     FabricError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from driver.errors import ClaimBlocked, ClaimRefused
-from driver.fabric.manager import FabricPartition
+from driver.fabric.api import FabricPartition
 from driver.nvml.pci_address import PciAddress
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from driver.errors import DriverError
-from driver.fabric.manager import FabricPartition
+from driver.fabric.api import FabricPartition
 from driver.fabric.members import KnownGpu, physical_ids
 from driver.hardware.inventory import Discovery
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported

@@ -17,7 +17,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DriverError
-from driver.fabric.manager import FabricManager
+from driver.fabric.api import FabricManager
 from driver.hardware.inventory import Discovery
 from driver.kinds.partition.names import partition_device_name
 from driver.nvml.deadline import Guard

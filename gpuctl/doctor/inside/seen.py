@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from gpuctl.doctor.outside.seen import Unread
 
 if TYPE_CHECKING:
-    from driver.fabric.manager import FabricPartition
+    from driver.fabric.api import FabricPartition
     from driver.hardware.gpu import Inventory
     from driver.roots.probe import Looked
     from gpuctl.doctor.inside.places import Places

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from driver.fabric.manager import (
+from driver.fabric.api import (
     AlreadyActive,
     FabricCode,
     FabricError,

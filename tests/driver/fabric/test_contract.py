@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.fabric.manager import FabricError, FabricTimeout, NoFabricManager, NotShared
+from driver.fabric.api import FabricError, FabricTimeout, NoFabricManager, NotShared
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fabric.hands import FakeFabric
 from fakegpu.machine import FakeMachine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.fabric.manager import FabricGpu, FabricPartition
+from driver.fabric.api import FabricGpu, FabricPartition
 from driver.fabric.members import KnownGpu, by_size, physical_ids
 from driver.nvml.pci_address import PciAddress
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from driver.fabric.manager import FabricPartition
+from driver.fabric.api import FabricPartition
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard

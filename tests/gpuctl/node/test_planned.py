@@ -16,13 +16,18 @@ from kubernetes_rules.validation import errors_of
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 
 
-NOTHING_OFFERED = {(machine, "mig-layouts") for machine in ("a30-quad", "dgx-a100", "dgx-a100-80gb")}
-"""There MIG mode is off, changes only with a reset, and the sample offers nothing whole."""
+NOTHING_OFFERED = {
+    *((machine, "mig-layouts") for machine in ("a30-quad", "dgx-a100", "dgx-a100-80gb")),
+    ("a100-vgpu-guest", "passthrough"),
+}
+"""MIG mode is off there, changes only with a reset, and the sample offers nothing whole; a vGPU cannot be
+handed on."""
 
 
-def test_there_is_a_sample_for_every_way_to_use_mig_and_to_share_gpus() -> None:
+def test_there_is_a_sample_for_every_way_to_use_gpus() -> None:
     mig = {"dynamic-mig", "mig-layouts", "static-mig"}
-    assert {path.stem for path in SAMPLES} == mig | {"all-tiers", "memory-shares", "mps", "time-slicing"}
+    shares = {"all-tiers", "memory-shares", "mps", "time-slicing"}
+    assert {path.stem for path in SAMPLES} >= mig | shares | {"passthrough", "all-kinds"}
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
@@ -37,7 +42,7 @@ def test_every_sample_gives_valid_slices_on_every_machine(machine: str, sample: 
     assert all(len(one["spec"].get("sharedCounters", ())) <= 8 for one in planned.slices)
     names = [device["name"] for one in planned.slices for device in one["spec"].get("devices", ())]
     assert (not names) == ((machine, sample.stem) in NOTHING_OFFERED)
-    offered = {str(name.pci) for name in map(KINDS.parse, names) if name}
+    offered = {gpu for name in map(KINDS.parse, names) if name for gpu in name.gpus}
     held_back = {what.split()[0] for what in planned.withheld}
     gpus = FakeMachine.open(f"{machine}@{tmp_path / 'state.json'}").state.listed()
     assert offered | held_back == set(map(str, gpus)), "no GPU is forgotten"

@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from driver.devices.names import gpu_device_name
 from driver.errors import DriverError
-from driver.fabric.manager import CALLS, FabricError
+from driver.fabric.api import CALLS, FabricError
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.examples import examples
 from tests.kubeletplugin.fabric.fabric_node import (

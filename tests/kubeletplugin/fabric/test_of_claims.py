@@ -11,7 +11,7 @@ import pytest
 from driver.devices.names import gpu_device_name, shared_device_name
 from driver.devices.sharing import SharedForm
 from driver.errors import ClaimRefused
-from driver.fabric.manager import FabricError, NoFabricManager
+from driver.fabric.api import FabricError, NoFabricManager
 from fakegpu.machine import FakeMachine
 from kubeletplugin.fabric.matching import PartitionTaken
 from tests.kubeletplugin.crashes import UID, Crashes

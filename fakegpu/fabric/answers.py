@@ -1,13 +1,13 @@
 """A stateful fabric manager: partitions of a machine file, of which no two that share a GPU are active."""
 
-# ruff: noqa: D102 - the protocol in driver.fabric.manager documents these methods
+# ruff: noqa: D102 - the protocol in driver.fabric.api documents these methods
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from driver.fabric.manager import (
+from driver.fabric.api import (
     CALLS,
     FabricCode,
     FabricGpu,
