@@ -39,7 +39,8 @@ _LOOK_AGAIN_SECONDS = 0.02
 class GpuState:
     """One slot now: ``board`` counts the boards that sat there, ``lost`` is fallen off the bus (XID 79).
 
-    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long.
+    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long. With ``persistence``
+    the driver keeps the GPU initialised.
     """
 
     minor: int
@@ -50,10 +51,11 @@ class GpuState:
     mig: MigState = NO_MIG
     compute_mode: ComputeMode = "default"
     time_slice: int = 0
+    persistence: bool = False
 
     def after_load(self) -> GpuState:
-        """The state after a reset or a new load of the driver: neither mode nor time-slice outlives them."""
-        return replace(self, compute_mode="default", time_slice=0)
+        """The state after a reset or a new load of the driver: no mode and no time-slice outlives them."""
+        return replace(self, compute_mode="default", time_slice=0, persistence=False)
 
 
 @dataclass(frozen=True, slots=True)

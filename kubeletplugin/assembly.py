@@ -6,7 +6,7 @@ started: threads, sockets and the order in which all of it ends are the process'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
@@ -38,8 +39,11 @@ from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks
 from kubeletplugin.journal.peers import Peers
 from kubeletplugin.kinds.kind import HeldKinds, Look
+from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
+from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
+from kubeletplugin.metadata.store import MetadataStore
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.gpus import Sharing
@@ -49,7 +53,9 @@ from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.of_claims import ClaimShares
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.vfio.binder import GroupBinder, Users
 from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 
 _STARTING_SECONDS = 30.0
@@ -59,9 +65,9 @@ def _nobody(_step: str) -> None:
     """Nobody follows the steps."""
 
 
-def _nowhere(_device: str) -> bool:
-    """No device was seen to be in a fabric partition."""
-    return False
+def _nothing(_device: str) -> Mapping[str, Any]:
+    """Nothing is known of what is published."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,8 @@ class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
     ``driver`` is where the driver is installed now; ``hook`` says where the hook that makes containers ready
-    comes from.
+    comes from. ``binder`` gives functions other drivers, ``users`` says who has one open. ``controllers`` are
+    those of the node.
     """
 
     discovery: Discovery
@@ -79,6 +86,9 @@ class Hardware:
     mps: MpsClient
     mps_folders: MpsFolders
     fabric: FabricManager
+    binder: GroupBinder
+    users: Users
+    controllers: Controllers
     hook: HookSource = NO_HOOK
 
 
@@ -88,8 +98,8 @@ class Cluster:
 
     ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused when there is
     none. ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices
-    say, None when that was never seen; ``published_on_fabric(device)`` is whether they say that it is
-    in a partition of the NVLink fabric. ``in_use()`` gives the CDI device names that containers have,
+    say, None when that was never seen, ``published_attributes(device)`` all attributes, empty then.
+    ``in_use()`` gives the CDI device names that containers have,
     ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
     DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
     """
@@ -101,7 +111,7 @@ class Cluster:
     given_by_device_plugins: Callable[[], frozenset[str]]
     complain: Callable[[ClaimRef, DriverError], None]
     note: Callable[[ClaimRef, str], None]
-    published_on_fabric: Callable[[str], bool] = _nowhere
+    published_attributes: Callable[[str], Mapping[str, Any]] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +179,11 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
+    told = MetadataStore(folders.data.absolute() / "metadata")
     hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
     hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
-    ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
-    kinds = HeldKinds(kinds_of(ports), HeldUnknown())
+    kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
     watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
     hardware.discovery.on_mode_change(watch.mode_changes)
@@ -181,28 +191,16 @@ def assemble(
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
-    fabric = _fabric(
-        identity,
-        hardware,
-        cluster,
-        FabricRecords(files.fabric, peers.watch()),
-        kinds,
-        journal,
-        locks,
-        listeners,
-    )
+    noted = FabricRecords(files.fabric, peers.watch())
+    fabric = _fabric(identity, hardware, cluster, noted, kinds, journal, locks, listeners)
+    specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
+    claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
+    ports, patience_seconds = _ports(cluster, hardware, listeners, watch), intervals.patience_seconds
     preparer = Preparer(
-        identity,
-        journal,
-        locks,
-        kinds,
-        shares,
-        fabric,
-        Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks),
-        store,
-        _ports(cluster, hardware, listeners, watch),
-        intervals.patience_seconds,
+        identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
     )
+    recovered = recover(journal, locks, store, identity, kinds)
+    sweep(told, journal, locks, peers.alone)
     return Parts(
         peers,
         kinds,
@@ -215,7 +213,7 @@ def assemble(
         fabric,
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
-        recover(journal, locks, store, identity, kinds),
+        recovered,
     )
 
 
@@ -233,6 +231,20 @@ def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, Boot
 def _files(folders: Folders) -> BootFiles:
     data = folders.data
     return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC)
+
+
+def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
+    return NodePorts(
+        hardware.discovery,
+        nodes,
+        journal,
+        identity.era,
+        hardware.sysfs_root,
+        hardware.binder,
+        hardware.users,
+        VfioNodes(hardware.driver),
+        hardware.controllers,
+    )
 
 
 def _sharing(
@@ -268,7 +280,7 @@ def _fabric(
     holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
     activation = Activation(hardware.fabric, records, identity.era, holders.need, listeners.step)
     boards = hardware.discovery
-    return ClaimFabric(activation, records, holders, locks, boards, cluster.published_on_fabric)
+    return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 
 def _health(

@@ -78,7 +78,7 @@ class Activation:
         if self._manager.instance() not in (None, self._knows):
             self.partitions()
 
-    def begin(self, partition: FabricPartition, gpus: Iterable[str]) -> None:
+    def begin(self, partition: FabricPartition, gpus: Iterable[str], *, outlives_driver: bool) -> None:
         """Have a partition of these GPUs active; raises FabricError, StorageError.
 
         One that was active before, and by nobody here, stays as it is also when the claim ends.
@@ -88,7 +88,8 @@ class Activation:
             known = next((one for one in self._records.look() if one.partition == number), None)
             if partition.active and known is None:
                 return
-            record = FabricRecord(number, tuple(sorted(gpus)), era.boot_id, era.driver_generation)
+            load = "" if outlives_driver else era.driver_generation
+            record = FabricRecord(number, tuple(sorted(gpus)), era.boot_id, load)
             if known is None or not known.is_live(era):
                 self._records.put(record)
                 self._step("fabric noted")

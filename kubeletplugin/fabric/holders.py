@@ -28,11 +28,16 @@ class PartitionHolders:
         """Whether a claim other than that of the UID ``without`` needs the partition of a record."""
         era = self._era()
         return record.is_live(era) and any(
-            not gpus_with_links(entry.devices, self._kinds).isdisjoint(record.gpus)
+            not self.gpus([held]).isdisjoint(record.gpus) and self._kinds.is_live(entry, held, era)
             for pci in record.gpus
             for entry in self._journal.holders(pci)
-            if entry.uid != without and entry.is_live(era)
+            if entry.uid != without
+            for held in entry.devices
         )
+
+    def outlive_driver(self, devices: Iterable[HeldDevice]) -> bool:
+        """Whether a GPU of theirs is not with the NVIDIA driver, so that loading it anew ends nothing."""
+        return any(self._kinds.leaves_driver(held) for held in devices)
 
     def note_release(self, uid: str) -> None:
         """Write down that a claim is not prepared any more, if it was; raises StorageError."""

@@ -7,12 +7,14 @@ driver for vfio, and deactivated after they are back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from driver.errors import DriverError
 from driver.fabric.api import FabricPartition
 from driver.fabric.members import KnownGpu, physical_ids
 from driver.hardware.inventory import Discovery
+from driver.kinds.fabric import PARTITION_ATTRIBUTE
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
@@ -33,8 +35,8 @@ _log = get_logger("fabric")
 class ClaimFabric:
     """The fabric partitions of the claims of one node.
 
-    Callers hold the locks of the claim and of its GPUs, but to ``run_once``. ``is_published(device)`` is
-    whether a device was published as one in a partition.
+    Callers hold the locks of the claim and of its GPUs, but to ``run_once``. ``published(device)``
+    are the attributes of a device as last published, empty when that was never seen.
     """
 
     def __init__(
@@ -44,14 +46,14 @@ class ClaimFabric:
         holders: PartitionHolders,
         locks: KeyedLocks,
         discovery: Discovery,
-        is_published: Callable[[str], bool],
+        published: Callable[[str], Mapping[str, Any]],
     ) -> None:
         self._activation = activation
         self._records = records
         self._holders = holders
         self._locks = locks
         self._discovery = discovery
-        self._is_published = is_published
+        self._published = published
 
     def reach(self, gpus: Iterable[str]) -> set[str]:
         """The GPUs with those that have to be locked to clear them. For any caller. Raises StorageError."""
@@ -77,7 +79,7 @@ class ClaimFabric:
         gpus = self._holders.gpus(held)
         if not gpus:
             return None
-        is_expected = any(self._is_published(device.device) for device in held)
+        is_expected = any(map(self._is_in_partition, held))
         partitions = self._activation.partitions(is_expected=is_expected)
         if not partitions:
             return None
@@ -93,7 +95,8 @@ class ClaimFabric:
     def join(self, entry: Entry, partition: FabricPartition | None) -> None:
         """Have the claim's partition active; raises FabricError, StorageError: the claim is to leave then."""
         if partition is not None:
-            self._activation.begin(partition, self._holders.gpus(entry.devices))
+            gpus, outlives = self._holders.gpus(entry.devices), self._holders.outlive_driver(entry.devices)
+            self._activation.begin(partition, gpus, outlives_driver=outlives)
 
     def leave(self, entry: Entry) -> None:
         """Deactivate the claim's partition unless others need it.
@@ -127,6 +130,10 @@ class ClaimFabric:
         with self._locks.holding(sorted(map(gpu_key, record.gpus)), _LOCK_SECONDS):
             if record in self._records.look() and not self._holders.need(record):
                 self._activation.end(record)
+
+    def _is_in_partition(self, held: HeldDevice) -> bool:
+        """Whether the device was published as one in a partition."""
+        return any(PARTITION_ATTRIBUTE.fullmatch(name) for name in self._published(held.device))
 
     def _own(self, gpus: set[str]) -> FabricRecord | None:
         """The record of a partition of just these GPUs, which this claim or shares beside it have left.

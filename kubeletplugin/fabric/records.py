@@ -33,7 +33,8 @@ _log = get_logger("fabric")
 class FabricRecord:
     """A partition that was activated in the boot and the load of the driver that it names, or is about to be.
 
-    ``gpus`` are the PCI addresses of all of its GPUs, sorted. ``active`` says that it was activated.
+    ``driver_generation`` is empty where loading the driver anew ends nothing. ``gpus`` are the PCI addresses
+    of all of its GPUs, sorted. ``active`` says that it was activated.
     """
 
     partition: int

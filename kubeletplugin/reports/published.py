@@ -1,14 +1,14 @@
-"""Remembers which GPU this node's ResourceSlices say that each device is, and how much memory it has."""
+"""Remembers what this node's ResourceSlices say of each device: its GPU, its memory, its attributes."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from driver.devices.sharing import MEMORY
 from driver.errors import ApiError
-from driver.kinds.fabric import PARTITION_ATTRIBUTE
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
@@ -19,7 +19,7 @@ _log = get_logger(__name__)
 
 
 class PublishedDevices:
-    """The UUID and the memory of each published device, from the node's own slices.
+    """The UUID, the memory and the attributes of each published device, from the node's own slices.
 
     A device that is not published any more keeps what was last said: the kubelet wipes the slices whenever
     it starts, and a claim that was allocated before may be prepared meanwhile.
@@ -28,7 +28,7 @@ class PublishedDevices:
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
         self._memory: dict[str, int] = {}
-        self._on_fabric: set[str] = set()
+        self._attributes: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def uuid_of(self, device: str) -> str | None:
@@ -41,10 +41,11 @@ class PublishedDevices:
         with self._lock:
             return self._memory.get(device)
 
-    def on_fabric(self, device: str) -> bool:
-        """Whether the device is in a partition of the NVLink fabric, as last published."""
+    def attributes_of(self, device: str) -> dict[str, Any]:
+        """The attributes of the device as last published, in the form of the API; empty: never seen."""
         with self._lock:
-            return device in self._on_fabric
+            text = self._attributes.get(device)
+        return {} if text is None else json.loads(text)
 
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
         """Learn from one event about a ResourceSlice; what has another form than ours is passed over."""
@@ -61,10 +62,14 @@ class PublishedDevices:
             for device in devices
             if (amount := _memory(device.get("capacity") or {})) is not None
         }
-        on_fabric = {str(one["name"]) for one in devices if _is_on_fabric(one.get("attributes") or {})}
+        # Text takes a tenth of the memory of the objects that are decoded from it.
+        attributes = {
+            str(device["name"]): json.dumps(told, separators=(",", ":"))
+            for device in devices
+            if isinstance(told := device.get("attributes"), dict)
+        }
         with self._lock:
-            self._on_fabric -= {str(one.get("name")) for one in devices}
-            self._on_fabric |= on_fabric
+            self._attributes.update(attributes)
             self._uuids.update(found)
             self._memory.update(memory)
 
@@ -75,10 +80,6 @@ def _board(attributes: Mapping[str, Any]) -> Any:
         if name in attributes:
             return attributes[name].get("string")
     return None
-
-
-def _is_on_fabric(attributes: Mapping[str, Any]) -> bool:
-    return any(PARTITION_ATTRIBUTE.fullmatch(name) for name in attributes)
 
 
 def _memory(capacity: Any) -> int | None:

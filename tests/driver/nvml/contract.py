@@ -86,6 +86,7 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
             "fabric": device.fabric,
             "virtualization": device.virtualization,
             "compute_mode": device.compute_mode,
+            "persistence_mode": device.persistence_mode,
             "process_ids": device.process_ids,
         }
         answers: dict[str, object] = {}

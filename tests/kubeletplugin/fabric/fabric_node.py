@@ -14,6 +14,7 @@ STEPS_OF_ACTIVATING = (
     "fabric activated",
     "fabric active",
     "committed",
+    "metadata written",
     "spec written",
 )
 STEPS_OF_DEACTIVATING = ("spec removed", "releasing", "fabric deactivated", "fabric forgotten", "released")

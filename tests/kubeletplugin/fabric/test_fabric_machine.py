@@ -50,7 +50,8 @@ class FabricOfANode(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="fabric-"))
         self.node = fabric_node(self.folder)
-        self.node.published_on_fabric.update(gpu_device_name(pci) for pci in self.node.gpus)
+        for pci in self.node.gpus:
+            self.node.published_attributes[gpu_device_name(pci)] = {"partition8": {"int": 0}}
         self.fabric = self.node.machine.fabric
         self.modules: dict[str, frozenset[int]] = {}
         self.answered: set[str] = set()

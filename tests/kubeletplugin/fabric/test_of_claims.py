@@ -198,7 +198,7 @@ def test_a_fabric_manager_that_starts_after_the_plugin_is_waited_for_where_one_w
 ) -> None:
     node = fabric_node(tmp_path)
     node.machine.fabric.stop()
-    node.published_on_fabric.add(_device(node, 1))
+    node.published_attributes[_device(node, 1)] = {"partition8": {"int": 0}}
     with pytest.raises(NoFabricManager):
         node.prepare(claim_modules(node, "train", 1))
     assert len(node.prepare(claim_modules(node, "other", 2))) == 1, "nobody ever told of a fabric"

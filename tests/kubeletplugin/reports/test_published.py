@@ -53,19 +53,6 @@ def test_a_partition_is_known_by_its_gpu() -> None:
     assert published.uuid_of("part") == "GPU-1"
 
 
-def test_a_device_is_on_a_fabric_while_its_slice_says_a_partition() -> None:
-    published = PublishedDevices()
-    there = {"name": "a", "attributes": {"gpuModuleID": {"int": 1}, "partition2": {"int": 0}}}
-    published.take(
-        "ADDED", {"spec": {"devices": [there, {"name": "b", "attributes": {"parts": {"int": 1}}}]}}
-    )
-    assert (published.on_fabric("a"), published.on_fabric("b")) == (True, False)
-    published.take("DELETED", {"spec": {"devices": [there]}})
-    assert published.on_fabric("a")
-    published.take("MODIFIED", {"spec": {"devices": [{"name": "a", "attributes": {}}]}})
-    assert not published.on_fabric("a")
-
-
 def capacity(**amounts: Any) -> dict[str, Any]:
     devices = [{"name": name, "capacity": {"memory": amount}} for name, amount in amounts.items()]
     return {"spec": {"devices": devices}}
