@@ -27,6 +27,7 @@ from kubeletplugin.claims.specs import Specs
 from kubeletplugin.fabric.activation import Activation
 from kubeletplugin.fabric.holders import PartitionHolders
 from kubeletplugin.fabric.of_claims import ClaimFabric
+from kubeletplugin.fabric.persistence import Persistence
 from kubeletplugin.fabric.records import FOLDER as FABRIC
 from kubeletplugin.fabric.records import FabricRecords
 from kubeletplugin.host.gpu_nodes import GpuNodes
@@ -278,8 +279,8 @@ def _fabric(
     listeners: Listeners,
 ) -> ClaimFabric:
     holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
-    activation = Activation(hardware.fabric, records, identity.era, holders.need, listeners.step)
-    boards = hardware.discovery
+    boards, era, step = hardware.discovery, identity.era, listeners.step
+    activation = Activation(hardware.fabric, records, Persistence(boards), era, holders.need, step)
     return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 

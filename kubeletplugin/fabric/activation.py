@@ -22,6 +22,7 @@ from driver.fabric.api import (
     NotShared,
 )
 from driver.process.log import get_logger
+from kubeletplugin.fabric.persistence import Persistence
 from kubeletplugin.fabric.records import FabricRecord, FabricRecords
 from kubeletplugin.journal.identity import Era
 
@@ -38,12 +39,14 @@ class Activation:
         self,
         manager: FabricManager,
         records: FabricRecords,
+        persistence: Persistence,
         era: Callable[[], Era],
         is_needed: Callable[[FabricRecord], bool],
         step: Callable[[str], None],
     ) -> None:
         self._manager = manager
         self._records = records
+        self._persistence = persistence
         self._era = era
         self._is_needed = is_needed
         self._step = step
@@ -79,7 +82,7 @@ class Activation:
             self.partitions()
 
     def begin(self, partition: FabricPartition, gpus: Iterable[str], *, outlives_driver: bool) -> None:
-        """Have a partition of these GPUs active; raises FabricError, StorageError.
+        """Have a partition of these GPUs active; raises FabricError, NvmlError, StorageError.
 
         One that was active before, and by nobody here, stays as it is also when the claim ends.
         """
@@ -89,15 +92,17 @@ class Activation:
             if partition.active and known is None:
                 return
             load = "" if outlives_driver else era.driver_generation
-            record = FabricRecord(number, tuple(sorted(gpus)), era.boot_id, load)
             if known is None or not known.is_live(era):
-                self._records.put(record)
+                on = self._persistence.on_of(sorted(gpus))
+                known = FabricRecord(number, tuple(sorted(gpus)), era.boot_id, load, persistent=on)
+                self._records.put(known)
                 self._step("fabric noted")
             if not partition.active:
+                self._persistence.turn_off(known.gpus)
                 self._activate(number)
                 self._step("fabric activated")
-            if known is None or not known.active:
-                self._records.put(replace(record, active=True))
+            if not known.active:
+                self._records.put(replace(known, active=True))
                 self._step("fabric active")
 
     def end(self, record: FabricRecord) -> None:
@@ -110,6 +115,7 @@ class Activation:
                 self.partitions(is_expected=True)
                 with suppress(NotActive, NotShared):
                     self._manager.deactivate(record.partition)
+                self._persistence.turn_on(record.persistent)
                 self._step("fabric deactivated")
             self._records.forget(record)
             self._step("fabric forgotten")

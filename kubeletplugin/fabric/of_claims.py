@@ -93,7 +93,7 @@ class ClaimFabric:
         return found
 
     def join(self, entry: Entry, partition: FabricPartition | None) -> None:
-        """Have the claim's partition active; raises FabricError, StorageError: the claim is to leave then."""
+        """Have the claim's partition active; raises DriverError, and the claim is to leave then."""
         if partition is not None:
             gpus, outlives = self._holders.gpus(entry.devices), self._holders.outlive_driver(entry.devices)
             self._activation.begin(partition, gpus, outlives_driver=outlives)

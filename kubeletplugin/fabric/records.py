@@ -34,7 +34,8 @@ class FabricRecord:
     """A partition that was activated in the boot and the load of the driver that it names, or is about to be.
 
     ``driver_generation`` is empty where loading the driver anew ends nothing. ``gpus`` are the PCI addresses
-    of all of its GPUs, sorted. ``active`` says that it was activated.
+    of all of its GPUs, sorted. ``active`` says that it was activated. ``persistent`` are the GPUs
+    whose persistence mode was on before.
     """
 
     partition: int
@@ -42,6 +43,7 @@ class FabricRecord:
     boot_id: str
     driver_generation: str = ""
     active: bool = False
+    persistent: tuple[str, ...] = ()
 
     def is_live(self, era: Era) -> bool:
         """Whether it can be active now: nothing outlives a reboot, or another load of the driver."""
@@ -142,6 +144,7 @@ def _parsed(path: Path) -> FabricRecord:
         str(body["boot_id"]),
         str(body["driver_generation"]),
         body["active"] is True,
+        tuple(str(PciAddress.parse(pci)) for pci in body["persistent"]),
     )
     if not gpus or path.name != f"partition-{record.partition}.json":
         raise ValueError("it is of another partition, or of no GPU")
