@@ -139,9 +139,9 @@ class FabricManager(Protocol):
     """The fabric manager of this node. All calls but ``instance`` may raise FabricError."""
 
     def instance(self) -> Hashable | None:
-        """What tells the fabric manager that listens now from one that is started later; None without one.
+        """What tells the fabric manager that listens now from one that is started later.
 
-        Costs a look at a file.
+        None where there is none, or no library to ask it with. Costs a look at some files.
         """
         ...
 

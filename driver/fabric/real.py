@@ -59,7 +59,7 @@ class RealFabricManager:
 
     def instance(self) -> Hashable | None:
         socket = self._socket()
-        if socket is None:
+        if socket is None or self._library() is None:
             return None
         try:
             status = socket.stat()
@@ -89,6 +89,11 @@ class RealFabricManager:
         call, socket, library = CALLS[method], self._socket(), self._library()
         if socket is None:
             raise NoFabricManager("the fabric manager has no socket for commands on this node")
+        if library is None:
+            raise NoFabricManager(
+                f"{LIBRARIES[0]} is not on this node, so its fabric manager cannot be asked",
+                "install it in the driver's version: it comes with the fabric manager, or with its headers",
+            )
         request = {
             "library": str(library),
             "socket": str(socket),
@@ -108,16 +113,10 @@ class RealFabricManager:
         found = (self._at(path) for path in SOCKETS)
         return next((path for path in found if path is not None and path.is_socket()), None)
 
-    def _library(self) -> Path:
-        for folder in LIBRARY_FOLDERS:
-            for name in LIBRARIES:
-                found = self._at(f"{folder}/{name}")
-                if found is not None and found.is_file():
-                    return found
-        raise NoFabricManager(
-            f"{LIBRARIES[0]} is not on this node, so its fabric manager cannot be asked",
-            "install the package nvidia-fabricmanager with its library, in the driver's version",
-        )
+    def _library(self) -> Path | None:
+        paths = (f"{folder}/{name}" for folder in LIBRARY_FOLDERS for name in LIBRARIES)
+        found = (self._at(path) for path in paths)
+        return next((path for path in found if path is not None and path.is_file()), None)
 
     def _at(self, path: str) -> Path | None:
         """What lies at a path below the driver root, or below the root of the host."""

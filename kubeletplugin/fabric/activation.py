@@ -53,32 +53,39 @@ class Activation:
         self._talk = threading.RLock()
         self._not_shared: Hashable | None = None
         self._knows: Hashable | None = None
+        self._is_incomplete = False
 
     def partitions(self, *, is_expected: bool = False) -> tuple[FabricPartition, ...]:
         """The partitions as they are now, none without a shared fabric; raises FabricError.
 
         What claims have active is restored where the fabric manager does not know of it. While none listens,
-        NoFabricManager is raised where a shared fabric ``is_expected`` or was seen before.
+        NoFabricManager is raised where a shared fabric ``is_expected`` or was seen before; else it is that of
+        a node without one, whose GPUs do not wait for it.
         """
         instance = self._manager.instance()
-        if instance is None:
-            if is_expected or self._knows is not None or self._records.look():
-                raise NoFabricManager("the fabric manager of this node does not listen")
-            return ()
-        if instance == self._not_shared:
+        if instance is not None and instance == self._not_shared:
             return ()
         with self._talk:
             try:
-                found = self._restored(self._manager.partitions())
+                if instance is None:
+                    raise NoFabricManager("the fabric manager of this node does not listen")
+                found = self._manager.partitions()
             except NotShared:
                 self._not_shared, self._knows = instance, None
                 return ()
+            except NoFabricManager as error:
+                if is_expected or self._knows is not None or self._records.look():
+                    raise
+                if instance is not None:
+                    _log.warning("fabric manager is taken for none", error=str(error))
+                return ()
             self._knows = instance
-            return found
+            return self._restored(found)
 
     def restore(self) -> None:
         """Tell a fabric manager that was started since it was asked what is active; raises FabricError."""
-        if self._manager.instance() not in (None, self._knows):
+        instance = self._manager.instance()
+        if instance is not None and (instance != self._knows or self._is_incomplete):
             self.partitions()
 
     def begin(self, partition: FabricPartition, gpus: Iterable[str], *, outlives_driver: bool) -> None:
@@ -125,6 +132,7 @@ class Activation:
         live = [record for record in self._records.look() if record.active and record.is_live(self._era())]
         active = {one.number for one in partitions if one.active}
         missing = {record.partition for record in live} - active
+        self._is_incomplete = False
         if not missing:
             return partitions
         try:
@@ -140,8 +148,16 @@ class Activation:
                     error=str(error),
                 )
             for number in lost:
-                self._manager.activate(number)
+                self._activate_anew(number)
         return self._manager.partitions()
+
+    def _activate_anew(self, number: int) -> None:
+        """Activate what a claim has lost; what fails is tried again, and keeps no other claim."""
+        try:
+            self._manager.activate(number)
+        except FabricError as error:
+            self._is_incomplete = True
+            _log.error("fabric partition of a claim is not active", partition=number, error=str(error))
 
     def _activate(self, number: int) -> None:
         """Activate a partition, also by a fabric manager that still waits to be told what is active."""

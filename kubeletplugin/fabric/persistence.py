@@ -1,6 +1,6 @@
 """Turns the persistence mode of GPUs off before their fabric partition is activated, and on again at the end.
 
-NVIDIA's own driver turns it off, too: a partition is to be activated while nothing keeps its GPUs initialised.
+NVIDIA's own driver turns it off, too: nothing is to keep GPUs initialised while their partition is activated.
 """
 
 from __future__ import annotations

@@ -88,6 +88,7 @@ def test_a_library_that_hangs_is_left_after_the_deadline(tmp_path: Path, library
 def test_a_node_without_the_library_says_so(tmp_path: Path, library: Path) -> None:
     node = _node(tmp_path / "root", library)
     (tmp_path / "root/usr/lib64/libnvfm.so.1").unlink()
+    assert node.manager().instance() is None
     with pytest.raises(NoFabricManager, match=r"libnvfm\.so\.1 is not on this node"):
         node.manager().partitions()
     (tmp_path / "root/usr/lib64/libnvfm.so").write_bytes(b"\x7fELF of another world")

@@ -205,6 +205,37 @@ def test_a_fabric_manager_that_starts_after_the_plugin_is_waited_for_where_one_w
     node.stop()
 
 
+def test_a_fabric_manager_that_cannot_be_reached_is_in_nobodys_way_where_none_was_seen(
+    node: FakeNode,
+) -> None:
+    node.machine.fabric.fail("partitions", -9)
+    node.prepare(claim_modules(node, "train", 1, 3))
+    assert connected(node) == ()
+    node.machine.fabric.heal()
+    node.prepare(claim_modules(node, "next", 2))
+    node.machine.fabric.fail("partitions", -9)
+    with pytest.raises(NoFabricManager):
+        node.prepare(claim_modules(node, "third", 4))
+
+
+def test_one_that_still_starts_is_waited_for(node: FakeNode) -> None:
+    node.machine.fabric.fail("partitions", -8, times=1)
+    with pytest.raises(FabricError, match="NOT_CONFIGURED"):
+        node.prepare(claim_modules(node, "train", 1, 2))
+    node.prepare(claim_modules(node, "train", 1, 2))
+    assert connected(node) == (3,)
+
+
+def test_a_lost_partition_that_cannot_come_back_keeps_no_other_claim(node: FakeNode) -> None:
+    node.prepare(claim_modules(node, "train", 1, 2))
+    node.machine.fabric.start(keeps=False)
+    node.machine.fabric.fail("activate", -10, times=1)
+    node.fabric.run_once()
+    assert connected(node) == ()
+    node.fabric.run_once()
+    assert connected(node) == (3,), "it is tried again"
+
+
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("by", ["keeper", "prepare"])
 def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_anew(
