@@ -188,6 +188,7 @@ class FakeMachine:
             return with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids))
 
         self._store.change(edit)
+        self.settle()
 
     def lose(self, gpu: GpuSelector) -> None:
         """Let a GPU fall off the bus (XID 79): every call on it says GPU_IS_LOST."""
@@ -237,9 +238,10 @@ class FakeMachine:
         pids = tuple(sorted(process_ids))
         if isinstance(gpu, str) and gpu.startswith("MIG-"):
             self._store.change(lambda state: self._with_mig_processes(state, gpu, pids))
-            return
-        pci = self.pci(gpu)
-        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+        else:
+            pci = self.pci(gpu)
+            self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+        self.settle()
 
     def reset(self, gpu: GpuSelector) -> None:
         """Reset a GPU that nobody uses: a pending MIG mode comes true, and its instances are gone.
