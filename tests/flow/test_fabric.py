@@ -15,11 +15,12 @@ from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from tests.flow.claims import allocated, claim_of, gpu_nodes, gpu_pod, request, wait_running
-from tests.flow.mig_scene import end, offered, wait_offered
+from tests.flow.mig_scene import configured, end, kind, offered, wait_offered
 from tests.flow.test_pods_and_claims import wait_refused, wait_told
 
 NVIDIA = Path(__file__).parents[1] / "vectors" / "nvidia-driver" / "specs" / "fabric-manager-partition.yaml"
-SAMPLE = PACKAGE_ROOT / "deploy" / "examples" / "passthrough" / "fabric-containers.yaml"
+SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "passthrough"
+BESIDE = "version: v1\nrules:\n  - passthrough: true\n"
 
 Object = dict[str, Any]
 
@@ -108,7 +109,7 @@ def test_specs_written_for_nvidias_driver_get_a_partition_that_is_active_meanwhi
     wait_connected(fabric, {number})
     assert len(gpu_nodes(cluster, namespace, pod, "ctr")) == 2
 
-    other = create_spec(cluster, namespace, SAMPLE)
+    other = create_spec(cluster, namespace, SAMPLES / "fabric-containers.yaml")
     wait_running(cluster, namespace, other)
     four = partition(fabric, namespace, other, 4)
     wait_connected(fabric, {number, four})
@@ -155,3 +156,25 @@ def test_a_fabric_manager_that_is_started_anew_is_told_what_pods_have(
     fabric.wait_serving()
     end(cluster, namespace, "train")
     wait_connected(fabric, set())
+
+
+def test_a_virtual_machine_and_a_container_have_partitions_beside_each_other(
+    fabric: DriverNode, namespace: str
+) -> None:
+    cluster = fabric.cluster
+    cluster.api.apply(PACKAGE_ROOT / "deviceclasses/vfio.yaml")
+    with configured(fabric, BESIDE):
+        wait_offered(fabric, lambda devices: sorted(map(kind, devices)) == ["gpu"] * 8 + ["vfio"] * 8)
+        machine = create_spec(cluster, namespace, SAMPLES / "fabric-two-gpus.yaml")
+        wait_running(cluster, namespace, machine)
+        number = partition(fabric, namespace, machine, 2)
+        wait_connected(fabric, {number})
+        nodes = cluster.container(machine, namespace).device_nodes
+        assert len([node for node in nodes if node.removeprefix("/dev/vfio/").isdigit()]) == 2
+
+        template(cluster, namespace, "four", 4, "partition4")
+        cluster.api.create(pod_of("train", "four"), namespace)
+        wait_running(cluster, namespace, "train")
+        wait_connected(fabric, {number, partition(fabric, namespace, "train", 4)})
+        end(cluster, namespace, machine, "train")
+        wait_connected(fabric, set())
