@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from driver.fabric.api import FabricError, FabricTimeout, NoFabricManager, NotShared
+from driver.fabric.real import RealFabricManager
 from driver.nvml.pci_address import PciAddress
+from driver.roots.driver_roots import DriverRoots
 from fakegpu.fabric.hands import FakeFabric
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import load_machine
@@ -94,6 +96,16 @@ def test_a_node_without_the_library_says_so(tmp_path: Path, library: Path) -> No
     (tmp_path / "root/usr/lib64/libnvfm.so").write_bytes(b"\x7fELF of another world")
     with pytest.raises(NoFabricManager, match=r"libnvfm\.so cannot be loaded"):
         node.manager().partitions()
+
+
+@needs_a_compiler
+def test_what_is_not_below_the_driver_root_is_looked_for_below_that_of_the_host(
+    tmp_path: Path, library: Path
+) -> None:
+    node = _node(tmp_path / "root", library)
+    manager = RealFabricManager(DriverRoots.probed(node.root, tmp_path / "sys"))
+    assert manager.instance() == node.manager().instance()
+    assert len(manager.partitions()) == 15
 
 
 def test_a_fault_of_the_fake_may_come_before_or_after_the_work() -> None:
