@@ -218,6 +218,20 @@ def assemble(
     )
 
 
+def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
+    return NodePorts(
+        hardware.discovery,
+        nodes,
+        journal,
+        identity.era,
+        hardware.sysfs_root,
+        hardware.binder,
+        hardware.users,
+        VfioNodes(hardware.driver),
+        hardware.controllers,
+    )
+
+
 def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, BootFiles]:
     """What several instances and boots have in common on the disk, without what is left of earlier boots."""
     peers = Peers(folders.data / "instances")
