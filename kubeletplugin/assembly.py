@@ -248,20 +248,6 @@ def _files(folders: Folders) -> BootFiles:
     return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC)
 
 
-def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
-    return NodePorts(
-        hardware.discovery,
-        nodes,
-        journal,
-        identity.era,
-        hardware.sysfs_root,
-        hardware.binder,
-        hardware.users,
-        VfioNodes(hardware.driver),
-        hardware.controllers,
-    )
-
-
 def _sharing(
     identity: Identity,
     hardware: Hardware,
