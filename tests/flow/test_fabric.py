@@ -86,14 +86,20 @@ def pod_of(name: str, claim_template: str) -> Object:
 
 
 def create_spec(cluster: Cluster, namespace: str, file: Path) -> str:
-    """Create the objects of a file with the image of the cluster, which has another shell; its pod."""
+    """Create the objects of a file with the image of the cluster; its pod.
+
+    That image has no bash, and nvidia-smi, which needs the C library of another, fails in it.
+    """
     name = ""
     for made in yaml.safe_load_all(file.read_text()):
         if made["kind"] == "Pod":
             name = made["metadata"]["name"]
             made["spec"]["terminationGracePeriodSeconds"] = 0
             for container in made["spec"]["containers"]:
-                container["command"] = ["sh" if word == "bash" else word for word in container["command"]]
+                if container["command"][0] == "bash":
+                    container["command"][0] = "sh"
+                else:
+                    container["command"] = ["sleep", "infinity"]
                 container |= {"image": "localhost/busybox:1", "imagePullPolicy": "Never"}
         cluster.api.create(made, namespace)
     return str(name)
