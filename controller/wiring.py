@@ -211,10 +211,11 @@ def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
     """Where the driver is, and what looks at the GPUs with it."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.deadline import Guard
-    from fakegpu.nvml_flag import nvml_from_flag
+    from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag
 
     roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
-    return roots, Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
+    nvml, fabric = nvml_from_flag(options.nvml, roots), fabric_from_flag(options.nvml, roots)
+    return roots, Discovery(nvml, options.sysfs_root, Guard(), fabric)
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:

@@ -4,6 +4,8 @@
     ├── ConfigError            permanent   a flag, a file or the node configuration is wrong
     │   └── NotUnderstood      permanent   a damaged checkpoint of NVIDIA's driver (kubeletplugin.predecessor)
     ├── NvmlError              retryable   an NVML call failed (driver.nvml.api knows the kinds)
+    ├── FabricError            retryable   the fabric manager did not do what it was asked (driver.fabric)
+    │   └── NotShared          permanent   it is not in shared NVSwitch mode (likewise)
     ├── ApiError               retryable   the Kubernetes API refused or did not answer (driver.kube.errors)
     ├── ClaimError
     │   ├── ClaimRefused       permanent   the claim can never be prepared as it stands
@@ -12,6 +14,7 @@
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device
     │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.kinds.partition)
+    │       ├── PartitionTaken retryable   a fabric partition in the way is active (kubeletplugin.fabric)
     │       ├── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
     │       ├── FunctionInUse  retryable   a process has a PCI function open (kubeletplugin.vfio)
     │       ├── FunctionInDoubt retryable  the kernel has not ended a change of a PCI function (likewise)

@@ -10,6 +10,7 @@ from driver.errors import ConfigError
 from driver.nvml.api import NODE_CALLS, Code
 from driver.nvml.pci_address import PciAddress
 from fakegpu.capabilities import change_with_capabilities, write_capabilities
+from fakegpu.fabric.hands import FakeFabric
 from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_state import MigState, mig_uuid
 from fakegpu.mps_faults import ANY_COMMAND, MpsFault, without_use
@@ -66,6 +67,11 @@ class FakeMachine:
     def nvml(self) -> FakeNvml:
         """NVML as one process sees it."""
         return FakeNvml(self.spec, self._store)
+
+    @property
+    def fabric(self) -> FakeFabric:
+        """The NVLink fabric and its manager."""
+        return FakeFabric(self.spec, self._store)
 
     @property
     def state(self) -> MachineState:

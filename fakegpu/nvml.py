@@ -152,6 +152,12 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
             raise self._not_supported("fabric")
         return self._spec.fabric
 
+    def module_id(self) -> int:
+        self._call("module_id")
+        if self._slot.module_id is None:
+            raise self._not_supported("module_id")
+        return self._slot.module_id
+
     def virtualization(self) -> Virtualization | None:
         self._call("virtualization")
         return self._spec.product.virtualization

@@ -1,6 +1,6 @@
 """Reads the flag ``--nvml``: the real NVML or a fake machine, each imported only when it is chosen.
 
-A fake machine has a pretend kernel, too.
+A fake machine has a pretend kernel and a pretend fabric manager, too.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from driver.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from driver.fabric.api import FabricManager
     from driver.nvml.api import Nvml
     from driver.roots.driver_roots import DriverRoots
     from fakegpu.sysfs.kernel import FakeKernel
@@ -39,6 +40,17 @@ def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
         f"use real, fake:MACHINE or fake:MACHINE@STATE, where MACHINE is a file or one of "
         f"{', '.join(known_machines())}",
     )
+
+
+def fabric_from_flag(text: str, roots: DriverRoots) -> FabricManager:
+    """The fabric manager that belongs to what ``nvml_from_flag`` gives; raises ConfigError as that does."""
+    if text.startswith("fake:"):
+        from fakegpu.machine import FakeMachine
+
+        return FakeMachine.open(text).fabric.manager()
+    from driver.fabric.real import RealFabricManager
+
+    return RealFabricManager(roots)
 
 
 def fake_kernel(nvml: Nvml, sysfs_root: Path) -> FakeKernel:

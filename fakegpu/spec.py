@@ -64,6 +64,7 @@ class Slot:
     MIG mode is on when the machine is looked at first, and so many ``virtual_functions`` are there then.
     ``beside`` are the other functions of the board, from .1 on. Slots of one ``iommu_group`` share it; None
     is a group of its own. With ``bridge_in_group`` the bridge above is in the group, too.
+    ``module_id`` is the place on a baseboard.
     """
 
     pci: PciAddress
@@ -73,6 +74,7 @@ class Slot:
     switches: tuple[str, ...]
     links: tuple[NvLinkEnd, ...] = ()
     mig_enabled: bool = False
+    module_id: int | None = None
     beside: tuple[str, ...] = ()
     iommu_group: int | None = None
     bridge_in_group: bool = False
@@ -80,9 +82,23 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class FabricSpec:
+    """The fabric partitions of a machine, each a set of modules; their ids count from 0.
+
+    ``shared``: the fabric manager was first started in shared NVSwitch mode. ``tells_identities``: it tells
+    UUID and address of each GPU that the NVIDIA driver has.
+    """
+
+    partitions: tuple[frozenset[int], ...]
+    shared: bool
+    tells_identities: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSpec:
     """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's.
 
+    ``fabric_manager`` is what the fabric manager has in shared NVSwitch mode, None without such a mode.
     ``links_end_with_mig``: a GPU in MIG mode has no NVLinks, and nobody has one to it.
     """
 
@@ -94,6 +110,7 @@ class MachineSpec:
     fabric: FabricInfo | None
     p2p: bool
     links_end_with_mig: bool = False
+    fabric_manager: FabricSpec | None = None
     description: str = ""
     iommu: IommuSpec = USUAL_IOMMU
 
@@ -191,6 +208,7 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
         fabric=fields.child("fabric").fabric() if "fabric" in fields else None,
         p2p=fields.flag("p2p", default=True),
         links_end_with_mig=ends_with_mig,
+        fabric_manager=_fabric_manager(fields, slots) if "fabric_manager" in fields else None,
         description=fields.text("description") if "description" in fields else "",
         iommu=iommu_spec(fields.child("iommu")) if "iommu" in fields else USUAL_IOMMU,
     )
@@ -233,6 +251,7 @@ def _slot(fields: Fields) -> Slot:
         pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}"),
         switches=fields.texts("switches"),
         mig_enabled=fields.flag("mig_enabled", default=False),
+        module_id=fields.number("module", minimum=1) if "module" in fields else None,
         beside=fields.texts("beside"),
         iommu_group=fields.number("iommu_group", minimum=0) if "iommu_group" in fields else None,
         bridge_in_group=fields.flag("bridge_in_group", default=False),
@@ -257,6 +276,21 @@ def _links(fields: Fields, slots: list[Slot]) -> dict[PciAddress, list[NvLinkEnd
             links[slots[second].pci].extend([NvLinkEnd("gpu", slots[first].pci)] * count)
     fields.refuse_unknown()
     return links
+
+
+def _fabric_manager(fields: Fields, slots: list[Slot]) -> FabricSpec:
+    """``partitions`` are lists of modules, each of a GPU of the machine."""
+    part = fields.child("fabric_manager")
+    modules = [slot.module_id for slot in slots if slot.module_id is not None]
+    if len(set(modules)) != len(modules):
+        fields.refuse("gpus", "no two may have the same module")
+    partitions = tuple(frozenset(one) for one in part.number_lists("partitions"))
+    if not all(one and one <= set(modules) for one in partitions):
+        part.refuse("partitions", "must name modules of the machine's GPUs")
+    shared = part.flag("shared", default=False)
+    spec = FabricSpec(partitions, shared, part.flag("tells_identities", default=False))
+    part.refuse_unknown()
+    return spec
 
 
 def _with_links(slot: Slot, links: dict[PciAddress, list[NvLinkEnd]]) -> Slot:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from threading import Condition, Event, RLock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
+from fakegpu.fabric.state import FabricState
 from fakegpu.holds import FileHolds, MemoryHolds
 from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
@@ -95,6 +96,7 @@ class MachineState:
     next_fault: int = 1
     driver_roots: tuple[str, ...] = ()
     mps_faults: tuple[MpsFault, ...] = ()
+    fabric: FabricState = field(default_factory=FabricState)
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
@@ -103,7 +105,8 @@ class MachineState:
             slot.pci: GpuState(slot.minor, mig=MigState(slot.mig_enabled, slot.mig_enabled))
             for slot in spec.slots
         }
-        return cls(gpus, spec.driver_version, spec.cuda_driver_version)
+        fabric = FabricState(shared=spec.fabric_manager is not None and spec.fabric_manager.shared)
+        return cls(gpus, spec.driver_version, spec.cuda_driver_version, fabric=fabric)
 
     def listed(self) -> list[PciAddress]:
         """The GPUs that NVML lists, in the order of their indexes."""
@@ -120,6 +123,7 @@ class MachineState:
             "next_fault": self.next_fault,
             "driver_roots": self.driver_roots,
             "gpus": {str(pci): asdict(gpu) for pci, gpu in sorted(self.gpus.items())},
+            "fabric": self.fabric.to_document(),
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
             "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
         }
@@ -135,7 +139,9 @@ class MachineState:
             faults = tuple(_fault(fault) for fault in document.pop("faults"))
             mps = tuple(MpsFault.from_document(fault) for fault in document.pop("mps_faults", ()))
             roots = tuple(document.pop("driver_roots"))
-            state = cls(gpus=gpus, faults=faults, driver_roots=roots, mps_faults=mps, **document)
+            fabric = FabricState.from_document(document.pop("fabric", {}))
+            document |= {"driver_roots": roots, "mps_faults": mps, "fabric": fabric}
+            state = cls(gpus=gpus, faults=faults, **document)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no state of a fake machine ({error})") from error
         if head != (SCHEMA, machine):

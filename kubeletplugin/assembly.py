@@ -13,6 +13,7 @@ from typing import Any
 
 from driver.devices.node_state import NodeState
 from driver.errors import DriverError
+from driver.fabric.api import FabricManager
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
@@ -23,6 +24,12 @@ from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
+from kubeletplugin.fabric.activation import Activation
+from kubeletplugin.fabric.holders import PartitionHolders
+from kubeletplugin.fabric.of_claims import ClaimFabric
+from kubeletplugin.fabric.persistence import Persistence
+from kubeletplugin.fabric.records import FOLDER as FABRIC
+from kubeletplugin.fabric.records import FabricRecords
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.host.kernel import Kernel
@@ -81,6 +88,7 @@ class Hardware:
     mps: MpsClient
     mps_folders: MpsFolders
     kernel: Kernel
+    fabric: FabricManager
     binder: GroupBinder
     users: Users
     controllers: Controllers
@@ -145,6 +153,7 @@ class Parts:
     preparer: Preparer
     reconciler: Reconciler
     keeper: SharingKeeper
+    fabric: ClaimFabric
     watch: NodeWatch
     health: HealthCheck
     recovered: Recovered
@@ -183,16 +192,13 @@ def assemble(
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
+    noted = FabricRecords(files.fabric, peers.watch())
+    fabric = _fabric(identity, hardware, cluster, noted, kinds, journal, locks, listeners)
+    specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
+    claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
+    ports, patience_seconds = _ports(cluster, hardware, listeners, watch), intervals.patience_seconds
     preparer = Preparer(
-        identity,
-        journal,
-        locks,
-        kinds,
-        shares,
-        Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder),
-        ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step),
-        _ports(cluster, hardware, listeners, watch),
-        intervals.patience_seconds,
+        identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
     )
     recovered = recover(journal, locks, store, identity, kinds)
     sweep(told, journal, locks, peers.alone)
@@ -205,6 +211,7 @@ def assemble(
         preparer,
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
+        fabric,
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
         recovered,
@@ -253,7 +260,7 @@ def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, Boot
 
 def _files(folders: Folders) -> BootFiles:
     data = folders.data
-    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi)
+    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC)
 
 
 def _sharing(
@@ -274,6 +281,22 @@ def _sharing(
         mps_is_used,
         step,
     )
+
+
+def _fabric(
+    identity: Identity,
+    hardware: Hardware,
+    cluster: Cluster,
+    records: FabricRecords,
+    kinds: HeldKinds,
+    journal: Journal,
+    locks: KeyedLocks,
+    listeners: Listeners,
+) -> ClaimFabric:
+    holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
+    boards, era, step = hardware.discovery, identity.era, listeners.step
+    activation = Activation(hardware.fabric, records, Persistence(boards), era, holders.need, step)
+    return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 
 def _health(

@@ -21,7 +21,7 @@ from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
-from fakegpu.nvml_flag import nvml_from_flag
+from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
@@ -159,6 +159,7 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("hook", intervals.reconcile_seconds, lambda: parts.hooks.keep(parts.store.names))
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
+    service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     service.repeat("health", intervals.check_seconds, parts.health.run_once)
     service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)
@@ -289,6 +290,7 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
         kernel,
+        fabric_from_flag(settings.nvml, settings.roots),
         binder,
         users,
         controllers,

@@ -55,7 +55,9 @@ def look(machine: FakeMachine) -> Inventory:
     """The inventory of a machine as it is now."""
     with tempfile.TemporaryDirectory() as folder:
         guard = Guard()
-        discovery = Discovery(machine.nvml(), build_sysfs(Path(folder), machine), guard)
+        discovery = Discovery(
+            machine.nvml(), build_sysfs(Path(folder), machine), guard, machine.fabric.manager()
+        )
         try:
             return discovery.snapshot()
         finally:

@@ -37,12 +37,16 @@ DESCRIBING: Mapping[str, str] = {
     "addressing_mode": "an attribute",
     "mig_without_reset": "whether partitions can be made, which the architecture tells as well",
     "nvlinks": "attributes; which island a GPU is in, its neighbours tell as well",
+    "module_id": "an attribute; tells the GPU's partitions of the NVLink fabric",
     "fabric": "an attribute; splits islands only where GPUs of a node differ in it",
 }
 """The calls that no device depends on: a failure of one that says nothing about the GPU is only marked."""
 
 MAY_END = frozenset({"nvlinks", "fabric"})
 """What a GPU may stop to support, in MIG mode. "Not supported" of others is a fault once answered."""
+
+FABRIC_PARTITIONS = "fabric_partitions"
+"""What the fabric manager would tell, in ``Gpu.untold`` while it is there and never told: attributes."""
 
 EVERYTHING = frozenset({*DECIDING, *DESCRIBING})
 """What is not known of a GPU whose walk ended early."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from driver.fabric.seen import NO_FABRIC, FabricView
 from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
 
@@ -93,9 +94,9 @@ class Gpu:
 
     ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
     is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
-    ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there.
-    ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either. ``vgpu`` is
-    which vGPUs can be made of it, None where no vGPU manager has it.
+    ``module_id`` is its place on the baseboard. ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a
+    multi-node NVLink domain, and only there. ``mig`` is None where the GPU knows no MIG or could not tell; a
+    vGPU guest has none either. ``vgpu`` is which vGPUs can be made of it, None where no vGPU manager has it.
     ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
     tell is not known, whereas other fields that are None are what the GPU does not have.
     """
@@ -117,6 +118,7 @@ class Gpu:
     virtualization: Literal["none", "vgpu", "host-vgpu"] | None = None
     vgpu_profile: str | None = None
     vgpu: VgpuHost | None = None
+    module_id: int | None = None
     fabric_clique: str | None = None
     links: tuple[NvLink, ...] = ()
     switch_links: int = 0
@@ -142,7 +144,7 @@ class Inventory:
 
     ``problems`` are those that belong to no single GPU, or to one that never told who it is. ``unread`` are
     the latter: nothing is known of them but that they are there. ``pci`` is what the kernel tells of all GPU
-    functions, also of those that NVML does not have.
+    functions, also of those that NVML does not have. ``fabric`` is what the fabric manager tells.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -151,3 +153,4 @@ class Inventory:
     problems: tuple[Problem, ...] = ()
     unread: tuple[UnreadGpu, ...] = ()
     pci: PciView = NOTHING_SEEN
+    fabric: FabricView = NO_FABRIC

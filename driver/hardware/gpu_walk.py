@@ -143,6 +143,7 @@ class GpuWalk:
             virtualization=virtualization,
             vgpu_profile=vgpu_profile(name) if name and virtualization == "vgpu" else None,
             vgpu=self._vgpu(blank.pci, device, watch, before) if virtualization == "host-vgpu" else None,
+            module_id=self._ask(watch, "module_id", device.module_id, before.module_id),
             fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
             links=links,
             switch_links=switch_links,

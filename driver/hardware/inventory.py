@@ -8,7 +8,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from driver.errors import NvmlError
+from driver.fabric.seen import NO_FABRIC, SeenFabric
 from driver.hardware import pci as sysfs
+from driver.hardware.asked import FABRIC_PARTITIONS
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from driver.fabric.api import FabricManager
     from driver.nvml.api import Nvml, NvmlDevice
     from driver.nvml.deadline import Guard, Pending, Watch
 
@@ -48,13 +51,17 @@ class Discovery:
     driver went away, came back or changed its version. While a session is held the kernel driver
     cannot be unloaded, nor a GPU be taken from it: ``close`` ends the session, and the next call begins
     another; within ``let_go`` none is begun.
-    ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node.
+    ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node. ``fabric`` is asked for the partitions
+    of the NVLink fabric, where somebody wants to know.
     """
 
-    def __init__(self, nvml: Nvml, sysfs_root: Path, guard: Guard) -> None:
+    def __init__(
+        self, nvml: Nvml, sysfs_root: Path, guard: Guard, fabric: FabricManager | None = None
+    ) -> None:
         self._nvml = nvml
         self._sysfs_root = sysfs_root
         self._guard = guard
+        self._fabric = None if fabric is None else SeenFabric(fabric)
         self._lock = Lock()
         self._gate = Gate()
         self._session = 0
@@ -210,7 +217,10 @@ class Discovery:
         self._last = gpus
         found = tuple(gpus[pci] for pci in sorted(gpus))
         unread = _unread(nameless, unlisted, bool(present))
-        return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen)
+        fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
+        if fabric.untold:
+            found = tuple(replace(gpu, untold=gpu.untold | {FABRIC_PARTITIONS}) for gpu in found)
+        return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric)
 
     def _walk(self, count: int, present: Collection[PciAddress]) -> list[GpuWalk]:
         """Walk all GPUs side by side, each in its lane.

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from driver.devices.device import Device
 from driver.devices.health import taints
+from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
+from driver.kinds.fabric import fabric_attributes
 from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu, Inventory
     from driver.kinds.kind import Policies, PolicyField
     from driver.nvml.pci_address import PciAddress
+
+_OF_A_CUT_GPU = 7
+"""The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.devices)."""
+
+_LEAST_NEEDED = ("nvlinkPeers", "nvlinkPeerCount", "nvlinkMesh")
+"""What is left out first of a GPU that says too much: fabric partitions tell better what NVLinks connect."""
 
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
 MODE_NOT_TOLD = "NVML does not tell whether it is in MIG mode"
@@ -46,10 +54,12 @@ class WholeKind:
         """Each GPU as a whole; one in MIG mode runs nothing outside its instances, so it is kept back."""
         islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
         meshes = nvlink_meshes(inventory.gpus)
+        fabric = fabric_attributes(inventory)
         gpus = dict(so_far.gpus)
         for gpu in inventory.gpus:
             if gpu.pci in policies:
                 links = _links(gpu, islands.get(gpu.pci), meshes.get(gpu.pci), peers.get(gpu.pci))
+                links |= fabric.get(gpu.pci, {})
                 forms = GpuForms(_whole_gpu(gpu, inventory, links), whole=True)
                 gpus[gpu.pci] = _unless_cut(gpu, forms)
         return Forms(gpus, so_far.others)
@@ -109,7 +119,16 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValu
         }
     )
     capacity = {} if gpu.memory_bytes is None else {"memory": gpu.memory_bytes}
-    return Device(gpu_device_name(gpu.pci), gpu.pci, attributes, capacity, taints(gpu.problems))
+    return Device(gpu_device_name(gpu.pci), gpu.pci, _with_room(attributes), capacity, taints(gpu.problems))
+
+
+def _with_room(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """As many of the attributes as leave room for all capacities, in whatever form the GPU is offered."""
+    found = dict(attributes)
+    for name in _LEAST_NEEDED:
+        if len(found) > MAX_ATTRIBUTES_AND_CAPACITIES - _OF_A_CUT_GPU:
+            found.pop(name, None)
+    return found
 
 
 def _links(

@@ -244,6 +244,10 @@ class NvmlDevice(MigCalls, Protocol):
         """The place in the NVLink fabric (nvmlDeviceGetGpuFabricInfoV)."""
         ...
 
+    def module_id(self) -> int:
+        """The GPU's place on its baseboard, from 1 (nvmlDeviceGetModuleId); NotSupported off a baseboard."""
+        ...
+
     def virtualization(self) -> Virtualization | None:
         """Seen from this machine (nvmlDeviceGetVirtualizationMode); ``vgpu`` means a vGPU guest."""
         ...
@@ -357,6 +361,7 @@ GPU_CALLS: dict[str, str] = {
     "nvlinks": "nvmlDeviceGetNvLinkState",
     "mig_mode": "nvmlDeviceGetMigMode",
     "fabric": "nvmlDeviceGetGpuFabricInfoV",
+    "module_id": "nvmlDeviceGetModuleId",
     "virtualization": "nvmlDeviceGetVirtualizationMode",
     "vgpu_types": "nvmlDeviceGetSupportedVgpus",
     "compute_mode": "nvmlDeviceGetComputeMode",

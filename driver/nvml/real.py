@@ -240,6 +240,9 @@ class RealDevice(RealMigCalls):
         error.what = f"the NVLink fabric of {self._subject} failed with {code_name(status)} ({status})"
         return error
 
+    def module_id(self) -> int:
+        return int(self._get("module_id", pynvml.nvmlDeviceGetModuleId, ctypes.c_uint()))
+
     def virtualization(self) -> Virtualization | None:
         mode = self._get("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
         return _VIRTUALIZATION.get(int(mode))

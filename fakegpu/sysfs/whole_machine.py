@@ -37,7 +37,8 @@ def rebooted(node: Node) -> Node:
         pci: replace(gpu, lost=False, process_ids=(), present=gpu.present or pci in back)
         for pci, gpu in _after_load(node).items()
     }
-    machine = replace(node.machine, gpus=gpus, driver_loaded=True, session=node.machine.session + 1)
+    session, fabric = node.machine.session + 1, node.machine.fabric.after_boot()
+    machine = replace(node.machine, gpus=gpus, driver_loaded=True, session=session, fabric=fabric)
     return replace(node, machine=machine, kernel=kernel)
 
 

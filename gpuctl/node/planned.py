@@ -57,7 +57,7 @@ def plan_node(
     fake = FakeMachine.open(machine)
     with tempfile.TemporaryDirectory(prefix="gpuctl-plan-") as folder:
         guard = Guard()
-        discovery = Discovery(fake.nvml(), build_sysfs(Path(folder), fake), guard)
+        discovery = Discovery(fake.nvml(), build_sysfs(Path(folder), fake), guard, fake.fabric.manager())
         try:
             inventory = discovery.snapshot()
         finally:

@@ -21,6 +21,7 @@ from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs
 from kubeletplugin.claims.taking_back import take_back, without_made
+from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
@@ -71,6 +72,7 @@ class Preparer:
         locks: KeyedLocks,
         kinds: HeldKinds,
         shares: ClaimShares,
+        fabric: ClaimFabric,
         specs: Specs,
         files: ClaimFiles,
         ports: Ports,
@@ -81,6 +83,7 @@ class Preparer:
         self._locks = locks
         self._kinds = kinds
         self._shares = shares
+        self._fabric = fabric
         self._specs = specs
         self._files = files
         self._ports = ports
@@ -229,6 +232,7 @@ class Preparer:
         except DriverError:
             self._ports.left_behind(entry.uid)
             raise
+        self._fabric.leave(entry)
 
     def _bury(self, uid: str, entry: Entry | None) -> None:
         """Leave a tombstone, so that a prepare that is still on its way cannot bring the claim back."""
@@ -252,7 +256,7 @@ class Preparer:
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
-        gpus = tuple(sorted(self._shares.reach({*before, *gpus_of(planned)})))
+        gpus = tuple(sorted(self._fabric.reach(self._shares.reach({*before, *gpus_of(planned)}))))
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
@@ -263,6 +267,7 @@ class Preparer:
                 refuse_unknown(entry, self._kinds)
             entry = self._without_former_devices(entry, planned)
             self._shares.clear(gpus, ref.uid)
+            self._fabric.clear(gpus)
             look = self._ports.look()
             held = self._located(ref, planned, entry, era, look)
             if not held:
@@ -306,22 +311,16 @@ class Preparer:
         era: Era,
         look: Look,
     ) -> tuple[HeldDevice, ...]:
-        entry = Entry(
-            ref.uid,
-            ref.namespace,
-            ref.name,
-            "preparing",
-            era.boot_id,
-            boottime_ns(),
-            held,
-            driver_generation=era.driver_generation,
-            pod_claim_name=pod_claim_name,
-        )
+        partition = self._fabric.partition_of(ref, held, look)
+        entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", era.boot_id, boottime_ns(), held)
+        entry = replace(entry, driver_generation=era.driver_generation, pod_claim_name=pod_claim_name)
         progress = Progress(self._journal, entry, self._ports.step, is_written=False)
         try:
-            if entry.shares or any(self._kinds.of(device).changes(device) for device in held):
+            changes = any(self._kinds.of(device).changes(device) for device in held)
+            if entry.shares or partition is not None or changes:
                 # From here on something may be left on the hardware; before, nothing has to be known.
                 progress.write("begun", "preparing")
+            self._fabric.join(progress.entry, partition)
             for index, device in enumerate(held):
                 note = progress.noting(index, "preparing")
                 progress.is_now(index, self._kinds.of(device).make(progress.entry, index, look, note))
@@ -335,12 +334,7 @@ class Preparer:
 
     def _commit(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> Entry:
         """Note the end, then write the files: what is not there (any more) the next call writes."""
-        done = replace(
-            entry,
-            state="prepared",
-            changed_ns=boottime_ns(),
-            spec_sha256=spec.sha256,
-        )
+        done = replace(entry, state="prepared", changed_ns=boottime_ns(), spec_sha256=spec.sha256)
         self._journal.put(done)
         self._ports.step("committed")
         self._files.write(done, spec, is_new=is_new)

@@ -55,6 +55,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
             folder,
             FakeTimeSlices(machine, folder / "driver"),
             mps,
+            machine.fabric.manager(),
             pci=_pci(folder / "sys", machine),
         ),
         Cluster(
@@ -70,7 +71,8 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         Intervals(),
     ).preparer
-    _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing", "metadata")))
+    own = ("journal", "cdi", "sharing", "metadata", "fabric")
+    _end_before(end_before, tuple(str(folder / name) for name in own))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
     if operation == "prepare":
         preparer.prepare(ref, call)

@@ -17,6 +17,7 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DriverError
+from driver.fabric.api import FabricManager
 from driver.hardware.inventory import Discovery
 from driver.kinds.partition.names import partition_device_name
 from driver.nvml.deadline import Guard
@@ -91,6 +92,7 @@ def fake_hardware(
     folder: Path,
     time_slices: TimeSlices,
     mps: MpsClient,
+    fabric: FabricManager,
     hook: HookSource = NO_HOOK,
     pci: PciParts | None = None,
 ) -> Hardware:
@@ -98,7 +100,7 @@ def fake_hardware(
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
-    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, *parts, hook)
+    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, fabric, *parts, hook)
 
 
 PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
@@ -184,7 +186,7 @@ class FakeNode:
         parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
-        self.reconciler, self.keeper = parts.reconciler, parts.keeper
+        self.reconciler, self.keeper, self.fabric = parts.reconciler, parts.keeper, parts.fabric
         self.kinds, self.hooks = parts.kinds, parts.hooks
         self.watch, self.health = parts.watch, parts.health
         return parts.recovered
@@ -195,7 +197,15 @@ class FakeNode:
         """
         return assemble(
             Identity(DRIVER_NAME, POOL, self.boot_id, lambda: self.driver_generation),
-            fake_hardware(self.discovery, self.folder, self.time_slices, self.mps, self.hook, self._pci),
+            fake_hardware(
+                self.discovery,
+                self.folder,
+                self.time_slices,
+                self.mps,
+                self.machine.fabric.manager(),
+                self.hook,
+                self._pci,
+            ),
             Cluster(
                 self._get_claim,
                 self.published.get,

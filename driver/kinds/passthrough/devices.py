@@ -14,6 +14,7 @@ from driver.kinds.gpu_attributes import attribute_text, known
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from driver.devices.device import AttributeValue
     from driver.hardware.functions import PciFunction, PciView
     from driver.hardware.gpu import Gpu
     from driver.kinds.passthrough.units import Unit
@@ -24,16 +25,24 @@ T = TypeVar("T")
 ATTRIBUTE_TYPE = "vfio"
 
 
-def passthrough_device(name: str, unit: Unit, view: PciView, gpus: Mapping[PciAddress, Gpu]) -> Device:
+def passthrough_device(
+    name: str,
+    unit: Unit,
+    view: PciView,
+    gpus: Mapping[PciAddress, Gpu],
+    connected: Mapping[str, AttributeValue],
+) -> Device:
     """The device, without counters. What sysfs does not tell, and what GPUs of a unit differ in, is absent.
 
-    ``gpus`` is what NVML tells: names and memory of the GPUs that the NVIDIA driver has. Attributes, and the
+    ``gpus`` is what NVML tells: names and memory of the GPUs that the NVIDIA driver has. ``connected`` are
+    attributes that say which fabric partitions the GPUs are in. Attributes, and the
     capacity ``addressableMemory``, are those of NVIDIA's own driver, but for ``gpuCount`` and what whole GPUs
     have as well.
     """
     first, told = unit.functions[0], [gpus.get(pci) for pci in unit.addresses]
     attributes = known(
         {
+            **connected,
             "type": ATTRIBUTE_TYPE,
             "uuid": passthrough_uuid(first.pci),
             "vendorID": f"0x{first.vendor_id:04x}",

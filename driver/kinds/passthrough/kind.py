@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from driver.devices.device import Device
 from driver.devices.names import gpu_device_name
 from driver.devices.region import Region
+from driver.kinds.fabric import fabric_attributes, in_common
 from driver.kinds.forms import Forms, GpuForms, alternatives
 from driver.kinds.passthrough.devices import ATTRIBUTE_TYPE, passthrough_device
 from driver.kinds.passthrough.field import FORM, PassthroughField, is_alone, is_wanted
@@ -47,7 +48,7 @@ class PassthroughKind:
         A unit is left out while it is in doubt what else one of its GPUs is offered as.
         """
         gpus = {gpu.pci: gpu for gpu in inventory.gpus}
-        found = dict(so_far.gpus)
+        found, fabric = dict(so_far.gpus), fabric_attributes(inventory)
         for unit in units(inventory.pci, policies, gpus):
             if any(pci in found and found[pci].doubtful for pci in unit.addresses):
                 continue
@@ -55,7 +56,9 @@ class PassthroughKind:
                 _keep_back(unit, policies, found)
             else:
                 name = passthrough_device_name(unit.addresses) or ""
-                _offer(unit, passthrough_device(name, unit, inventory.pci, gpus), policies, found)
+                connected = in_common(fabric, unit.addresses)
+                device = passthrough_device(name, unit, inventory.pci, gpus, connected)
+                _offer(unit, device, policies, found)
         return Forms(found, so_far.others)
 
     def parse(self, unshared: str) -> tuple[Region, ...] | None:

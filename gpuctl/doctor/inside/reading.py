@@ -11,9 +11,15 @@ from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError, DriverError, NodeIncomplete, NvmlError
 from driver.hardware.pci_view import pci_view
 from driver.roots.probe import loaded_version
-from gpuctl.doctor.inside.claim_files import read_journal, read_put_aside, read_sharing, read_specs
+from gpuctl.doctor.inside.claim_files import (
+    read_journal,
+    read_noted_partitions,
+    read_put_aside,
+    read_sharing,
+    read_specs,
+)
 from gpuctl.doctor.inside.runtime_files import runtime_configs
-from gpuctl.doctor.inside.seen import NodeSeen
+from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
 from gpuctl.doctor.outside.seen import Unread
 
@@ -53,6 +59,7 @@ def look_at_node(places: Places) -> NodeSeen:
         plugins={str(socket): plugin_health(socket) for socket in sorted(places.data_dir.glob("dra*.sock"))},
         registrations=tuple(sorted(map(str, places.registry_dir.glob("*-reg.sock")))),
         in_containers=_in_containers(places),
+        fabric=_fabric(places, roots),
     )
 
 
@@ -86,6 +93,21 @@ def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
         return Unread(error.what)
     finally:
         guard.close()
+
+
+def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
+    """What the fabric manager tells, and the records of the plugin."""
+    from driver.fabric.api import FabricError, NotShared
+    from fakegpu.nvml_flag import fabric_from_flag
+
+    noted = read_noted_partitions(places.data_dir / "fabric")
+    try:
+        manager = fabric_from_flag(places.nvml, roots)
+        return FabricSeen(None if manager.instance() is None else manager.partitions(), noted)
+    except NotShared:
+        return FabricSeen(None, noted)
+    except (FabricError, ConfigError) as error:
+        return FabricSeen(Unread(error.what), noted)
 
 
 def _device_nodes(places: Places, root: Root | None) -> frozenset[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpuctl.doctor.outside.seen import Unread
 
 if TYPE_CHECKING:
+    from driver.fabric.api import FabricPartition
     from driver.hardware.gpu import Inventory
     from driver.roots.probe import Looked
     from gpuctl.doctor.inside.places import Places
@@ -54,6 +55,14 @@ class SharingSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class FabricSeen:
+    """The fabric manager's partitions, None without a shared fabric, and those that the plugin has noted."""
+
+    partitions: tuple[FabricPartition, ...] | Unread | None
+    noted: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSeen:
     """A node at one moment.
 
@@ -85,3 +94,4 @@ class NodeSeen:
     plugins: Mapping[str, str]
     registrations: tuple[str, ...]
     in_containers: frozenset[str] | Unread
+    fabric: FabricSeen = field(default_factory=lambda: FabricSeen(None))

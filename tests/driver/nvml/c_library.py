@@ -151,6 +151,9 @@ class CLibrary(CLibraryMig):
         out._obj.state = FABRIC_STATES[info.state]
         out._obj.status = self.fabric_status
 
+    def device_get_module_id(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._device(handle).module_id()
+
     def device_get_virtualization_mode(self, handle: Any, out: Any) -> None:
         out._obj.value = VIRTUALIZATION[self._device(handle).virtualization() or ""]
 

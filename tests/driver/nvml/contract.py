@@ -82,6 +82,7 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
             "numa_node": device.numa_node,
             "nvlinks": device.nvlinks,
             "mig_mode": device.mig_mode,
+            "module_id": device.module_id,
             "fabric": device.fabric,
             "virtualization": device.virtualization,
             "vgpu_types": device.vgpu_types,

@@ -118,7 +118,7 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         one, other = straight.device_by_index(index), bound.device_by_index(index)
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
-            "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric",
+            "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric", "module_id",
             "virtualization", "vgpu_types", "compute_mode", "persistence_mode", "process_ids",
             "mig_without_reset", "gpu_instance_profiles", "mig_devices", "gpu_instances", "mig_processes",
         ):  # fmt: skip

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from driver.fabric.api import FabricPartition
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
@@ -13,7 +14,7 @@ from driver.roots.probe import Looked
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
 from gpuctl.doctor.inside.places import Places, read_places
-from gpuctl.doctor.inside.seen import NodeSeen, RuntimeConfig, SharingSeen, SpecSeen
+from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen, RuntimeConfig, SharingSeen, SpecSeen
 from gpuctl.doctor.inside.sockets import SERVES
 from kubeletplugin.host.device_nodes import REQUIRED_CONTROL_NODES
 from kubeletplugin.host.driver_files import DriverFiles
@@ -56,6 +57,14 @@ def entry(state: str = "prepared", boot: str = BOOT, **fields: object) -> Entry:
     return Entry(UID, "team", "train", state, boot, 1, (held(**fields),))  # type: ignore[arg-type] # a word of State
 
 
+def partitions(*active: int) -> tuple[FabricPartition, ...]:
+    """The fabric partitions of eight H100, of which these are active."""
+    manager = FakeMachine.open("hgx-h100-shared-nvswitch").fabric.manager()
+    for number in active:
+        manager.activate(number)
+    return manager.partitions()
+
+
 def well_node() -> NodeSeen:
     """A node of eight H100 with one prepared claim and one GPU shared by MPS, in which nothing is wrong."""
     gpus = inventory()
@@ -85,4 +94,5 @@ def well_node() -> NodeSeen:
         plugins={"/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock": SERVES},
         registrations=("/var/lib/kubelet/plugins_registry/gpu.nvidia.com-reg.sock",),
         in_containers=frozenset({device.cdi_device}),
+        fabric=FabricSeen(partitions(3), frozenset({3})),
     )

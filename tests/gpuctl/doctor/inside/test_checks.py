@@ -11,11 +11,21 @@ import pytest
 from driver.hardware.gpu import Inventory, Problem, UnreadGpu
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.inside.checks import INSIDE
-from gpuctl.doctor.inside.seen import RuntimeConfig, SharingSeen, SpecSeen
+from gpuctl.doctor.inside.seen import FabricSeen, RuntimeConfig, SharingSeen, SpecSeen
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.wire.mps_daemon import MpsState
-from tests.gpuctl.doctor.nodes import BOOT, CONFIG, UID, VERSION, entry, held, inventory, well_node
+from tests.gpuctl.doctor.nodes import (
+    BOOT,
+    CONFIG,
+    UID,
+    VERSION,
+    entry,
+    held,
+    inventory,
+    partitions,
+    well_node,
+)
 
 CHECKS = {check.name: check for check in INSIDE}
 WELL = well_node()
@@ -58,6 +68,11 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("device-nodes", {"device_nodes": WELL.device_nodes - {"/dev/nvidia3"}}, "fail", "/dev/nvidia3"),
     ("device-nodes", {"device_nodes": WELL.device_nodes - {"/dev/nvidia-uvm"}}, "fail", "/dev/nvidia-uvm"),
     ("device-nodes", {"inventory": GONE}, "skipped", "not known"),
+    ("fabric", {"fabric": FabricSeen(None)}, "skipped", "no fabric manager with a shared fabric"),
+    ("fabric", {"fabric": FabricSeen(None, frozenset({3}))}, "fail", "no fabric manager listens"),
+    ("fabric", {"fabric": FabricSeen(GONE)}, "fail", "cannot be asked"),
+    ("fabric", {"fabric": FabricSeen(partitions(3), frozenset({2, 3}))}, "fail", "partition 2"),
+    ("fabric", {"fabric": FabricSeen(partitions(2, 3), frozenset({3}))}, "warn", "partition 2"),
     ("cgroups", {"cgroups": 1}, "warn", "version 1"),
     ("cgroups", {"cgroups": None}, "skipped", "no control groups are seen"),
     ("runtime-cdi", {"runtimes": containerd(cdi=False, since_2=True)}, "fail", "CDI is off"),
