@@ -87,8 +87,8 @@ class Hardware:
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
-    kernel: Kernel
     fabric: FabricManager
+    kernel: Kernel
     binder: GroupBinder
     users: Users
     controllers: Controllers
