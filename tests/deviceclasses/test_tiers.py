@@ -28,6 +28,7 @@ TIER = {
     "hgx-h100": "large",
     "hgx-h200": "large",
     "l40s-octo": "large",
+    "passthrough-quad": "large",
     "rtx-pro-6000-octo": "large",
     "t4": "",
     "vgpu-and-passthrough": "",
@@ -81,7 +82,8 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
 
 
 def test_all_forms_are_published_by_one_machine_or_another() -> None:
-    forms = {profile_of(device) for device in of_machine("hgx-h100")}
+    machines = ("hgx-h100", "vgpu-host-l40s")
+    forms = {profile_of(device) for machine in machines for device in of_machine(machine)}
 
     assert {*CLASSES, "1g.10gb", "mps share of 1g.10gb", "time-slicing share of 3g.40gb"} <= forms
 
