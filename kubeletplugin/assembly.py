@@ -185,9 +185,7 @@ def assemble(
     hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
-    again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
-    watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
-    hardware.discovery.on_mode_change(watch.mode_changes)
+    watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
@@ -216,6 +214,20 @@ def assemble(
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
         recovered,
     )
+
+
+def _watch(
+    identity: Identity,
+    hardware: Hardware,
+    listeners: Listeners,
+    journal: Journal,
+    kinds: HeldKinds,
+    intervals: Intervals,
+) -> NodeWatch:
+    again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
+    watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
+    hardware.discovery.on_mode_change(watch.mode_changes)
+    return watch
 
 
 def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class File:
 
 def initramfs(busybox: Path, module_files: Path) -> bytes:
     """The archive, as the kernel unpacks it (Documentation/driver-api/early-userspace/buffer-format.rst)."""
-    modules = list(with_needs(_FIRST_MODULES, (module_files / "modules.dep").read_text()))
+    told = ((module_files / name).read_text() for name in ("modules.dep", "modules.builtin"))
+    modules = list(with_needs(_FIRST_MODULES, *told))
     folders = ("bin", "proc", "sys", "dev", "host", "top", "new", "out", "modules")
     program = stat.S_IFREG | 0o755
     files = [
@@ -33,7 +35,7 @@ def initramfs(busybox: Path, module_files: Path) -> bytes:
         File("bin/busybox", program, busybox.read_bytes()),
         File("init", program, INIT.read_bytes()),
         *(
-            File(f"modules/{number:02}.ko", stat.S_IFREG | 0o644, (module_files / path).read_bytes())
+            File(f"modules/{number:02}.ko", stat.S_IFREG | 0o644, _module(module_files / path))
             for number, path in enumerate(modules)
         ),
     ]
@@ -42,18 +44,34 @@ def initramfs(busybox: Path, module_files: Path) -> bytes:
     )
 
 
-def with_needs(names: tuple[str, ...], modules_dep: str) -> Iterator[str]:
-    """The paths of modules in the order in which they can be loaded; raises KeyError for unknown ones."""
+def with_needs(names: tuple[str, ...], modules_dep: str, modules_builtin: str) -> Iterator[str]:
+    """The paths of modules in the order in which they can be loaded; raises KeyError for unknown ones.
+
+    Those that are part of the kernel are left out.
+    """
     needs: dict[str, tuple[str, list[str]]] = {}
     for line in modules_dep.splitlines():
         path, _, rest = line.partition(":")
-        needs[Path(path).name.split(".")[0].replace("-", "_")] = (path, rest.split())
+        needs[_name(path)] = (path, rest.split())
+    built_in = {_name(path) for path in modules_builtin.splitlines()}
     done: dict[str, None] = {}
     for name in names:
+        if name in built_in:
+            continue
         path, before = needs[name]
         # depmod writes the modules that are needed so that the last has to be loaded first.
         done.update(dict.fromkeys([*reversed(before), path]))
     yield from done
+
+
+def _name(path: str) -> str:
+    return Path(path).name.split(".")[0].replace("-", "_")
+
+
+def _module(path: Path) -> bytes:
+    """A module as busybox loads it."""
+    data = path.read_bytes()
+    return lzma.decompress(data) if path.suffix == ".xz" else data
 
 
 def _entry(inode: int, file: File) -> bytes:

@@ -18,6 +18,9 @@ _KERNEL_WORDS = (
     "intel_iommu=on",
     # The emulated IOMMU remaps no interrupts, and vfio opens devices only with that.
     "vfio_iommu_type1.allow_unsafe_interrupts=1",
+    # Whoever waits in the kernel for so long waits for ever: the guest ends then, and says where it was.
+    "sysctl.kernel.hung_task_timeout_secs=60",
+    "sysctl.kernel.hung_task_panic=1",
     ON_THE_COMMAND_LINE,
 )
 
@@ -53,17 +56,17 @@ def _devices() -> Iterator[str]:
     """The devices whose drivers are changed; ``tests.guest.inside.devices`` knows their addresses."""
     # A device of three functions, all in one group: none of them can be kept from the others.
     yield "e1000,addr=05.0,multifunction=on"
-    yield "intel-hda,addr=05.1"
+    yield "virtio-rng-pci,addr=05.1"
     yield "qemu-xhci,addr=05.2"
     # Two devices below a bridge to conventional PCI, in one group with the bridge.
     yield "pcie-pci-bridge,id=conventional,addr=06.0"
     yield "e1000,bus=conventional,addr=1"
     yield "pci-testdev,bus=conventional,addr=2"
     # A device with virtual functions, each in a group of its own.
-    yield "pcie-root-port,id=port,chassis=1,slot=1,addr=07.0"
+    yield "pcie-root-port,id=nvme-port,chassis=1,slot=1,addr=07.0"
     yield "nvme-subsys,id=subsystem"
     yield (
-        "nvme,serial=guest,subsys=subsystem,bus=port,max_ioqpairs=12,msix_qsize=12,"
+        "nvme,serial=guest,subsys=subsystem,bus=nvme-port,max_ioqpairs=12,msix_qsize=12,"
         "sriov_max_vfs=3,sriov_vq_flexible=6,sriov_vi_flexible=3"
     )
     # A device that no IOMMU guards.

@@ -14,6 +14,13 @@ from driver.process.log import configure
 from tests.guest.inside.devices import MODULES, OWN_DRIVERS, Journal, state
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say at once what failed: a guest that hangs later says nothing at its end."""
+    if report.failed:
+        sys.__stdout__.write(f"\n{report.longreprtext}\n")  # type: ignore[union-attr] # it is there
+        sys.__stdout__.flush()  # type: ignore[union-attr] # likewise
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _drivers() -> None:
     """Load the drivers of the devices: nothing in the guest does so by itself."""

@@ -24,7 +24,7 @@ from tests.guest.inside.devices import (
     override,
 )
 
-BIND_STEPS, RESTORE_STEPS = 11, 14
+BIND_STEPS, RESTORE_STEPS = 11, 15
 BEFORE = [(OWN_DRIVERS[address], "(null)") for address in (BEHIND, WITHOUT_DRIVER)]
 
 
