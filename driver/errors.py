@@ -14,8 +14,8 @@
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device
     │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.kinds.partition)
-    │       ├── PartitionTaken retryable   a fabric partition in the way is active (kubeletplugin.fabric)
     │       ├── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
+    │       ├── PartitionTaken retryable   a fabric partition in the way is active (kubeletplugin.fabric)
     │       ├── FunctionInUse  retryable   a process has a PCI function open (kubeletplugin.vfio)
     │       ├── FunctionInDoubt retryable  the kernel has not ended a change of a PCI function (likewise)
     │       └── FunctionNotMoved retryable the kernel refused a change of a PCI function (likewise)
