@@ -134,7 +134,7 @@ class GroupBinder:
                 files.set_override(one.vfio)
             if driver:
                 writing.done(one, "unbinding")
-                files.unbind(driver)
+                files.unbind(driver, one.vfio)
             writing.done(one, "probing")
             files.probe(one.vfio)
         writing.record = writing.record.put(replace(one, done="bound"))

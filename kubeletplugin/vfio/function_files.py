@@ -92,16 +92,20 @@ class FunctionFiles:
                 self.pci, f"its driver_override was set to {name or 'nothing'}", found or "none"
             )
 
-    def unbind(self, driver: str) -> None:
-        """Have the driver let go of it; fine where it has done so meanwhile."""
+    def unbind(self, driver: str, to: str) -> None:
+        """Have the driver let go of it; fine where it has done so meanwhile.
+
+        So it is where the driver ``to``, which ``driver_override`` names, has it by then: whoever loads a
+        module or rescans the bus has functions without a driver offered to all.
+        """
         what = f"taking it from {driver}"
         try:
             self._tell(self._of_driver(driver) / "unbind", str(self.pci), what, self._deadlines.unbind)
         except FunctionNotMoved:
-            if self.driver():
+            if self.driver() not in {"", to}:
                 raise
         found = self.driver()
-        if found:
+        if found not in {"", to}:
             raise not_as_told(self.pci, f"it was taken from {driver}", f"the driver {found}")
 
     def probe(self, driver: str) -> None:

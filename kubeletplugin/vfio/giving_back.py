@@ -38,7 +38,7 @@ def give_back(one: FunctionRecord, files: FunctionFiles, done: Callable[[Done], 
         if is_ours:
             # It names the driver of before already: whatever binds meanwhile binds that.
             _set(files, one.driver or one.override)
-        files.unbind(driver)
+        files.unbind(driver, one.driver)
         driver = ""
     if driver == "":
         done("giving-back")

@@ -19,8 +19,9 @@ class PlainKernel:
 
     ``takes`` says which driver takes a function by itself. ``fails`` and ``late`` name parts of paths with
     what happens to writes there: an errno, or a time-out after which the driver still has the lock of the
-    function. ``refuses`` are functions that a driver's probe refuses. ``dies_at`` is the number of the write
-    before which the process ends, ``dies_after`` that after which it does.
+    function. Writes to ``ignores`` do nothing. ``rescans``: somebody has functions offered to all drivers
+    whenever one has lost its own. ``refuses`` are functions that a driver's probe refuses. ``dies_at`` is the
+    number of the write before which the process ends, ``dies_after`` that after which it does.
     """
 
     root: Path
@@ -29,6 +30,8 @@ class PlainKernel:
     late: set[str] = field(default_factory=set)
     refuses: set[tuple[str, str]] = field(default_factory=set)
     modules: dict[str, str] = field(default_factory=lambda: {"vfio_pci": "vfio-pci"})
+    ignores: str = "nothing"
+    rescans: bool = False
     dies_at: int | None = None
     dies_after: int | None = None
     told: list[tuple[str, str]] = field(default_factory=list)
@@ -54,7 +57,8 @@ class PlainKernel:
         for words, number in self.fails.items():
             if words in f"{relative} {text}":
                 raise OSError(number, "the kernel refuses")
-        self._act(path, relative, text)
+        if self.ignores not in f"{relative} {text}":
+            self._act(path, relative, text)
         if self.dies_after == self.writes:
             raise Killed
 
@@ -110,6 +114,8 @@ class PlainKernel:
             if text in self.late:
                 self.waiting[text] = relative
                 raise TimeoutError
+            if self.rescans:
+                self._probe(text)
         else:
             assert relative == "bus/pci/drivers_probe"
             self._probe(text)

@@ -331,3 +331,34 @@ def test_a_bridge_keeps_no_driver_too(scene: GroupScene) -> None:
     scene.bind()
 
     assert scene.drivers() == {**BOUND, BRIDGE: ""}
+
+
+@pytest.mark.parametrize(
+    ("ignored", "words"),
+    [
+        (f"{USB}/driver_override", "its driver_override was set to vfio-pci, but it has none"),
+        ("xhci_hcd/unbind", "it was taken from xhci_hcd, but it has the driver xhci_hcd"),
+        (f"drivers_probe {USB}", "it was offered to vfio-pci, but it has no driver"),
+    ],
+)
+def test_what_the_kernel_says_to_have_done_is_looked_after(
+    scene: GroupScene, ignored: str, words: str
+) -> None:
+    scene.kernel.ignores = ignored
+    with pytest.raises(FunctionNotMoved, match=f"{USB}: {words}"):
+        scene.bind()
+    scene.kernel.ignores = "nothing"
+    scene.restore()
+
+    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
+
+
+def test_functions_that_somebody_has_offered_to_all_drivers_get_the_right_ones(scene: GroupScene) -> None:
+    scene.kernel.rescans = True
+    scene.kernel.takes[GPU] = "nouveau"
+    (scene.tree.root / "bus/pci/drivers/nouveau").mkdir()
+    scene.bind()
+    assert scene.drivers() == BOUND
+    scene.restore()
+
+    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
