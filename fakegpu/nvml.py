@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, MigMode, failure
+from fakegpu.license import FakeLicenseCalls
 from fakegpu.mig_calls import FakeMigCalls
 from fakegpu.session import FakeSession
 from fakegpu.sharing_calls import FakeSharingCalls
@@ -63,7 +64,7 @@ class FakeNvml:
         return FakeDevice(self.session, self._spec, self._spec.slot(pci), state.session)
 
 
-class FakeDevice(FakeMigCalls, FakeSharingCalls):
+class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeLicenseCalls):
     """One GPU of a fake machine, through a handle of one session."""
 
     def __init__(self, session: FakeSession, spec: MachineSpec, slot: Slot, number: int) -> None:

@@ -30,7 +30,8 @@ _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
 class Product:
     """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
 
-    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances.
+    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances. ``license`` is the
+    product that a vGPU guest takes a license for, None where the machine knows no licensing.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Product:
     addressing_mode: AddressingMode | None
     mig: MigCatalogue | None
     virtualization: Virtualization
+    license: str | None = None
 
     @property
     def mig_needs_reset(self) -> bool:
@@ -195,6 +197,7 @@ def _product(fields: Fields) -> Product:
         virtualization=fields.choice(
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),
+        license=fields.text("license") if "license" in fields else None,
     )
     fields.refuse_unknown()
     return product

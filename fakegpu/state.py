@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
+from fakegpu.license import LICENSED, FakeLicense
 from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
 
@@ -44,6 +45,7 @@ class GpuState:
     mig: MigState = NO_MIG
     compute_mode: ComputeMode = "default"
     time_slice: int = 0
+    license: FakeLicense = LICENSED
 
     def after_load(self) -> GpuState:
         """The state after a reset or a new load of the driver: neither mode nor time-slice outlives them."""
@@ -112,7 +114,7 @@ class MachineState:
             "session": self.session,
             "next_fault": self.next_fault,
             "driver_roots": self.driver_roots,
-            "gpus": {str(pci): asdict(gpu) for pci, gpu in sorted(self.gpus.items())},
+            "gpus": {str(pci): _gpu_document(gpu) for pci, gpu in sorted(self.gpus.items())},
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
             "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
         }
@@ -136,12 +138,21 @@ class MachineState:
         return state
 
 
+def _gpu_document(gpu: GpuState) -> dict[str, object]:
+    """The slot as JSON; a former version of this project, which knows no licenses, can read it elsewhere."""
+    document = asdict(gpu)
+    if gpu.license == LICENSED:
+        del document["license"]
+    return document
+
+
 def _gpu(document: dict[str, object]) -> GpuState:
     pids, mig = document.pop("process_ids"), document.pop("mig")
+    held = FakeLicense.from_document(document.pop("license")) if "license" in document else LICENSED
     if not isinstance(pids, list) or not isinstance(mig, dict):
         raise TypeError("process_ids is no list, or mig no mapping")
     state = MigState.from_document(mig)
-    return GpuState(process_ids=tuple(pids), mig=state, **document)  # type: ignore[arg-type]  # TypeError if not
+    return GpuState(process_ids=tuple(pids), mig=state, license=held, **document)  # type: ignore[arg-type]  # TypeError if not
 
 
 def _fault(document: dict[str, object]) -> Fault:

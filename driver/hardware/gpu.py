@@ -9,13 +9,15 @@ from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
+    from driver.hardware.vgpu import VgpuLicense
     from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
 
 
-Reason = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
+Reason = Literal["lost", "hung", "reset-required", "failing", "fabric", "unlicensed", "error"]
 """``lost``: fell off the bus. ``hung``: a call does not return. ``reset-required``: NVML says so.
 ``failing``: a call fails as it does on no healthy GPU, or one that decides about the devices fails.
-``fabric``: the NVLink fabric is not up, so CUDA does not start. ``error``: we cannot ask something."""
+``fabric``: the NVLink fabric is not up, so CUDA does not start. ``unlicensed``: a vGPU without a license,
+which stops to compute after a while. ``error``: we cannot ask something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,9 @@ class Gpu:
     ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
     is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
     ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there.
-    ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either.
+    ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either. A GPU that is
+    passed through to this machine is as on bare metal. ``vgpu_license`` is that of a vGPU, None elsewhere and
+    where no licensing is known.
     ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
     tell is not known, whereas other fields that are None are what the GPU does not have.
     """
@@ -114,6 +118,7 @@ class Gpu:
     mig_enabled: bool | None = None
     virtualization: Literal["none", "vgpu"] | None = None
     vgpu_profile: str | None = None
+    vgpu_license: VgpuLicense | None = None
     fabric_clique: str | None = None
     links: tuple[NvLink, ...] = ()
     switch_links: int = 0

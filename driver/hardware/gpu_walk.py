@@ -12,6 +12,7 @@ from driver.hardware import pci as sysfs
 from driver.hardware.asked import DECIDING, EVERYTHING, MAY_END
 from driver.hardware.gpu import Gpu, NvLink, Problem
 from driver.hardware.mig_walk import MigWalk
+from driver.hardware.vgpu import license_of, profile_name
 from driver.nvml.api import (
     GPU_CALLS,
     Code,
@@ -30,16 +31,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from driver.hardware.gpu import GpuMig, Reason
+    from driver.hardware.vgpu import VgpuLicense
     from driver.nvml.api import FabricInfo, NvLinkEnd, NvmlDevice
     from driver.nvml.deadline import Watch
 
 T = TypeVar("T")
 Virtual = Literal["none", "vgpu"]
 
-_VENDOR_WORDS = ("GRID ", "NVIDIA ")
 _FABRIC_STARTS = (
     "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
     "manager runs"
+)
+_LICENSE_NEEDED = (
+    "this vGPU has no license, without which CUDA stops to work after a while: see that nvidia-gridd runs, "
+    "and what it logs"
 )
 _HARMLESS = frozenset(
     {Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.NO_PERMISSION, Code.NOT_FOUND}
@@ -139,7 +144,8 @@ class GpuWalk:
             mig_enabled=mode.enabled if mode else capable,
             mig=self._mig(device, watch, mode, virtualization, architecture, before),
             virtualization=virtualization,
-            vgpu_profile=_vgpu_profile(name) if virtualization == "vgpu" else None,
+            vgpu_profile=profile_name(name) if name and virtualization == "vgpu" else None,
+            vgpu_license=self._license(device, watch, virtualization, before),
             fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
             links=links,
             switch_links=switch_links,
@@ -197,6 +203,18 @@ class GpuWalk:
         if not mode or virtualization == "vgpu":
             return None
         return MigWalk(device, watch, before.mig, before.untold, self._notice).run(mode, architecture)
+
+    def _license(
+        self, device: NvmlDevice, watch: Watch, virtualization: Virtual | None, before: Gpu
+    ) -> VgpuLicense | None:
+        """The license of a vGPU; that there is none is a problem. Nobody else is asked."""
+        if virtualization != "vgpu":
+            return None
+        call = "licensable_features"
+        found = self._ask(watch, call, lambda: license_of(device.licensable_features()), before.vgpu_license)
+        if found is not None and not found.licensed:
+            self.problems.append(Problem(GPU_CALLS[call], "unlicensed", _LICENSE_NEEDED))
+        return found
 
     def _fabric(
         self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: str | None
@@ -259,14 +277,6 @@ def _virtualization(device: NvmlDevice) -> Virtual | None:
     if mode in ("none", "passthrough"):
         return "none"
     return "vgpu" if mode == "vgpu" else None
-
-
-def _vgpu_profile(name: str | None) -> str | None:
-    """The guest's product name without the vendor: ``GRID A100-10C`` is the profile ``A100-10C``."""
-    for word in _VENDOR_WORDS:
-        if name and name.startswith(word):
-            return name.removeprefix(word)
-    return name
 
 
 def _clique(fabric: FabricInfo | None) -> str | None:

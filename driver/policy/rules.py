@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
 from driver.hardware.gpu import Gpu
+from driver.hardware.vgpu import parse_profile
 from driver.policy.predicate import NotTold, compile_predicate, holds
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _TOLD_BY = {
     "migCapable": "mig_mode",
     "migEnabled": "mig_mode",
     "virtualization": "virtualization",
+    "vgpuKind": "name",
 }
 """What a rule can ask of a GPU -> the call of NVML that tells it."""
 
@@ -70,6 +72,7 @@ class NodeConfig:
 
 def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
     """What a rule can ask of a GPU; what is not known of it is absent."""
+    profile = parse_profile(gpu.vgpu_profile or "")
     values: dict[str, bool | int | str | None] = {
         "uuid": gpu.uuid,
         "index": gpu.index,
@@ -84,6 +87,7 @@ def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
         "migCapable": gpu.mig_capable,
         "migEnabled": gpu.mig_enabled,
         "virtualization": gpu.virtualization,
+        "vgpuKind": None if profile is None else profile.kind,
     }
     return {name: value for name, value in values.items() if value is not None}
 
