@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, MigMode, failure
-from fakegpu.license import FakeLicenseCalls
+from driver.nvml.license import LicensableFeature
 from fakegpu.mig_calls import FakeMigCalls
 from fakegpu.session import FakeSession
 from fakegpu.sharing_calls import FakeSharingCalls
@@ -64,7 +65,7 @@ class FakeNvml:
         return FakeDevice(self.session, self._spec, self._spec.slot(pci), state.session)
 
 
-class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeLicenseCalls):
+class FakeDevice(FakeMigCalls, FakeSharingCalls):
     """One GPU of a fake machine, through a handle of one session."""
 
     def __init__(self, session: FakeSession, spec: MachineSpec, slot: Slot, number: int) -> None:
@@ -151,6 +152,14 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeLicenseCalls):
     def virtualization(self) -> Virtualization | None:
         self._call("virtualization")
         return self._spec.product.virtualization
+
+    def licensable_features(self) -> tuple[LicensableFeature, ...]:
+        _, gpu = self._call("licensable_features")
+        product, held = self._spec.product.license, gpu.license
+        if product is None:
+            return ()
+        expires = datetime.fromisoformat(held.expires) if held.licensed and held.expires else None
+        return (LicensableFeature(product, licensed=held.licensed, enabled=True, expires=expires),)
 
     def process_ids(self) -> tuple[int, ...]:
         _, gpu = self._call("process_ids")

@@ -31,7 +31,8 @@ class Product:
     """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
 
     ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances. ``license`` is the
-    product that a vGPU guest takes a license for, None where the machine knows no licensing.
+    product that a vGPU guest takes a license for, None where the machine knows no licensing; ``licensed`` is
+    whether it has one when the machine is looked at first.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Product:
     mig: MigCatalogue | None
     virtualization: Virtualization
     license: str | None = None
+    licensed: bool = True
 
     @property
     def mig_needs_reset(self) -> bool:
@@ -198,6 +200,7 @@ def _product(fields: Fields) -> Product:
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),
         license=fields.text("license") if "license" in fields else None,
+        licensed=fields.flag("licensed", default=True),
     )
     fields.refuse_unknown()
     return product

@@ -95,7 +95,11 @@ class MachineState:
     def fresh(cls, spec: MachineSpec) -> MachineState:
         """The machine as its file describes it."""
         gpus = {
-            slot.pci: GpuState(slot.minor, mig=MigState(slot.mig_enabled, slot.mig_enabled))
+            slot.pci: GpuState(
+                slot.minor,
+                mig=MigState(slot.mig_enabled, slot.mig_enabled),
+                license=FakeLicense(spec.product.licensed),
+            )
             for slot in spec.slots
         }
         return cls(gpus, spec.driver_version, spec.cuda_driver_version)

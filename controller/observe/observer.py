@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from controller.observe.licenses import Licenses, utc_now
 from controller.plugin.blocked import with_blocked
 from driver.devices.device import Taint
 from driver.devices.health import taint_of_failure
@@ -19,6 +20,7 @@ from driver.process.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from datetime import datetime
 
     from controller.observe.node_events import NodeEvents
     from driver.devices.node_state import NodeState
@@ -55,6 +57,7 @@ class Observer:
         kinds: Kinds = KINDS,
         *,
         withholds: bool = False,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._discovery = discovery
         self._rules = rules
@@ -63,6 +66,7 @@ class Observer:
         self._on_offers = on_offers
         self._kinds = kinds
         self._withholds = withholds
+        self._licenses = Licenses(events, now)
         self._device_plugin: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._seen: tuple[Inventory, Offers] | None = None
@@ -172,10 +176,12 @@ class Observer:
                 *inventory.problems,
                 *(found for gpu in inventory.gpus for found in gpu.problems),
             ):
-                self._metrics.nvml_failed(problem.reason)
+                if problem.reason != "unlicensed":  # a call that has answered
+                    self._metrics.nvml_failed(problem.reason)
         if changed:
             _log.info("GPUs of the node", **changed)
         self._logged = now
+        self._licenses.seen(inventory.gpus)
         self._tell_withheld([held for held in offers.withheld if held.part == "gpu"])
 
     def _tell_withheld(self, withheld: list[Withheld]) -> None:

@@ -16,7 +16,8 @@ from kubernetes_rules.validation import errors_of
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 
 
-NOTHING_OFFERED = {(machine, "mig-layouts") for machine in ("a30-quad", "dgx-a100", "dgx-a100-80gb")}
+AMPERE = ("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb")
+NOTHING_OFFERED = {(machine, "mig-layouts") for machine in AMPERE}
 """There MIG mode is off, changes only with a reset, and the sample offers nothing whole."""
 
 
