@@ -10,6 +10,7 @@ from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
 from driver.hardware.gpu_walk import GpuWalk, problem_of
+from driver.hardware.pci_view import pci_view
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported, NvmlTimeout, SessionLost
 from driver.nvml.pci_address import PciAddress
 
@@ -154,7 +155,8 @@ class Discovery:
 
     def _look(self) -> Inventory:
         driver, count, problems = self._guard.run(NODE_LANE, self._ask_node)
-        present = sysfs.display_functions(self._sysfs_root)
+        seen = pci_view(self._sysfs_root)
+        present = tuple(function.pci for function in seen.physical)
         walks = self._walk(count, present)
         gpus: dict[PciAddress, Gpu] = {}
         nameless: list[GpuWalk] = []
@@ -172,7 +174,7 @@ class Discovery:
         self._last = gpus
         found = tuple(gpus[pci] for pci in sorted(gpus))
         unread = _unread(nameless, unlisted, bool(present))
-        return Inventory(found, driver, self._last_cuda, tuple(problems), unread)
+        return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen)
 
     def _walk(self, count: int, present: Collection[PciAddress]) -> list[GpuWalk]:
         """Walk all GPUs side by side, each in its lane.

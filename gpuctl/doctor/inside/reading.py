@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError, DriverError, NodeIncomplete, NvmlError
-from driver.hardware.pci import display_functions
+from driver.hardware.pci_view import pci_view
 from driver.roots.probe import loaded_version
 from gpuctl.doctor.inside.claim_files import read_journal, read_put_aside, read_sharing, read_specs
 from gpuctl.doctor.inside.runtime_files import runtime_configs
@@ -39,7 +39,7 @@ def look_at_node(places: Places) -> NodeSeen:
         looked=looked,
         driver_files=_driver_files(root),
         kernel_driver=loaded_version(places.sysfs_root),
-        gpus_on_bus=len(display_functions(places.sysfs_root)),
+        gpus_on_bus=len(pci_view(places.sysfs_root).physical),
         inventory=_inventory(places, roots),
         device_nodes=_device_nodes(places, root),
         cgroups=_cgroups(places.host_root),
