@@ -32,8 +32,9 @@ class FakeNvml:
     """NVML of a fake machine: one process's view, with a session of its own."""
 
     def __init__(self, spec: MachineSpec, store: StateStore) -> None:
-        self._spec = spec
-        self.session = FakeSession(store)
+        self.spec = spec
+        self.store = store
+        self.session = FakeSession(spec, store)
 
     def init(self) -> None:
         self.session.begin()
@@ -48,7 +49,8 @@ class FakeNvml:
         return self.session.enter("cuda_driver_version").cuda_driver_version
 
     def device_count(self) -> int:
-        return len(self.session.enter("device_count").listed())
+        self.session.enter("device_count")
+        return len(self.session.listed())
 
     def device_by_index(self, index: int) -> FakeDevice:
         listed = self.session.listed()
@@ -61,8 +63,9 @@ class FakeNvml:
         return self._device("device_by_pci", pci)
 
     def _device(self, call: str, pci: PciAddress) -> FakeDevice:
-        state, _ = self.session.gpu_call(call, pci, self.session.number or 0)
-        return FakeDevice(self.session, self._spec, self._spec.slot(pci), state.session)
+        state, gpu = self.session.gpu_call(call, pci, self.session.number or 0)
+        self.session.hold(pci, gpu.minor)
+        return FakeDevice(self.session, self.spec, self.spec.slot(pci), state.session)
 
 
 class FakeDevice(FakeMigCalls, FakeSharingCalls):
@@ -88,7 +91,8 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
         return self._call("minor")[1].minor
 
     def index(self) -> int:
-        return self._call("index")[0].listed().index(self._slot.pci)
+        self._call("index")
+        return self._session.listed().index(self._slot.pci)
 
     def pci(self) -> PciAddress:
         self._call("pci")

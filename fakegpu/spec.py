@@ -15,10 +15,12 @@ from driver.nvml.api import ARCHITECTURES, BRANDS, NvLinkEnd
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fields import Fields
 from fakegpu.mig_profiles import known_catalogues, load_catalogue
+from fakegpu.pci_spec import BESIDE, USUAL_IOMMU, iommu_spec, sriov_spec
 
 if TYPE_CHECKING:
     from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
     from fakegpu.mig_profiles import MigCatalogue
+    from fakegpu.pci_spec import IommuSpec, SriovSpec
 
 MACHINES = Path(__file__).with_name("machines")
 """The machine files that ship with the driver, ``<name>.yaml``."""
@@ -46,6 +48,7 @@ class Product:
     virtualization: Virtualization
     license: str | None = None
     licensed: bool = True
+    sriov: SriovSpec | None = None
 
     @property
     def mig_needs_reset(self) -> bool:
@@ -58,7 +61,9 @@ class Slot:
     """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
 
     ``numa_node`` is None where the firmware tells none. ``links`` are the active NVLinks. ``mig_enabled``:
-    MIG mode is on when the machine is looked at first.
+    MIG mode is on when the machine is looked at first, and so many ``virtual_functions`` are there then.
+    ``beside`` are the other functions of the board, from .1 on. Slots of one ``iommu_group`` share it; None
+    is a group of its own. With ``bridge_in_group`` the bridge above is in the group, too.
     """
 
     pci: PciAddress
@@ -68,6 +73,10 @@ class Slot:
     switches: tuple[str, ...]
     links: tuple[NvLinkEnd, ...] = ()
     mig_enabled: bool = False
+    beside: tuple[str, ...] = ()
+    iommu_group: int | None = None
+    bridge_in_group: bool = False
+    virtual_functions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,7 @@ class MachineSpec:
     p2p: bool
     links_end_with_mig: bool = False
     description: str = ""
+    iommu: IommuSpec = USUAL_IOMMU
 
     def slot(self, pci: PciAddress) -> Slot:
         """The slot at an address; raises KeyError where the machine has none."""
@@ -168,6 +178,10 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
             fields.refuse(
                 f"gpus[{position}].mig_enabled", "needs product.mig, which says what MIG can make of it"
             )
+    most = product.sriov.total if product.sriov else 0
+    for position, slot in enumerate(slots):
+        if slot.virtual_functions > most:
+            fields.refuse(f"gpus[{position}].virtual_functions", f"product.sriov has {most} of them")
     spec = MachineSpec(
         name=name,
         driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?"),
@@ -178,6 +192,7 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
         p2p=fields.flag("p2p", default=True),
         links_end_with_mig=ends_with_mig,
         description=fields.text("description") if "description" in fields else "",
+        iommu=iommu_spec(fields.child("iommu")) if "iommu" in fields else USUAL_IOMMU,
     )
     fields.refuse_unknown()
     return spec
@@ -201,6 +216,7 @@ def _product(fields: Fields) -> Product:
         ),
         license=fields.text("license") if "license" in fields else None,
         licensed=fields.flag("licensed", default=True),
+        sriov=sriov_spec(fields.child("sriov")) if "sriov" in fields else None,
     )
     fields.refuse_unknown()
     return product
@@ -214,7 +230,13 @@ def _slot(fields: Fields) -> Slot:
         pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}"),
         switches=fields.texts("switches"),
         mig_enabled=fields.flag("mig_enabled", default=False),
+        beside=fields.texts("beside"),
+        iommu_group=fields.number("iommu_group", minimum=0) if "iommu_group" in fields else None,
+        bridge_in_group=fields.flag("bridge_in_group", default=False),
+        virtual_functions=fields.number("virtual_functions", minimum=0, default=0),
     )
+    if unknown := set(slot.beside) - set(BESIDE):
+        fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(BESIDE)}")
     fields.refuse_unknown()
     return slot
 
