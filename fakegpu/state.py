@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
-from fakegpu.license import LICENSED, FakeLicense
 from fakegpu.holds import FileHolds, MemoryHolds
+from fakegpu.license import LICENSED, FakeLicense
 from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
 from fakegpu.replaced_file import ReplacedFile

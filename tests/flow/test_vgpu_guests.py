@@ -35,7 +35,7 @@ from tests.flow.claims import (
 
 FOUR_VGPUS, HALF, OTHER_HALF, PASSED_THROUGH = range(4)
 MACHINES = ("a100-vgpu-guest-quad", "a30-vgpu-guest", "a30-vgpu-guest", "a30-passthrough-guest")
-"""A virtual machine with four vGPUs; two with a half of the same A30 each; one that has A30s passed through."""
+"""A machine with four vGPUs; two with a half of the same A30 each; one that has A30s passed through."""
 
 
 @dataclass(frozen=True, slots=True)

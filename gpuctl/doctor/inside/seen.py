@@ -11,6 +11,7 @@ from gpuctl.doctor.outside.seen import Unread
 if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
     from driver.roots.probe import Looked
+    from gpuctl.doctor.inside.kernel_seen import KernelSeen
     from gpuctl.doctor.inside.places import Places
     from kubeletplugin.host.driver_files import DriverFiles
     from kubeletplugin.journal.entry import Entry
@@ -64,6 +65,7 @@ class NodeSeen:
     version of control groups. ``journal`` are the entries by claim, or what is wrong with the file;
     ``put_aside`` the files that a plugin could not read. ``plugins`` says of each plugin's socket what it
     answers. ``in_containers`` are the CDI devices of this driver that the kubelet knows in containers.
+    ``kernel`` is what matters to virtual machines.
     """
 
     places: Places
@@ -85,3 +87,4 @@ class NodeSeen:
     plugins: Mapping[str, str]
     registrations: tuple[str, ...]
     in_containers: frozenset[str] | Unread
+    kernel: KernelSeen
