@@ -58,9 +58,12 @@ def test_what_the_samples_offer_of_a_guest_can_be_prepared(guest: FakeNode, path
 
     assert offered.devices
     for number, device in enumerate(offered.devices):
-        share = "multi" if device.policies else ""
         name = f"pod-{number}"
-        ref = guest.claim_shares(name, device.name) if share else guest.claim_devices(name, device.name)
+        consumed = {measure: str(policy.default) for measure, policy in device.policies.items()}
+        if consumed:
+            ref = guest.claim_shares(name, device.name, consumed=consumed)
+        else:
+            ref = guest.claim_devices(name, device.name)
         assert len(guest.prepare(ref)) == 1, device.name
         guest.unprepare(ref)
     guest.stop()
