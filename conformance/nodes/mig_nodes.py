@@ -35,6 +35,11 @@ SAMPLES = tuple(
 MIG_SAMPLES = tuple(path for path in SAMPLES if "mig" in path.stem)
 """Those that say what MIG makes of GPUs, and nothing of shares."""
 
+VM_SAMPLES = tuple(
+    path for path in SAMPLES if path.stem == "all-kinds" or path.stem.startswith(("passthrough", "vgpu"))
+)
+"""Those that offer GPUs to virtual machines."""
+
 MIG_MACHINES = tuple(name for name in known_machines() if load_machine(name).product.mig is not None)
 
 

@@ -15,6 +15,7 @@ from conformance.nodes.mig_nodes import (
     MIG_SAMPLES,
     NODE,
     SAMPLES,
+    VM_SAMPLES,
     State,
     offers,
     one_rule,
@@ -27,7 +28,7 @@ from driver.policy.offers import Offers
 from fakegpu.spec import known_machines
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 
-SHARING_SAMPLES = tuple(path for path in SAMPLES if path not in MIG_SAMPLES)
+SHARING_SAMPLES = tuple(path for path in SAMPLES if path not in (*MIG_SAMPLES, *VM_SAMPLES))
 """The shipped node configurations in which GPUs are shared."""
 
 _CLASSES = [device_class("gpu", [f"device.driver == '{DRIVER_NAME}'"])]
@@ -95,8 +96,8 @@ def _random(chance: Random) -> Case:
     rule = random_rule(chance)
     offered = offers(machine, one_rule(rule), state, chance.randint(1, 2))
     published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
-    held = _held(chance, published, kinds)
-    wanted = _claim(chance, "next", kinds)
+    held = held_claims(chance, published, kinds)
+    wanted = random_claim(chance, "next", kinds)
     return mig_area.ask(f"{machine} {state} {rule}", published, wanted, allocated=held)
 
 
@@ -127,12 +128,12 @@ def _way(chance: Random, strategy: str, fractional: bool) -> str:
     return f"{{{', '.join(fields)}}}"
 
 
-def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
+def held_claims(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
     """Claims that were allocated one after the other, and those that are left when some have ended."""
     allocator = Allocator(published, _CLASSES, [])
     held: list[Json] = []
     for number in range(chance.randint(0, _MOST_HELD)):
-        wanted = _claim(chance, f"held-{number}", kinds)
+        wanted = random_claim(chance, f"held-{number}", kinds)
         try:
             found = allocator.allocate(node(NODE), [wanted])
         except AllocationFailed:
@@ -153,7 +154,7 @@ def _named(chance: Random, allocation: Json) -> Json:
     return allocation
 
 
-def _claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
+def random_claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
     """A claim for one or two devices, by amounts or not, perhaps of one GPU or of distinct ones."""
     requests = []
     for index in range(chance.choice((1, 1, 2))):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from controller.observe.licenses import Licenses, utc_now
@@ -15,7 +15,8 @@ from driver.errors import NvmlError
 from driver.hardware.gpu import Inventory
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
-from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, Withheld, node_offers
+from driver.policy.elsewhere import Doubt
+from driver.policy.offers import HIDDEN_BY_RULE, Offers, Withheld, node_offers
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -35,16 +36,30 @@ _log = get_logger(__name__)
 BESIDE_DEVICE_PLUGIN = "a device plugin on the node hands it out"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """One look: the GPUs, the rules of that moment, and the taint of what waits for an NVIDIA driver.
+
+    ``away`` are the GPUs that had left it for claims when the look began.
+    """
+
+    inventory: Inventory
+    rules: NodeConfig | None
+    missing: Taint | None
+    away: frozenset[frozenset[PciAddress]]
+
+
 class Observer:
     """The offers of this node, taken afresh with each ``check`` by the rules that ``rules`` gives then.
 
     ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;
     not before the plugin's state is known, since what claims hold of an earlier offer must not be handed out
-    in another form. While NVML as a whole cannot be asked, for want of an NVIDIA driver perhaps, what was
-    offered before stays with a taint, so that no new pod comes; before the first look that succeeds, that is
-    all that is published of the node. With ``withholds`` nothing is offered while a device plugin offers GPUs
-    of the node. What changes is logged once, when it changes; a GPU that is withheld is an event of the node
-    as well.
+    in another form. While NVML as a whole cannot be asked, what was offered before stays with a taint, so
+    that no new pod comes; before the first look that succeeds, that is all that is published of the node. On
+    a node without an NVIDIA driver that is so for all that needs one: what sysfs tells is offered to virtual
+    machines. A GPU that a claim has in such a form is no GPU that is missing. With ``withholds`` nothing is
+    offered while a device plugin offers GPUs of the node. What changes is logged once, when it changes; a
+    GPU that is withheld is an event of the node as well.
     """
 
     def __init__(
@@ -69,7 +84,8 @@ class Observer:
         self._licenses = Licenses(events, now)
         self._device_plugin: tuple[str, ...] = ()
         self._lock = threading.Lock()
-        self._seen: tuple[Inventory, Offers] | None = None
+        self._seen: _Seen | None = None
+        self._made: tuple[_Seen, frozenset[frozenset[PciAddress]], Offers] | None = None
         self._failure: NvmlError | None = None
         self._state: NodeState | None = None
         self._allocated: frozenset[str] = frozenset()
@@ -80,25 +96,52 @@ class Observer:
     def check(self) -> None:
         """Look once; raises NvmlError when NVML is there and cannot be asked."""
         rules = self._rules()
-        busy = self._busy()
+        busy, away = self._busy(), self._away()
+        missing: Taint | None = None
         try:
             inventory = without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
+        except DriverNotLoaded as error:
+            inventory, missing = self._discovery.without_driver(), taint_of_failure(error)
+            if not self._driver_missing:
+                _log.warning("no NVIDIA driver on this node, containers get nothing new", error=str(error))
         except NvmlError as error:
             with self._lock:
                 self._failure = error
                 self._pass_on()
-            if not isinstance(error, DriverNotLoaded):
-                raise
-            if not self._driver_missing:
-                _log.warning("no NVIDIA driver on this node, nothing new is offered", error=str(error))
-            self._driver_missing = True
-            return
-        self._driver_missing = False
-        offers = node_offers(inventory, rules, self._kinds)
-        self._report(inventory, offers)
+            raise
+        self._driver_missing = missing is not None
         with self._lock:
-            self._seen, self._failure = (inventory, offers), None
+            self._seen, self._failure = _Seen(inventory, rules, missing, away), None
+            offers = self._offers(self._seen)
             self._pass_on()
+        self._report(inventory, offers)
+
+    def _offers(self, seen: _Seen) -> Offers:
+        """What was seen as offers, with the GPUs that claims had then or have now. The lock is held."""
+        away = seen.away | self._away_now()
+        if self._made is None or self._made[:2] != (seen, away):
+            offers = node_offers(
+                seen.inventory, seen.rules, self._kinds, away=away, without_driver=seen.missing
+            )
+            if seen.missing is not None:
+                offers = replace(
+                    offers, doubts=(*offers.doubts, Doubt(None, whole=True, taints=(seen.missing,)))
+                )
+            self._made = seen, away, offers
+        return self._made[2]
+
+    def _away(self) -> frozenset[frozenset[PciAddress]]:
+        with self._lock:
+            return self._away_now()
+
+    def _away_now(self) -> frozenset[frozenset[PciAddress]]:
+        """The GPUs that claims have in a form for which they leave the NVIDIA driver, by device."""
+        names = map(self._kinds.parse, () if self._state is None else self._state.held)
+        return frozenset(
+            frozenset(region.pci for region in name.regions)
+            for name in names
+            if name is not None and name.kind.leaves_driver
+        )
 
     def _busy(self) -> tuple[PciAddress, ...]:
         """The GPUs that the plugin is at work on, whose calls may take long for no fault of theirs."""
@@ -135,17 +178,17 @@ class Observer:
         """Pass on what is known, once all of it is. The lock is held, so that nothing overtakes."""
         if self._state is None or (self._seen is None and self._failure is None):
             return
-        if self._seen is None:
-            found: tuple[Inventory, Offers] = (Inventory(), Offers((), ()))
-        else:
-            found = self._seen
-        inventory, offers = found
+        inventory = Inventory() if self._seen is None else self._seen.inventory
+        offers = Offers((), ()) if self._seen is None else self._offers(self._seen)
         taken = replace(self._state, held=tuple({*self._state.held, *self._allocated}))
         devices = with_blocked(offers.devices, taken, inventory.gpus, self._kinds)
         doubts, withheld = offers.doubts, offers.withheld
         if self._device_plugin and self._withholds:
             devices = ()
-            withheld = (*withheld, *(Withheld(gpu, BESIDE_DEVICE_PLUGIN) for gpu in inventory.gpus))
+            withheld = (
+                *withheld,
+                *(Withheld(gpu.pci, BESIDE_DEVICE_PLUGIN, problems=gpu.problems) for gpu in inventory.gpus),
+            )
         elif self._device_plugin:
             beside = Taint(TAINT_DEVICE_PLUGIN, self._device_plugin[0], "NoSchedule")
             devices = tuple(replace(device, taints=(*device.taints, beside)) for device in devices)
@@ -162,7 +205,7 @@ class Observer:
             "gpus": [str(gpu.pci) for gpu in inventory.gpus],
             "driver_version": inventory.driver_version,
             "cuda_driver_version": inventory.cuda_driver_version,
-            "withheld": [f"{held.part} of {held.gpu.pci}: {held.reason}" for held in offers.withheld],
+            "withheld": [f"{held.part} of {held.pci}: {held.reason}" for held in offers.withheld],
             "problems": {
                 str(gpu.pci): [problem.message for problem in gpu.problems]
                 for gpu in inventory.gpus
@@ -185,7 +228,7 @@ class Observer:
         self._tell_withheld([held for held in offers.withheld if held.part == "gpu"])
 
     def _tell_withheld(self, withheld: list[Withheld]) -> None:
-        now = {str(held.gpu.pci): held.reason for held in withheld}
+        now = {str(held.pci): held.reason for held in withheld}
         for pci, reason in now.items():
             if self._withheld.get(pci) != reason:
                 kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN_BY_RULE else "Warning"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from driver.nvml.pci_address import PciAddress
 
 NVIDIA_VENDOR_ID = 0x10DE
+NVIDIA_KERNEL_DRIVER = "nvidia"
 
 _BRIDGE = 0x06
 _DISPLAY = frozenset({0x0300, 0x0302})

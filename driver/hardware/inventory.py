@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
 from driver.hardware.gpu_walk import GpuWalk, problem_of
 from driver.hardware.pci_view import pci_view
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NODE_LANE = "the node"
-NVIDIA_KERNEL_DRIVER = "nvidia"
 _COUNT = "nvmlDeviceGetCount_v2"
 
 
@@ -63,6 +63,10 @@ class Discovery:
         whole cannot be asked; then nothing is known about any GPU.
         """
         return self._in_session(self._look)
+
+    def without_driver(self) -> Inventory:
+        """What sysfs alone tells, for a node on which ``snapshot`` finds no NVIDIA driver."""
+        return Inventory(pci=pci_view(self._sysfs_root))
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
         """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
@@ -246,22 +250,20 @@ class Discovery:
     def _unlisted(
         self, present: Collection[PciAddress], gpus: dict[PciAddress, Gpu], problems: list[Problem]
     ) -> tuple[UnreadGpu, ...]:
-        """GPUs that are on the bus and that NVML does not list: lost where they were there before.
+        """GPUs that the NVIDIA driver has and that NVML does not list: lost where they were there before.
 
-        The others are the node's problem; those that the NVIDIA driver has are returned.
+        The others are the node's problem, and are returned. One of another kernel driver, or of none, is no
+        business of NVML's.
         """
         unread = []
         for pci in present:
             if pci in gpus:
                 continue
-            holder = sysfs.bound_driver(self._sysfs_root, pci)
-            message = (
-                f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
-            )
+            if sysfs.bound_driver(self._sysfs_root, pci) != NVIDIA_KERNEL_DRIVER:
+                continue
+            message = f"NVML does not list the NVIDIA function {pci}, which the NVIDIA driver has"
             before = self._last.get(pci)
-            if holder != NVIDIA_KERNEL_DRIVER:
-                problems.append(Problem(_COUNT, "error", message))
-            elif before is not None:
+            if before is not None:
                 gpus[pci] = replace(before, problems=(Problem(_COUNT, "lost", message),))
             else:
                 problems.append(Problem(_COUNT, "error", message))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu, Inventory
     from driver.nvml.pci_address import PciAddress
 
-Part = Literal["gpu", "whole", "partitions", "shared"]
+Part = Literal["gpu", "whole", "partitions", "shared", "passthrough"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,17 @@ class GpuForms:
 
     ``physical`` is the GPU as a whole, without counters; ``whole`` is whether it is offered so.
     ``partitions`` are devices in packing order, ``shared`` the GPU as a whole in the ways in which it is
-    shared. ``counters`` keep all of these apart, where they exclude each other. ``withheld`` maps what is
-    kept back to the reason. ``doubtful``: what of it is offered depends on what was never told.
+    shared. ``passthrough`` is the GPU for a virtual machine, without counters, perhaps together with other
+    GPUs: the first of them has it. ``counters`` keep all of these apart, where they exclude each other.
+    ``withheld`` maps what is kept back to the reason. ``doubtful``: what of it is offered depends on what
+    was never told.
     """
 
     physical: Device
     whole: bool = False
     partitions: tuple[Device, ...] = ()
     shared: tuple[Device, ...] = ()
+    passthrough: Device | None = None
     counters: CounterSet | None = None
     withheld: tuple[tuple[Part, str], ...] = ()
     doubtful: bool = False
@@ -74,6 +77,6 @@ class Forms:
         return replace(self, gpus={**self.gpus, **gpus})
 
 
-def alternatives(gpu: Gpu, names: Iterable[str]) -> CounterSet:
+def alternatives(pci: PciAddress, names: Iterable[str]) -> CounterSet:
     """One counter for each thing of a GPU that is offered in several ways, of which one is taken."""
-    return CounterSet(gpu_device_name(gpu.pci), gpu.pci, dict.fromkeys(names, 1))
+    return CounterSet(gpu_device_name(pci), pci, dict.fromkeys(names, 1))

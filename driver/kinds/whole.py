@@ -35,6 +35,7 @@ class WholeKind:
     described = "a GPU"
     by_admin = False
     has_modes = True
+    leaves_driver = False
     policy_field: PolicyField | None = None
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:

@@ -72,7 +72,7 @@ def lay_out(
         if not counter_set_faults(counter_set):
             usable.setdefault(counter_set.name, counter_set)
     accepted, rejected = _sorted_out(devices, usable, driver)
-    used = {device.counter_set for device in accepted}
+    used = {name for device in accepted for name in device.consumed_sets}
     parts: list[Spec] = [
         {"sharedCounters": [_counter_set_json(counter_set) for counter_set in chunk]}
         for chunk in _chunks([one for one in usable.values() if one.name in used], COUNTER_SETS_PER_SLICE)
@@ -130,9 +130,11 @@ def _device_json(device: Device) -> dict[str, Any]:
         result["allowMultipleAllocations"] = True
         for name, policy in device.policies.items():
             result["capacity"][name]["requestPolicy"] = _policy_json(policy)
-    if device.consumes:
-        consumed = {"counterSet": device.counter_set, "counters": _amounts_json(device.consumes)}
-        result["consumesCounters"] = [consumed]
+    if device.consumed_sets:
+        result["consumesCounters"] = [
+            {"counterSet": name, "counters": _amounts_json(taken)}
+            for name, taken in device.consumed_sets.items()
+        ]
     if device.taints:
         result["taints"] = [_taint_json(taint) for taint in device.taints]
     return result
@@ -182,8 +184,8 @@ def _read_device(stored: Mapping[str, Any], kinds: Kinds) -> Device | None:
     if name is None:
         return None
     attributes = {key: _read_attribute(value) for key, value in (stored.get("attributes") or {}).items()}
-    [consumed] = (stored.get("consumesCounters") or [{}])[:1]
-    consumes = _read_amounts(consumed.get("counters"))
+    first, *others = stored.get("consumesCounters") or [{}]
+    consumes = _read_amounts(first.get("counters"))
     regions = name.kind.stored(name.unshared, consumes)
     region = regions[0] if regions else None
     return Device(
@@ -196,10 +198,11 @@ def _read_device(stored: Mapping[str, Any], kinds: Kinds) -> Device | None:
             for taint in stored.get("taints") or []
         ),
         region.span if region else None,
-        consumed.get("counterSet", ""),
+        first.get("counterSet", ""),
         consumes,
         _read_policies(stored),
         regions[1:],
+        {one.get("counterSet", ""): _read_amounts(one.get("counters")) for one in others},
     )
 
 

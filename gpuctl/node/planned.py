@@ -85,4 +85,4 @@ def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) ->
 
 
 def _withheld_name(held: Withheld) -> str:
-    return str(held.gpu.pci) if held.part == "gpu" else f"{held.gpu.pci} {held.part}"
+    return str(held.pci) if held.part == "gpu" else f"{held.pci} {held.part}"

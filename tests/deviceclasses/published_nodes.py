@@ -48,6 +48,8 @@ ALL_TIERS = rule(f"offer: whole, mig: dynamic, shared: [{_SLICES}, {_CLIENTS}]")
 SHARED_PARTITIONS = rule(
     "mig: {layout: all-balanced}, shared: [{strategy: MPS, shares: 2}, {strategy: TimeSlicing, shares: 2}]"
 )
+TO_MACHINES = rule("offer: passthrough")
+ALL_KINDS = rule(f"offer: whole, mig: dynamic, shared: [{_SLICES}, {_CLIENTS}], passthrough: true")
 SHARED_CONFIGURATIONS = {
     "time-sliced": TIME_SLICED,
     "MPS": MPS,
@@ -58,6 +60,8 @@ SHARED_CONFIGURATIONS = {
     "fractional and sliced": rule("shared: {strategy: TimeSlicing, shares: 10, fractional: true}"),
     "whole or shared": rule(f"offer: whole, mig: off, shared: [{_CLIENTS}, {_SLICES}]"),
     "all tiers": ALL_TIERS,
+    "passthrough": TO_MACHINES,
+    "all kinds": ALL_KINDS,
     **{file.name: file.read_text() for file in sorted(_SAMPLES.glob("*.yaml"))},
 }
 
@@ -126,12 +130,14 @@ def devices(planned: PlannedNode) -> list[Object]:
 
 
 def profile_of(device: Object) -> str:
-    """The profile of a partition, ``whole`` for a whole GPU, ``mps share`` or ``mps share of 1g.10gb``."""
+    """The profile of a partition, ``whole`` for a whole GPU, ``passthrough`` for one of a virtual machine,
+    ``mps share`` or ``mps share of 1g.10gb``.
+    """
     attributes = {name: value.get("string") for name, value in device["attributes"].items()}
     profile = attributes.get("profile")
     if attributes["type"] == "shared":
         return f"{attributes['sharing']} share" + (f" of {profile}" if profile else "")
-    return profile or "whole"
+    return "passthrough" if attributes["type"] == "vfio" else profile or "whole"
 
 
 def selectable(device: Object, driver: str = DRIVER) -> SelectorDevice:

@@ -41,6 +41,7 @@ CLASSES = {
     "whole": "gpu.nvidia.com gpu",
     "time-slicing share": "shared-timesliced gpu.shared",
     "mps share": "shared-mps",
+    "passthrough": "vfio.gpu.nvidia.com",
 }
 """What a device is -> the classes that it is of, beside those of partitions and the tier of its size."""
 

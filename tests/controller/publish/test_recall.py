@@ -7,7 +7,8 @@ from dataclasses import replace
 from controller.publish.recall import recalled
 from driver.devices.device import Device, Taint
 from driver.devices.region import Region
-from driver.policy.offers import Doubt, Offers
+from driver.policy.elsewhere import Doubt
+from driver.policy.offers import Offers
 from tests.controller import mig_node
 from tests.controller.mig_node import DYNAMIC, WHOLE, names, offers
 
