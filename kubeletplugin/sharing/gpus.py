@@ -221,8 +221,8 @@ class Sharing:
         def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
             if _told_vgpu(device, watch):
                 raise ClaimRefused(
-                    f"GPU {pci} is a vGPU and cannot be set to compute mode {mode}, without which its sharing "
-                    "would not hold",
+                    f"GPU {pci} is a vGPU and cannot be set to compute mode {mode}, without which its "
+                    "sharing would not hold",
                     "offer this GPU in another form",
                 )
             watch("set_compute_mode", lambda: device.set_compute_mode(mode))

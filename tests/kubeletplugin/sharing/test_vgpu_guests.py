@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from conformance.nodes.shares_area import SHARING_SAMPLES
 from driver.errors import ClaimBlocked
 from driver.nvml.mig_calls import MIG_CALLS
 from driver.policy.config import parse_config
 from driver.policy.offers import node_offers
 from fakegpu.mig_calls import CHANGES
 from fakegpu.sharing_calls import SHARING_CHANGES
-from tests.conformance.nodes.test_shares_nodes import SHARING_SAMPLES
 from tests.driver.mig_machines import look
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.kubeletplugin.fake_node import FakeNode
