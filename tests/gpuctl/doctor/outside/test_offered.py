@@ -6,7 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from driver.kinds.registry import KINDS
+import pytest
+
 from driver.kube.client import KubeClient
 from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.doctor.outside.offered import offered_to_machines, read_configurations
@@ -67,18 +68,17 @@ def test_what_cannot_be_read_says_nothing() -> None:
     assert offered_to_machines(seen, NODE, ()) == ()
 
 
-def test_the_rules_of_the_nodes_own_pool_count() -> None:
-    words = {field.name for field in KINDS.policy_fields}
+@pytest.mark.parametrize("rule", ["offer: passthrough", "passthrough: true"])
+def test_the_rules_of_the_nodes_own_pool_count(rule: str) -> None:
     text = (
         "version: v1\npools:\n  - name: machines\n    nodeSelector: {matchLabels: {for: machines}}\n"
-        "    rules: [{offer: passthrough}]\nrules: [{mig: dynamic}]\n"
+        f"    rules: [{{{rule}}}]\nrules: [{{mig: dynamic}}]\n"
     )
     mine = node()
     mine["metadata"]["labels"] |= {"for": "machines"}
     seen = dataclasses.replace(well_cluster(), nodes=(mine,))
 
-    expected = ("passthrough",) if "passthrough" in words else ()
-    assert offered_to_machines(seen, NODE, [text]) == expected
+    assert offered_to_machines(seen, NODE, [text]) == ("passthrough",)
     assert offered_to_machines(well_cluster(), NODE, [text]) == ()
 
 
