@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.plugin.companions import Companions
+    from controller.plugin.letting_go import LettingGo
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
     from controller.publish.server_floor import ServerFloor
@@ -93,12 +94,16 @@ def start(service: Service, options: Options, given: Given) -> None:
     offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds, withholds=withholds)
     claims = _claim_watch(client, publisher, offers, node)
     companions = _companions(events, intervals)
-    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
+    letting_go = _letting_go(discovery, look_now.set)
+    plugin = _plugin_watch(
+        service, options.plugin_data_dir, publisher, offers, companions, letting_go, intervals
+    )
     ready = _serve_http(service, options, metrics, publisher)
 
     service.on_stop("nvml", discovery.close)
     watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
     service.repeat("offers", intervals.check_seconds, offers.check, look_now)
+    service.spawn("letting-go", letting_go.run, letting_go.stop)
     service.spawn("plugin-watch", plugin.run)
     service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
@@ -272,12 +277,20 @@ def _companions(events: NodeEvents, intervals: Intervals) -> Companions:
     return Companions(tell, intervals.companion_seconds)
 
 
+def _letting_go(discovery: Discovery, look_again: Callable[[], None]) -> LettingGo:
+    """What ends the NVML session while the kubelet plugin gives a GPU another kernel driver."""
+    from controller.plugin.letting_go import LettingGo
+
+    return LettingGo(discovery, look_again)
+
+
 def _plugin_watch(
     service: Service,
     folder: Path,
     publisher: Publisher,
     offers: Observer,
     companions: Companions,
+    letting_go: LettingGo,
     intervals: Intervals,
 ) -> PluginWatch:
     """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
@@ -289,7 +302,7 @@ def _plugin_watch(
         publisher.plugin_serves(serving > 0)
         companions.serving(serving)
 
-    state = PluginState(offers.plugin_tells)
+    state = PluginState(offers.plugin_tells, letting_go.asks, letting_go.name)
     streams = (PluginServing(count, state.health_heard, state.health_ended).stream(), state.stream())
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)

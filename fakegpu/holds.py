@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
@@ -130,7 +131,8 @@ class GpuHold:
         for root in device_roots:
             node = Path(root, "dev", f"nvidia{minor}")
             if not node.is_symlink() and node.is_char_device():
-                self._descriptors.append(os.open(node, os.O_RDWR | os.O_CLOEXEC))
+                with suppress(PermissionError):  # a file system on which no device can be opened
+                    self._descriptors.append(os.open(node, os.O_RDWR | os.O_CLOEXEC))
 
     def release(self) -> None:
         """Let go; once more does nothing."""

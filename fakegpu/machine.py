@@ -20,7 +20,7 @@ from fakegpu.sharing_calls import SHARING_CHANGES
 from fakegpu.spec import known_machines, load_machine
 from fakegpu.state import ANY_CALL, Fault, FileStore, MachineState, MemoryStore, with_gpu
 from fakegpu.sysfs.change import change_node, node_now, settle
-from fakegpu.sysfs.device_files import make_node, nodes_of
+from fakegpu.sysfs.device_files import lay
 from fakegpu.sysfs.state import KernelFault
 from fakegpu.sysfs.tree import PRETENDED, all_files, make_true
 from fakegpu.sysfs.whole_machine import loaded, rebooted, unloaded
@@ -190,6 +190,7 @@ class FakeMachine:
             return with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids))
 
         self._store.change(edit)
+        self.settle()
 
     def lose(self, gpu: GpuSelector) -> None:
         """Let a GPU fall off the bus (XID 79): every call on it says GPU_IS_LOST."""
@@ -239,9 +240,10 @@ class FakeMachine:
         pids = tuple(sorted(process_ids))
         if isinstance(gpu, str) and gpu.startswith("MIG-"):
             self._store.change(lambda state: self._with_mig_processes(state, gpu, pids))
-            return
-        pci = self.pci(gpu)
-        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+        else:
+            pci = self.pci(gpu)
+            self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+        self.settle()
 
     def reset(self, gpu: GpuSelector) -> None:
         """Reset a GPU that nobody uses: a pending MIG mode comes true, and its instances are gone.
@@ -276,8 +278,7 @@ class FakeMachine:
         def edit(node: Node) -> Node:
             kernel, machine = node.kernel, node.machine
             known = tuple(dict.fromkeys((*kernel.device_roots, *roots)))
-            for name, leads_to in nodes_of(node).items():
-                make_node(folder, name, leads_to)
+            lay(folder, node)
             if self.spec.product.mig is not None:
                 write_capabilities(folder, machine)
                 capable = tuple(dict.fromkeys((*machine.driver_roots, *roots)))

@@ -39,7 +39,8 @@ _LOOK_AGAIN_SECONDS = 0.02
 class GpuState:
     """One slot now: ``board`` counts the boards that sat there, ``lost`` is fallen off the bus (XID 79).
 
-    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long.
+    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long. With ``persistence``
+    the driver keeps the GPU initialised.
     """
 
     minor: int
@@ -51,10 +52,11 @@ class GpuState:
     compute_mode: ComputeMode = "default"
     time_slice: int = 0
     license: FakeLicense = LICENSED
+    persistence: bool = False
 
     def after_load(self) -> GpuState:
-        """The state after a reset or a new load of the driver: neither mode nor time-slice outlives them."""
-        return replace(self, compute_mode="default", time_slice=0)
+        """The state after a reset or a new load of the driver: no mode and no time-slice outlives them."""
+        return replace(self, compute_mode="default", time_slice=0, persistence=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,12 @@ class MachineState:
 
 
 def _gpu_document(gpu: GpuState) -> dict[str, object]:
-    """The slot as JSON; a former version of this project, which knows no licenses, can read it elsewhere."""
+    """The slot as JSON; what a former version of this project does not know is there only where it is used."""
     document = asdict(gpu)
     if gpu.license == LICENSED:
         del document["license"]
+    if not gpu.persistence:
+        del document["persistence"]
     return document
 
 

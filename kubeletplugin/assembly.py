@@ -6,7 +6,7 @@ started: threads, sockets and the order in which all of it ends are the process'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
@@ -32,8 +33,11 @@ from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks
 from kubeletplugin.journal.peers import Peers
 from kubeletplugin.kinds.kind import HeldKinds, Look
+from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
+from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
+from kubeletplugin.metadata.store import MetadataStore
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.gpus import Sharing
@@ -43,7 +47,9 @@ from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.of_claims import ClaimShares
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.vfio.binder import GroupBinder, Users
 from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 
 _STARTING_SECONDS = 30.0
@@ -53,12 +59,18 @@ def _nobody(_step: str) -> None:
     """Nobody follows the steps."""
 
 
+def _nothing(_device: str) -> Mapping[str, Any]:
+    """Nothing is known of what is published."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
     ``driver`` is where the driver is installed now; ``hook`` says where the hook that makes containers ready
-    comes from.
+    comes from. ``binder`` gives functions other drivers, ``users`` says who has one open. ``controllers`` are
+    those of the node.
     """
 
     discovery: Discovery
@@ -67,6 +79,9 @@ class Hardware:
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
+    binder: GroupBinder
+    users: Users
+    controllers: Controllers
     hook: HookSource = NO_HOOK
 
 
@@ -76,7 +91,8 @@ class Cluster:
 
     ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused when there is
     none. ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices
-    say, None when that was never seen. ``in_use()`` gives the CDI device names that containers have,
+    say, None when that was never seen, ``published_attributes(device)`` all attributes, empty then.
+    ``in_use()`` gives the CDI device names that containers have,
     ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
     DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
     """
@@ -88,6 +104,7 @@ class Cluster:
     given_by_device_plugins: Callable[[], frozenset[str]]
     complain: Callable[[ClaimRef, DriverError], None]
     note: Callable[[ClaimRef, str], None]
+    published_attributes: Callable[[str], Mapping[str, Any]] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +171,21 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
+    told = MetadataStore(folders.data.absolute() / "metadata")
     hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
     hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
-    ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
+    ports = NodePorts(
+        hardware.discovery,
+        nodes,
+        journal,
+        identity.era,
+        hardware.sysfs_root,
+        hardware.binder,
+        hardware.users,
+        VfioNodes(hardware.driver),
+        hardware.controllers,
+    )
     kinds = HeldKinds(kinds_of(ports), HeldUnknown())
     again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
     watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
@@ -172,11 +200,13 @@ def assemble(
         locks,
         kinds,
         shares,
-        Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks),
-        store,
+        Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder),
+        ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step),
         _ports(cluster, hardware, listeners, watch),
         intervals.patience_seconds,
     )
+    recovered = recover(journal, locks, store, identity, kinds)
+    sweep(told, journal, locks, peers.alone)
     return Parts(
         peers,
         kinds,
@@ -188,7 +218,7 @@ def assemble(
         keeper,
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
-        recover(journal, locks, store, identity, kinds),
+        recovered,
     )
 
 

@@ -14,6 +14,7 @@ from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.events import EventRecorder, Reference
 from driver.kube.paths import claim_path
+from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
@@ -36,6 +37,7 @@ from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kubelet.face import ALONE_PART, READY_PART
 from kubeletplugin.kubelet.podresources import devices_in_use, given_by_device_plugins
+from kubeletplugin.pci_ports import pci_ports
 from kubeletplugin.predecessor.carrying_out import carry_out
 from kubeletplugin.predecessor.other_driver import other_driver
 from kubeletplugin.predecessor.standing_back import WAITS
@@ -48,6 +50,7 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 
 _CLAIM_SECONDS = 5.0
@@ -122,6 +125,7 @@ class _Node:
     metrics: Metrics
     identity: Identity
     client: KubeClient
+    nvml: Nvml
     discovery: Discovery
     events: EventRecorder
 
@@ -196,6 +200,7 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
     service.on_stop("API client", client.close)
     guard = Guard()
     service.on_stop("NVML", guard.close)
+    nvml = nvml_from_flag(settings.nvml, settings.roots)
     return _Node(
         settings,
         intervals,
@@ -207,7 +212,8 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
             lambda: driver_generation(settings.sysfs_root),
         ),
         client,
-        Discovery(nvml_from_flag(settings.nvml, settings.roots), settings.sysfs_root, guard),
+        nvml,
+        Discovery(nvml, settings.sysfs_root, guard),
         EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name),
     )
 
@@ -236,7 +242,7 @@ def _claims(
     )
     parts = assemble(
         node.identity,
-        _hardware(node),
+        _hardware(node, front.state.controllers),
         _cluster(node, published),
         folders,
         listeners,
@@ -262,7 +268,7 @@ def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
     node = _connect(settings, given.intervals, service, Metrics())
     return assemble(
         node.identity,
-        _hardware(node),
+        _hardware(node, Controllers(lambda _: None)),
         _cluster(node, PublishedDevices()),
         Folders(settings.data_dir, settings.cdi_dir),
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
@@ -271,9 +277,10 @@ def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
     )
 
 
-def _hardware(node: _Node) -> Hardware:
+def _hardware(node: _Node, controllers: Controllers) -> Hardware:
     settings = node.settings
     driver = InstalledDriver(settings.roots)
+    binder, users = pci_ports(node.nvml, settings.roots, settings.sysfs_root)
     return Hardware(
         node.discovery,
         settings.sysfs_root,
@@ -281,6 +288,9 @@ def _hardware(node: _Node) -> Hardware:
         TimeSlices(DriverPrograms(driver, settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
+        binder,
+        users,
+        controllers,
         settings.cdi_hook,
     )
 
@@ -294,6 +304,7 @@ def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
         lambda: given_by_device_plugins(node.settings.pod_resources_socket, _RESOURCES),
         lambda claim, error: _tell_waiting(node.events, claim, error),
         lambda claim, text: _tell_missing(node.events, claim, text),
+        published.attributes_of,
     )
 
 

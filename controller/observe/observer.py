@@ -12,6 +12,7 @@ from driver.devices.device import Taint
 from driver.devices.health import taint_of_failure
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
 from driver.errors import NvmlError
+from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Inventory
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
@@ -94,12 +95,17 @@ class Observer:
         self._withheld: dict[str, str] = {}
 
     def check(self) -> None:
-        """Look once; raises NvmlError when NVML is there and cannot be asked."""
+        """Look once; raises NvmlError when NVML is there and cannot be asked.
+
+        While NVML is let go of for the plugin there is nothing to look at, and nothing is wrong.
+        """
         rules = self._rules()
         busy, away = self._busy(), self._away()
         missing: Taint | None = None
         try:
             inventory = without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
+        except LetGo:
+            return
         except DriverNotLoaded as error:
             inventory, missing = self._discovery.without_driver(), taint_of_failure(error)
             if not self._driver_missing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from driver.devices.region import Region
 
@@ -23,6 +23,20 @@ class Version:
 
 AttributeValue = bool | int | str | Version
 """The scalar attribute types of resource.k8s.io/v1; bool before int, since it is one in Python."""
+
+
+def attribute_json(value: AttributeValue) -> dict[str, Any]:
+    """The value as an attribute of resource.k8s.io/v1 (DeviceAttribute)."""
+    match value:
+        case bool():
+            return {"bool": value}
+        case int():
+            return {"int": value}
+        case Version():
+            return {"version": value.text}
+        case _:
+            return {"string": value}
+
 
 MEMORY_SLICE = "memory-slice-"
 """Before the number of a memory slice; all names of counters are those of NVIDIA's own driver."""

@@ -270,6 +270,21 @@ class NvmlDevice(MigCalls, Protocol):
         """
         ...
 
+    def persistence_mode(self) -> bool:
+        """Whether the GPU stays initialised while nobody uses it (nvmlDeviceGetPersistenceMode).
+
+        NotSupported where the platform has no such mode.
+        """
+        ...
+
+    def set_persistence_mode(self, on: bool) -> None:
+        """Set it at once, until the kernel driver lets go of the GPU (nvmlDeviceSetPersistenceMode).
+
+        Where nvidia-persistenced runs, NVML has it open or close the GPU. NvmlCallFailed with NO_PERMISSION:
+        not root.
+        """
+        ...
+
     def process_ids(self) -> tuple[int, ...]:
         """Who computes or draws on the GPU, sorted (nvmlDeviceGet{Compute,Graphics}RunningProcesses_v3)."""
         ...
@@ -345,6 +360,8 @@ GPU_CALLS: dict[str, str] = {
     "licensable_features": "nvmlDeviceGetGridLicensableFeatures_v4",
     "compute_mode": "nvmlDeviceGetComputeMode",
     "set_compute_mode": "nvmlDeviceSetComputeMode",
+    "persistence_mode": "nvmlDeviceGetPersistenceMode",
+    "set_persistence_mode": "nvmlDeviceSetPersistenceMode",
     "process_ids": "nvmlDeviceGetComputeRunningProcesses_v3",
     "common_ancestor": "nvmlDeviceGetTopologyCommonAncestor",
     "p2p_read": "nvmlDeviceGetP2PStatus",

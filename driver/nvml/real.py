@@ -262,6 +262,12 @@ class RealDevice(RealMigCalls):
     def set_compute_mode(self, mode: ComputeMode) -> None:
         self._get("set_compute_mode", pynvml.nvmlDeviceSetComputeMode, _COMPUTE_MODES[mode])
 
+    def persistence_mode(self) -> bool:
+        return bool(self._get("persistence_mode", pynvml.nvmlDeviceGetPersistenceMode))
+
+    def set_persistence_mode(self, on: bool) -> None:
+        self._get("set_persistence_mode", pynvml.nvmlDeviceSetPersistenceMode, int(on))
+
     def process_ids(self) -> tuple[int, ...]:
         compute = self._get("process_ids", pynvml.nvmlDeviceGetComputeRunningProcesses_v3)
         try:

@@ -9,7 +9,14 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from driver.devices.device import CounterSet, Device, RequestPolicy, Taint, Version
+from driver.devices.device import (
+    CounterSet,
+    Device,
+    RequestPolicy,
+    Taint,
+    Version,
+    attribute_json,
+)
 from driver.devices.limits import consumption_faults, counter_set_faults, device_faults, is_pool_name
 from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
 from driver.errors import ConfigError
@@ -122,7 +129,7 @@ def _device_json(device: Device) -> dict[str, Any]:
     result: dict[str, Any] = {"name": device.name}
     if device.attributes:
         result["attributes"] = {
-            name: _attribute_json(value) for name, value in sorted(device.attributes.items())
+            name: attribute_json(value) for name, value in sorted(device.attributes.items())
         }
     if device.capacity:
         result["capacity"] = _amounts_json(device.capacity)
@@ -146,18 +153,6 @@ def _policy_json(policy: RequestPolicy) -> dict[str, Any]:
         return {"default": default, "validValues": [default]}
     steps = {"min": format_bytes(policy.minimum), "step": format_bytes(policy.step)}
     return {"default": default, "validRange": steps}
-
-
-def _attribute_json(value: AttributeValue) -> dict[str, Any]:
-    match value:
-        case bool():
-            return {"bool": value}
-        case int():
-            return {"int": value}
-        case Version():
-            return {"version": value.text}
-        case _:
-            return {"string": value}
 
 
 def _taint_json(taint: Taint) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fakegpu.sysfs.writes import settled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from driver.nvml.pci_address import PciAddress
     from fakegpu.spec import MachineSpec
     from fakegpu.state import MachineState, StateStore
     from fakegpu.sysfs.state import KernelState
@@ -50,7 +51,12 @@ def settle(spec: MachineSpec, store: StateStore) -> None:
 
 
 def _node(spec: MachineSpec, store: StateStore, machine: MachineState, kernel: KernelState) -> Node:
-    return Node(spec, machine, kernel, store.holds.is_held)
+    def in_use(pci: PciAddress) -> bool:
+        gpu = machine.gpus.get(pci)
+        by_processes = gpu is not None and bool(gpu.process_ids or gpu.mig.processes())
+        return by_processes or store.holds.is_held(pci)
+
+    return Node(spec, machine, kernel, in_use)
 
 
 def _change_files(before: Node, after: Node) -> None:

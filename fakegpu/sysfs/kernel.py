@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING
 from fakegpu.sysfs.binding import StillInUse, load
 from fakegpu.sysfs.drivers import with_needs
 from fakegpu.sysfs.tree import PRETENDED
-from fakegpu.sysfs.writes import fault_for, is_locked, perform, queued, request_of, settled, without_use
+from fakegpu.sysfs.writes import (
+    answers_at_once,
+    fault_for,
+    is_locked,
+    is_withheld,
+    perform,
+    queued,
+    request_of,
+    settled,
+    without_use,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +67,20 @@ class FakeKernel:
                 return
             self._machine.wait()
 
+    def read(self, path: Path, deadline_seconds: float) -> str:
+        """The text of a file that the kernel gives out under the lock of its function.
+
+        Raises OSError, TimeoutError while a write to that function does not return.
+        """
+        end = time.monotonic() + deadline_seconds
+        place = self._place(path)
+        while is_withheld(settled(self._machine.node()), place):
+            if time.monotonic() >= end:
+                raise TimeoutError(errno.ETIMEDOUT, f"the kernel did not answer in {deadline_seconds:g} s")
+            self._machine.wait()
+        self._machine.settle()
+        return path.read_text(encoding="ascii")
+
     def load_module(self, name: str, deadline_seconds: float) -> None:  # noqa: ARG002 - of the port
         """Have a module loaded, with those that it needs; raises OSError where there is no such module."""
         module = name.replace("-", "_")
@@ -83,7 +107,8 @@ class FakeKernel:
 
         def edit(node: Node) -> Node:
             request = request_of(node, self._place(path), text)
-            if not is_locked(node, request.pci) and fault_for(node, place, "hang") is None:
+            waits = is_locked(node, request.pci) and not answers_at_once(node, request)
+            if not waits and fault_for(node, place, "hang") is None:
                 try:
                     return perform(node, request)
                 except StillInUse as waiting:
@@ -115,7 +140,9 @@ class FakeKernel:
     def _give_up(self, number: int, path: Path, deadline_seconds: float) -> None:
         """Wait no longer; raises TimeoutError unless the write is done by now."""
         if not self._take(number, given_up=True):
-            raise TimeoutError(f"the write to {path} did not return within {deadline_seconds:g} s")
+            raise TimeoutError(
+                errno.ETIMEDOUT, f"the write did not return within {deadline_seconds:g} s", str(path)
+            )
 
     def _take(self, number: int, *, given_up: bool) -> bool:
         """Take the result of a write, if there is one; with ``given_up`` nobody asks again."""

@@ -180,6 +180,7 @@ def _node_files(node: Node) -> dict[str, str | LinkTo]:
         found |= {f"{place}/{name}": "" for name in ("bind", "unbind", "new_id", "remove_id", "uevent")}
         if driver.module:
             found[f"{place}/module"] = LinkTo(f"module/{driver.module}")
+            found[f"module/{driver.module}/drivers/pci:{driver.name}"] = LinkTo(place)
     for module in node.kernel.modules:
         found[f"module/{module}/initstate"] = "live\n"
     return found | vfio_files(node)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu.sysfs.drivers import NVIDIA_DRIVER, first_driver, has_vfio_device
 from fakegpu.sysfs.functions import functions_of
-from fakegpu.sysfs.state import KernelState
+from fakegpu.sysfs.state import LET_GO, KernelState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,12 @@ def loaded(node: Node, version: str | None = None) -> Node:
     bindings = kernel.bindings
     for pci, state in kernel.functions.items():
         function = functions_of(node.spec)[pci]
+        if state.driver == NVIDIA_DRIVER:
+            continue
         if state.driver is not None or first_driver(node.spec, function, state.override, (_MODULE,)) is None:
+            if pci in gpus:
+                functions[pci] = state if state.driver is not None else replace(state, bound=LET_GO)
+                gpus[pci] = replace(gpus[pci], present=False)
             continue
         bindings += 1
         vfio = None

@@ -78,6 +78,17 @@ def is_locked(node: Node, pci: PciAddress) -> bool:
     return any(one.pci == pci and one.error is None for one in node.kernel.waiting)
 
 
+def answers_at_once(node: Node, request: Request) -> bool:
+    """Whether a request needs no lock: a probe that finds a driver, and one that lets go still counts."""
+    return request.what == "probe" and node.function(request.pci).driver is not None
+
+
+def is_withheld(node: Node, path: str) -> bool:
+    """Whether the kernel makes whoever reads a file wait, as it does with those that need the lock."""
+    match = _FUNCTION_FILE.match(path)
+    return match is not None and is_locked(node, PciAddress.parse(match[1]))
+
+
 def queued(node: Node, path: str, request: Request) -> tuple[Node, int]:
     """The node with one more write that waits, and its number."""
     number = node.kernel.next_number

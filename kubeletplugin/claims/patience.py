@@ -11,11 +11,15 @@ from driver.errors import ApiError, DeviceHeld, DriverError, NodeIncomplete, Nvm
 from driver.nvml.api import GpuLost, NotFound
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.sharing.gpus import NotReady
+from kubeletplugin.vfio.failures import FunctionInUse
 from kubeletplugin.wire.claim_call import Call
+from kubeletplugin.wire.controllers import NotLetGo
 
 T = TypeVar("T")
 
-_WAITED_FOR = (ApiError, DeviceHeld, InstanceInUse, NodeIncomplete, NotReady, NvmlError)
+_WAITED_FOR = (
+    ApiError, DeviceHeld, FunctionInUse, InstanceInUse, NodeIncomplete, NotLetGo, NotReady, NvmlError,
+)  # fmt: skip
 _NOT_SOON = (GpuLost, NotFound)
 _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0

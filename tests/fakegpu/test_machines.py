@@ -34,6 +34,7 @@ def test_the_shipped_machines_are_all_there() -> None:
         "dgx-a100", "hgx-h100", "a30-quad", "l40s-octo", "t4", "dgx1-v100", "gb200-tray",
         "a100-vgpu-guest", "a100-vgpu-guest-quad", "a30-vgpu-guest", "a30-passthrough-guest",
         "l40s-vgpu-unlicensed", "dgx2", "dgx-a100-80gb", "gh200", "hgx-h200", "hgx-b200", "rtx-pro-6000-octo",
+        "passthrough-quad",
     }  # fmt: skip
 
 
@@ -58,6 +59,7 @@ def test_the_shipped_machines_are_all_there() -> None:
         ("hgx-h200", 8, {0: 4, 1: 4}, 8, 18),
         ("hgx-b200", 8, {0: 4, 1: 4}, 8, 18),
         ("rtx-pro-6000-octo", 8, {0: 4, 1: 4}, 4, 0),
+        ("passthrough-quad", 4, {0: 2, 1: 2}, 3, 0),
     ],
 )
 def test_a_machine_has_its_gpus_nodes_roots_and_links(

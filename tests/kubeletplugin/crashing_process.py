@@ -62,7 +62,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         Intervals(),
     ).preparer
-    _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing")))
+    _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing", "metadata")))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
     if operation == "prepare":
         preparer.prepare(ref, call)

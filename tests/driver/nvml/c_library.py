@@ -179,6 +179,12 @@ class CLibrary(CLibraryMig):
     def device_set_compute_mode(self, handle: Any, mode: Any) -> None:
         self._device(handle).set_compute_mode({v: k for k, v in COMPUTE_MODES.items()}[mode.value])
 
+    def device_get_persistence_mode(self, handle: Any, out: Any) -> None:
+        out._obj.value = int(self._device(handle).persistence_mode())
+
+    def device_set_persistence_mode(self, handle: Any, mode: Any) -> None:
+        self._device(handle).set_persistence_mode(bool(getattr(mode, "value", mode)))
+
     def device_get_compute_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
         device = self._device(handle)
         inside = [(p.process_id, p.gpu_instance_id, p.compute_instance_id) for p in device.mig_processes()]

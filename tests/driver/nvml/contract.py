@@ -90,6 +90,7 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
             "virtualization": device.virtualization,
             "licensable_features": device.licensable_features,
             "compute_mode": device.compute_mode,
+            "persistence_mode": device.persistence_mode,
             "process_ids": device.process_ids,
         }
         answers: dict[str, object] = {}

@@ -109,6 +109,7 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
     first_has_mig_on = fake.state.gpus[fake.pci(0)].mig.enabled
     if fake.spec.product.virtualization != "vgpu" and not first_has_mig_on:
         straight.device_by_index(0).set_compute_mode("exclusive-process")
+    straight.device_by_index(0).set_persistence_mode(True)
     _cut(fake, straight.device_by_index(straight.device_count() - 1))
     library = CLibrary(fake.nvml())
     bound = RealNvml(load=lambda _: library)
@@ -119,7 +120,8 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
             "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric",
-            "virtualization", "licensable_features", "compute_mode", "process_ids", "mig_without_reset",
+            "virtualization", "licensable_features", "compute_mode", "persistence_mode", "process_ids",
+            "mig_without_reset",
             "gpu_instance_profiles", "mig_devices", "gpu_instances", "mig_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
@@ -127,7 +129,7 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         for there in fake.state.listed():
             assert other.common_ancestor(there) == one.common_ancestor(there)
             assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 23 * len(fake.spec.slots)
+    assert compared == 24 * len(fake.spec.slots)
     bound.shutdown()
 
 

@@ -113,3 +113,30 @@ def test_the_streams_end_when_the_plugin_stops() -> None:
 
 def test_the_gpus_whose_mode_is_changed_are_told_as_sysfs_writes_them() -> None:
     assert list(answer(NodeState(busy=(PciAddress(0, 0x8A, 0, 0),))).busy) == ["0000:8a:00.0"]
+
+
+def test_a_controller_that_listens_is_asked_to_let_go_and_its_answer_is_heard() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    request = v1.WatchRequest(controller="controller-a")
+    with (
+        served(board) as connection,
+        connection.stream(f"/{NODE_STATE_V1}/Watch", request, v1.State) as states,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert next(states).let_go == 0
+
+        def ask() -> None:
+            with board.controllers.letting_go(10.0):
+                board.update(NodeState())
+
+        asking = pool.submit(ask)
+        asked = next(states)
+        assert (asked.let_go, list(asked.held)) == (1, list(HELD.held))
+        answered = v1.HasLetGoRequest(controller="controller-a", let_go=1)
+        connection.call(f"/{NODE_STATE_V1}/HasLetGo", answered, v1.HasLetGoResponse)
+        asking.result(10)
+        told = [next(states)]
+        while told[-1].let_go:
+            told.append(next(states))
+        assert list(told[-1].held) == []

@@ -55,7 +55,7 @@ def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     node.steps.clear()
     node.prepare(node.claim_shares("b", shared(node, "mps-4")))
-    assert node.steps == ["begun", "daemon", "committed", "spec written"]
+    assert node.steps == ["begun", "daemon", "committed", "metadata written", "spec written"]
 
 
 def test_the_compute_mode_of_before_comes_back(node: FakeNode) -> None:
