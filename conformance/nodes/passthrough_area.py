@@ -117,11 +117,18 @@ def _random(chance: Random) -> Case:
     machine, pairs = chance.choice(MACHINES), chance.random() < 0.3
     state: State = chance.choice(("delivered", "mode on")) if machine in MIG_MACHINES else "delivered"
     word = chance.choice(tuple(RULES))
-    offered = offered_by(machine, one_rule(RULES[word]), chance.randint(1, 3), state, pairs=pairs)
+    offered = offered_by(machine, one_rule(RULES[word]), chance.randint(1, 4), state, pairs=pairs)
     published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
-    held = held_claims(chance, published, kinds)
-    wanted = random_claim(chance, "next", kinds)
+    held = held_claims(chance, published, kinds, _claim)
+    wanted = _claim(chance, "next", kinds)
     return mig_area.ask(f"{machine} {state} {word} {pairs}", published, wanted, allocated=held)
+
+
+def _claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
+    """Mostly a claim for one device, of any kind as likely; else anything that can be asked for."""
+    if chance.random() < 0.8:
+        return claim(exactly("r", chance.choice(kinds)), name=name)
+    return random_claim(chance, name, kinds)
 
 
 def handed_out_twice(case: Case, answer: Answer) -> list[str]:

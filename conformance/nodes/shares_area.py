@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
 
@@ -128,12 +128,17 @@ def _way(chance: Random, strategy: str, fractional: bool) -> str:
     return f"{{{', '.join(fields)}}}"
 
 
-def held_claims(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
+def held_claims(
+    chance: Random,
+    published: list[Json],
+    kinds: Sequence[str],
+    asking: Callable[[Random, str, Sequence[str]], Json] | None = None,
+) -> list[Json]:
     """Claims that were allocated one after the other, and those that are left when some have ended."""
     allocator = Allocator(published, _CLASSES, [])
     held: list[Json] = []
     for number in range(chance.randint(0, _MOST_HELD)):
-        wanted = random_claim(chance, f"held-{number}", kinds)
+        wanted = (asking or random_claim)(chance, f"held-{number}", kinds)
         try:
             found = allocator.allocate(node(NODE), [wanted])
         except AllocationFailed:

@@ -72,8 +72,9 @@ class PassthroughKind:
         return self.parse(unshared) or ()
 
     def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
-        """The form by which it is offered."""
-        return FORM
+        """The form by which it is offered, and with how many GPUs where there are several."""
+        count = len(self.parse(unshared) or ())
+        return FORM if count <= 1 else f"{FORM} of {count} GPUs"
 
     def position(self, unshared: str) -> str:
         """Nothing: it is all of the GPU."""

@@ -252,4 +252,5 @@ def test_the_kind_takes_all_of_the_gpus_in_a_name() -> None:
     regions = (Region(FIRST), Region(SECOND))
     assert PASSTHROUGH.parse(name) == PASSTHROUGH.stored(name, {}) == PASSTHROUGH.place(name, {}) == regions
     assert PASSTHROUGH.parse(ONE) is None
-    assert (PASSTHROUGH.title(name, {}), PASSTHROUGH.position(name)) == ("passthrough", "")
+    assert (PASSTHROUGH.title(name, {}), PASSTHROUGH.position(name)) == ("passthrough of 2 GPUs", "")
+    assert PASSTHROUGH.title(f"{ONE}-vfio", {}) == "passthrough"
