@@ -150,7 +150,7 @@ class MachineState:
 
 
 def _gpu_document(gpu: GpuState) -> dict[str, object]:
-    """The slot as JSON; what a former version of this project does not know is there only where it is used."""
+    """The slot as JSON; what a former version of this project does not know is there only where used."""
     document = asdict(gpu)
     if gpu.license == LICENSED:
         del document["license"]

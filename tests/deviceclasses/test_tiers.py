@@ -32,6 +32,7 @@ TIER = {
     "hgx-h200": "large",
     "l40s-octo": "large",
     "l40s-vgpu-unlicensed": "medium",
+    "passthrough-quad": "large",
     "rtx-pro-6000-octo": "large",
     "t4": "",
 }
