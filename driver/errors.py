@@ -12,7 +12,10 @@
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device
     │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.kinds.partition)
-    │       └── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
+    │       ├── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
+    │       ├── FunctionInUse  retryable   a process has a PCI function open (kubeletplugin.vfio)
+    │       ├── FunctionInDoubt retryable  the kernel has not ended a change of a PCI function (likewise)
+    │       └── FunctionNotMoved retryable the kernel refused a change of a PCI function (likewise)
     ├── CannotTakeOver         retryable   claims of NVIDIA's driver have to end (kubeletplugin.predecessor)
     ├── HardwareChanged        permanent   the device is not the one that was published
     ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing

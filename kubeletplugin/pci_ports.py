@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from kubeletplugin.host.kernel import Kernel
 
 _SLASH = Path("/")
+_HOST = Path("/proc/1/root")
+"""The root of the first process: the host's, where this process has the process ids of the host."""
+
 _OWN_SYSFS = Path("/sys")
 """Where a pretended machine has nothing laid: none of its functions is found there."""
 
 
 def pci_ports(nvml: Nvml, roots: DriverRoots, sysfs_root: Path) -> tuple[GroupBinder, Users]:
     """What binds the functions of the node whose GPUs ``nvml`` looks at, and what knows who has one open."""
-    host_root = roots.host_root or _SLASH
+    host_root = roots.host_root or _HOST
     aliases = partial(read_aliases, host_root, os.uname().release)
     kernel, users = _of_node(nvml, host_root, sysfs_root)
     return GroupBinder(kernel, sysfs_root, aliases, users), users

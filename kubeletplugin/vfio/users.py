@@ -68,10 +68,10 @@ def named(users: Iterable[User]) -> str:
 def users_of(nodes: Iterable[Path], proc: Path = PROC) -> tuple[User, ...]:
     """The processes that have any of these nodes open, sorted by their ids; never this process itself.
 
-    Nodes that are not there are used by nobody. Processes that end meanwhile are passed by, and so are those
-    whose files this process may not see.
+    Nodes that are not there are used by nobody, and links are no nodes. Processes that end meanwhile are
+    passed by, and so are those whose files this process may not see.
     """
-    wanted = {mark for node in nodes if (mark := _mark(node)) is not None}
+    wanted = {mark for node in nodes if not node.is_symlink() and (mark := _mark(node)) is not None}
     if not wanted:
         return ()
     pids = sorted(int(name) for name in _names(proc) if name.isdecimal())
@@ -79,7 +79,9 @@ def users_of(nodes: Iterable[Path], proc: Path = PROC) -> tuple[User, ...]:
 
 
 _Mark = tuple[str, int, int]
-"""A device's kind and number; for a plain file, as a pretend node has them, where it lies."""
+"""A device's number; where it lies for a plain file or a null device, as a pretend node has them."""
+
+_NULL = os.makedev(1, 3)
 
 
 def _mark(path: str | Path) -> _Mark | None:
@@ -87,9 +89,11 @@ def _mark(path: str | Path) -> _Mark | None:
         status = os.stat(path)  # noqa: PTH116 - for each open file of the node
     except OSError:
         return None
-    if stat.S_ISCHR(status.st_mode):
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev != _NULL:
         return "device", os.major(status.st_rdev), os.minor(status.st_rdev)
-    return ("file", status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISREG(status.st_mode):
+        return "file", status.st_dev, status.st_ino
+    return None
 
 
 def _holds(process: Path, wanted: set[_Mark]) -> bool:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import errno
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-
-SOON = 0.3
-"""How long a case waits for what never comes, in seconds."""
 
 LONG = 30.0
 """How long it waits for what comes, in seconds: an emulated machine is slow."""
@@ -41,7 +39,8 @@ class Scene:
     ``endpoint`` is bound to ``driver``, which lets go of it at once, and an IOMMU guards it. ``bridge`` is
     any bridge, ``physical`` a function with SR-IOV and no virtual functions, bound to a driver that can make
     them; None where the machine has none. ``vfio_open`` holds the endpoint's vfio device open, bound to
-    vfio-pci, as a virtual machine does, till what it returns is called.
+    vfio-pci, as a virtual machine does, till what it returns is called. ``soon_seconds`` is how long a case
+    waits for what never comes: a call has to have begun by then.
     """
 
     kernel: Kernel
@@ -51,6 +50,7 @@ class Scene:
     bridge: str | None = None
     physical: str | None = None
     vfio_open: Callable[[], Callable[[], None]] | None = None
+    soon_seconds: float = 0.3
 
     def of(self, pci: str, name: str) -> Path:
         """A file of a function."""
@@ -236,15 +236,20 @@ def an_unbind_waits_for_whoever_has_the_function_open(scene: Scene) -> None:
     if scene.vfio_open is None:
         return
     with scene.on_vfio():
+        soon, unbind = scene.soon_seconds, scene.of_driver("vfio-pci", "unbind")
         close = scene.vfio_open()
-        _times_out(lambda: scene.kernel.write(scene.of_driver("vfio-pci", "unbind"), scene.endpoint, SOON))
-        assert scene.driver_of(scene.endpoint) is None, "the link goes first"
-        override = scene.of(scene.endpoint, "driver_override")
-        _times_out(lambda: scene.kernel.read(override, SOON))
-        _times_out(lambda: scene.kernel.write(override, "late\n", SOON))
-        assert scene.refuses(scene.probe_file, scene.endpoint) == 0
-        close()
-        assert scene.override(scene.endpoint) == "late\n", "what was begun is done once it can be"
+        try:
+            _times_out(lambda: scene.kernel.write(unbind, scene.endpoint, soon))
+            assert scene.driver_of(scene.endpoint) is None, "the link goes first"
+            override = scene.of(scene.endpoint, "driver_override")
+            _times_out(lambda: scene.kernel.read(override, soon))
+            _times_out(lambda: scene.kernel.write(override, "late\n", soon))
+            assert scene.refuses(scene.probe_file, scene.endpoint) == 0
+        finally:
+            close()
+        end = time.monotonic() + LONG
+        while scene.override(scene.endpoint) != "late\n":  # a read that was begun before may answer first
+            assert time.monotonic() < end, "what was begun is done once it can be"
         assert scene.driver_of(scene.endpoint) is None
 
 

@@ -48,10 +48,17 @@ def test_a_process_that_has_the_node_open_is_found(node: Path, holder: subproces
 
 def test_by_another_name_it_is_the_same_file(node: Path, holder: subprocess.Popen[bytes]) -> None:
     other = node.parent / "innocent"
-    node.rename(other)
-    node.symlink_to(other)
+    other.hardlink_to(node)
 
-    assert [user.pid for user in users_of([node])] == [holder.pid]
+    assert [user.pid for user in users_of([other])] == [holder.pid]
+
+
+def test_a_link_is_no_node(node: Path, holder: subprocess.Popen[bytes]) -> None:
+    del holder
+    link = node.parent / "nvidia1"
+    link.symlink_to(node)
+
+    assert users_of([link]) == ()
 
 
 def test_another_file_of_that_name_is_another_file(node: Path, holder: subprocess.Popen[bytes]) -> None:
@@ -141,14 +148,27 @@ def test_processes_that_vanish_are_passed_by(node: Path, proc: FakeProc) -> None
 
 
 def test_a_char_device_is_known_by_its_number_in_any_root(proc: FakeProc, tmp_path: Path) -> None:
-    copy = tmp_path / "copy-of-null"
+    copy = tmp_path / "copy-of-zero"
     try:
-        os.mknod(copy, 0o20600, os.makedev(1, 3))
+        os.mknod(copy, 0o20600, os.makedev(1, 5))
     except PermissionError:
         pytest.skip("device nodes are made by root alone")
     proc.process(7, copy)
 
-    assert [user.pid for user in users_of([Path("/dev/null")], proc.root)] == [7]
+    assert [user.pid for user in users_of([Path("/dev/zero")], proc.root)] == [7]
+
+
+def test_null_devices_of_pretend_nodes_are_told_apart(proc: FakeProc, tmp_path: Path) -> None:
+    nodes = [tmp_path / "nvidia0", tmp_path / "nvidia1"]
+    try:
+        for node in nodes:
+            os.mknod(node, 0o20600, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("device nodes are made by root alone")
+    proc.process(7, nodes[0])
+    proc.process(8, Path("/dev/null"))
+
+    assert [[user.pid for user in users_of([node], proc.root)] for node in nodes] == [[7], []]
 
 
 def test_many_users_are_not_all_named() -> None:
