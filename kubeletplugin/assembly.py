@@ -175,21 +175,8 @@ def assemble(
     hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
     hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
-    ports = NodePorts(
-        hardware.discovery,
-        nodes,
-        journal,
-        identity.era,
-        hardware.sysfs_root,
-        hardware.binder,
-        hardware.users,
-        VfioNodes(hardware.driver),
-        hardware.controllers,
-    )
-    kinds = HeldKinds(kinds_of(ports), HeldUnknown())
-    again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
-    watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
-    hardware.discovery.on_mode_change(watch.mode_changes)
+    kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
+    watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
@@ -219,6 +206,34 @@ def assemble(
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
         recovered,
+    )
+
+
+def _watch(
+    identity: Identity,
+    hardware: Hardware,
+    listeners: Listeners,
+    journal: Journal,
+    kinds: HeldKinds,
+    intervals: Intervals,
+) -> NodeWatch:
+    again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
+    watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
+    hardware.discovery.on_mode_change(watch.mode_changes)
+    return watch
+
+
+def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
+    return NodePorts(
+        hardware.discovery,
+        nodes,
+        journal,
+        identity.era,
+        hardware.sysfs_root,
+        hardware.binder,
+        hardware.users,
+        VfioNodes(hardware.driver),
+        hardware.controllers,
     )
 
 

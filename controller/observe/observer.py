@@ -11,6 +11,7 @@ from driver.devices.device import Taint
 from driver.devices.health import taint_of_failure
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
 from driver.errors import NvmlError
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Inventory
 from driver.kinds.registry import KINDS
@@ -20,17 +21,21 @@ from driver.policy.offers import HIDDEN_BY_RULE, Offers, Withheld, node_offers
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from controller.observe.node_events import NodeEvents
     from driver.devices.node_state import NodeState
     from driver.hardware.inventory import Discovery
+    from driver.kinds.forms import Part
     from driver.kinds.kind import Kinds
     from driver.nvml.pci_address import PciAddress
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
 
 _log = get_logger(__name__)
+
+_TOLD: Mapping[Part, str] = {"gpu": "", "passthrough": " to virtual machines"}
+"""What that is withheld is an event, and how that says it: no attribute of a device tells it."""
 
 BESIDE_DEVICE_PLUGIN = "a device plugin on the node hands it out"
 
@@ -102,15 +107,15 @@ class Observer:
             inventory = without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
         except LetGo:
             return
-        except DriverNotLoaded as error:
+        except NvmlError as error:
             inventory, missing = self._discovery.without_driver(), taint_of_failure(error)
+            if not (isinstance(error, DriverNotLoaded) or _has_no_gpu(inventory)):
+                with self._lock:
+                    self._failure = error
+                    self._pass_on()
+                raise
             if not self._driver_missing:
                 _log.warning("no NVIDIA driver on this node, containers get nothing new", error=str(error))
-        except NvmlError as error:
-            with self._lock:
-                self._failure = error
-                self._pass_on()
-            raise
         self._driver_missing = missing is not None
         with self._lock:
             self._seen, self._failure = _Seen(inventory, rules, missing, away), None
@@ -225,15 +230,21 @@ class Observer:
         if changed:
             _log.info("GPUs of the node", **changed)
         self._logged = now
-        self._tell_withheld([held for held in offers.withheld if held.part == "gpu"])
+        self._tell_withheld([held for held in offers.withheld if held.part in _TOLD])
 
     def _tell_withheld(self, withheld: list[Withheld]) -> None:
-        now = {str(held.pci): held.reason for held in withheld}
-        for pci, reason in now.items():
-            if self._withheld.get(pci) != reason:
+        now = {f"{held.pci} is not offered{_TOLD[held.part]}": held.reason for held in withheld}
+        for what, reason in now.items():
+            if self._withheld.get(what) != reason:
                 kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN_BY_RULE else "Warning"
-                self._events.post(kind, "GpuWithheld", f"GPU {pci} is not offered: {reason}")
+                self._events.post(kind, "GpuWithheld", f"GPU {what}: {reason}")
         self._withheld = now
+
+
+def _has_no_gpu(inventory: Inventory) -> bool:
+    """Whether the NVIDIA driver has no GPU of a node that has some: then NVML has nothing to tell."""
+    found = inventory.pci.physical
+    return bool(found) and all(function.driver != NVIDIA_KERNEL_DRIVER for function in found)
 
 
 def without_waits(inventory: Inventory, busy: Collection[PciAddress]) -> Inventory:

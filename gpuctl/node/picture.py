@@ -124,14 +124,16 @@ def _facts(
     def value(name: str) -> Any:
         return next(iter(attributes.get(name, {}).values()), None)
 
-    pci = parse_gpu_device_name(name) or value("resource.kubernetes.io/pciBusID")
+    pci = value("resource.kubernetes.io/pciBusID")
+    if pci is not None:
+        pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs tells that of the first
     peers = value("nvlinkPeers")
     memory = ((whole or {}).get("capacity") or {}).get("memory")
     return GpuFacts(
         device=name,
         index=value("index"),
         product=value("productName"),
-        pci=None if pci is None else str(pci),
+        pci=pci,
         numa_node=value("numaNode"),
         memory_bytes=None if memory is None else int(parse_quantity(memory["value"])),
         nvlink_island=value("nvlinkDomain"),

@@ -11,6 +11,7 @@ from controller.publish.changeover import Changeover
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import NodeState
 from driver.hardware.inventory import Discovery
+from driver.kinds.passthrough.units import NO_IOMMU
 from driver.kube.backoff import Backoff
 from driver.nvml.deadline import Guard
 from driver.policy.config import parse_config
@@ -195,6 +196,33 @@ def test_a_node_without_an_nvidia_driver_offers_its_gpus_to_virtual_machines(
 
     assert node.names() == [node.vfio(gpu) for gpu in range(8)]
     assert node.taints() == set()
+
+
+def test_an_nvml_that_fails_where_the_driver_has_no_gpu_is_in_nobodys_way(
+    tmp_path: Path, guard: Guard
+) -> None:
+    node = Node(tmp_path, guard, ALL_KINDS, "l40s-octo")
+    before = node.look()
+    node.tell(*map(node.vfio, range(8)))
+    for gpu in range(8):
+        node.bind(gpu, "vfio-pci")
+    node.machine.fail("device_count")
+
+    assert node.look() == before
+
+
+def test_why_a_gpu_is_not_offered_to_virtual_machines_is_an_event_of_the_node(
+    tmp_path: Path, guard: Guard
+) -> None:
+    node = Node(tmp_path, guard, ALL_KINDS, "t4")
+    (node.sysfs / "bus/pci/devices" / str(node.gpus[0]) / "iommu_group").unlink()
+
+    node.look()
+    node.look()
+
+    [(kind, reason, message)] = node.events.posted
+    assert (kind, reason) == ("Warning", "GpuWithheld")
+    assert message == f"GPU {node.gpus[0]} is not offered to virtual machines: {NO_IOMMU}"
 
 
 def test_what_needs_the_nvidia_driver_waits_for_it_with_a_taint(tmp_path: Path, guard: Guard) -> None:
