@@ -17,6 +17,7 @@ from driver.nvml.api import DriverNotLoaded, GpuLost, NotFound, NotSupported
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.kinds.passthrough.record import PassthroughRecord, read, written
+from kubeletplugin.vfio.binder import is_held_by_vfio
 from kubeletplugin.wire.controllers import Controllers, NotLetGo
 
 if TYPE_CHECKING:
@@ -47,14 +48,16 @@ class HandOver:
     def take(self, gpus: Sequence[PciFunction], record: PassthroughRecord, note: Note) -> PassthroughRecord:
         """Have the group of these GPUs bound to vfio; the record then.
 
-        Raises NotLetGo, NvmlError, and what the binding raises (kubeletplugin.vfio.failures).
+        A GPU without a driver may be one that the NVIDIA driver was told to let go of and still has: the
+        kernel takes the name away first. Raises NotLetGo, NvmlError, and what the binding raises
+        (kubeletplugin.vfio.failures).
         """
         addresses = [gpu.pci for gpu in gpus]
-        if any(gpu.driver == NVIDIA_KERNEL_DRIVER for gpu in gpus):
-            record = self._without_persistence(addresses, record, note)
-            with self._controllers.letting_go(), self._discovery.let_go():
-                return read(self._binder.bind(addresses[0], addresses, written(record), note))
-        return read(self._binder.bind(addresses[0], addresses, written(record), note))
+        if all(map(is_held_by_vfio, gpus)):
+            return read(self._binder.bind(addresses[0], addresses, written(record), note))
+        record = self._without_persistence(addresses, record, note)
+        with self._controllers.letting_go(), self._discovery.let_go():
+            return read(self._binder.bind(addresses[0], addresses, written(record), note))
 
     def give_back(self, record: PassthroughRecord, note: Note) -> PassthroughRecord:
         """Have the functions, and the persistence mode of the GPUs, as they were; the record then.
