@@ -129,7 +129,8 @@ class MachineState:
             "next_fault": self.next_fault,
             "driver_roots": self.driver_roots,
             "gpus": {str(pci): _gpu_document(gpu) for pci, gpu in sorted(self.gpus.items())},
-            "fabric": self.fabric.to_document(),
+            # A former version of this project does not know it.
+            **({} if self.fabric == FabricState() else {"fabric": self.fabric.to_document()}),
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
             "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
         }

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conformance.nodes.mig_nodes import VGPU_HOSTS
 from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import PlannedNode
@@ -20,6 +21,7 @@ from tests.deviceclasses.published_nodes import (
     FRACTIONAL,
     MIG_MACHINES,
     MPS,
+    SAME_GPUS,
     SHARED_PARTITIONS,
     TIME_SLICED,
     all_plans,
@@ -41,7 +43,8 @@ def node_config(name: str) -> str:
 
 
 FILES = {file.stem: file for file in SHARED_SAMPLE_FILES}
-MACHINES = known_machines()
+MACHINES = sorted(set(known_machines()) - {SAME_GPUS, *VGPU_HOSTS})
+"""Those whose GPUs containers can have; a host of vGPUs offers none of what is shared."""
 GIVING = [machine for machine in MACHINES if machine not in UNLICENSED]
 WITH_MPS = [machine for machine in GIVING if machine not in VGPU_GUESTS]
 """Compute modes cannot be set in a vGPU."""

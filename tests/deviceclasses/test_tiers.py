@@ -29,6 +29,7 @@ TIER = {
     "gh200": "large",
     "hgx-b200": "large",
     "hgx-h100": "large",
+    "hgx-h100-shared-nvswitch": "large",
     "hgx-h200": "large",
     "l40s-octo": "large",
     "l40s-vgpu-unlicensed": "medium",

@@ -171,7 +171,9 @@ def test_a_claim_that_is_deleted_while_the_plugin_is_away_gives_its_gpu_back(
     wait_drivers(driver)
 
 
-@pytest.mark.parametrize("sample", sorted(path.stem for path in SAMPLES.glob("*.yaml")))
+@pytest.mark.parametrize(
+    "sample", sorted(path.stem for path in SAMPLES.glob("*.yaml") if "fabric" not in path.stem)
+)
 def test_each_sample_gets_what_it_asks_for(driver: DriverNode, namespace: str, sample: str) -> None:
     cluster = driver.cluster
     for made in yaml.safe_load_all((SAMPLES / f"{sample}.yaml").read_text()):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gpuctl.doctor.check import Check
 from gpuctl.doctor.inside.claim_checks import CLAIM_CHECKS
 from gpuctl.doctor.inside.driver_checks import DRIVER_CHECKS
-from gpuctl.doctor.inside.edition_checks import EDITION_CHECKS
 from gpuctl.doctor.inside.fabric_checks import FABRIC_CHECKS
-from gpuctl.doctor.inside.machine_checks import MACHINE_CHECKS
+from gpuctl.doctor.inside.machines.checks import MACHINE_CHECKS
+from gpuctl.doctor.inside.machines.edition_checks import EDITION_CHECKS
 from gpuctl.doctor.inside.runtime_checks import RUNTIME_CHECKS
 from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.doctor.inside.socket_checks import SOCKET_CHECKS

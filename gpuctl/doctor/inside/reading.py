@@ -18,7 +18,7 @@ from gpuctl.doctor.inside.claim_files import (
     read_sharing,
     read_specs,
 )
-from gpuctl.doctor.inside.kernel_files import kernel_seen
+from gpuctl.doctor.inside.machines.files import kernel_seen
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from driver.fabric.api import FabricPartition
     from driver.hardware.gpu import Inventory
     from driver.roots.probe import Looked
-    from gpuctl.doctor.inside.kernel_seen import KernelSeen
+    from gpuctl.doctor.inside.machines.seen import KernelSeen
     from gpuctl.doctor.inside.places import Places
     from kubeletplugin.host.driver_files import DriverFiles
     from kubeletplugin.journal.entry import Entry

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
 from driver.policy.config import parse_file
-from gpuctl.doctor.inside.kernel_seen import IOMMUFD, PASSTHROUGH, TO_MACHINES, VGPU
+from gpuctl.doctor.inside.machines.seen import IOMMUFD, PASSTHROUGH, TO_MACHINES, VGPU
 from gpuctl.doctor.outside.probes import perhaps
 from gpuctl.doctor.outside.seen import ClusterSeen, Listed, Object, Unread, name_of
 

@@ -129,7 +129,7 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         for there in fake.state.listed():
             assert other.common_ancestor(there) == one.common_ancestor(there)
             assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 24 * len(fake.spec.slots)
+    assert compared == 26 * len(fake.spec.slots)
     bound.shutdown()
 
 

@@ -16,7 +16,7 @@ from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import Looked
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
-from gpuctl.doctor.inside.kernel_seen import TO_MACHINES, KernelSeen, LicenseClient
+from gpuctl.doctor.inside.machines.seen import TO_MACHINES, KernelSeen, LicenseClient
 from gpuctl.doctor.inside.places import Places, read_places
 from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen, RuntimeConfig, SharingSeen, SpecSeen
 from gpuctl.doctor.inside.sockets import SERVES

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.nodes.mig_nodes import VGPU_HOSTS
 from driver.errors import ConfigError
 from driver.kinds.registry import KINDS
 from fakegpu.machine import FakeMachine
@@ -21,9 +22,10 @@ AMPERE = ("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb")
 NOTHING_OFFERED = {
     *((machine, "mig-layouts") for machine in AMPERE),
     *((machine, "passthrough") for machine in VGPU_GUESTS),
-}
+    *((machine, path.stem) for machine in VGPU_HOSTS for path in SAMPLES if path.stem != "vgpu-host"),
+} - {("vgpu-and-passthrough", "all-kinds"), ("vgpu-and-passthrough", "passthrough")}
 """MIG mode is off there, changes only with a reset, and the sample offers nothing whole; a vGPU cannot be
-handed on."""
+handed on; a host of vGPUs has nothing for containers."""
 
 
 def test_there_is_a_sample_for_every_way_to_use_gpus() -> None:

@@ -15,7 +15,7 @@ from driver.hardware.vgpu import VgpuLicense
 from driver.roots.probe import Looked
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.inside.checks import INSIDE
-from gpuctl.doctor.inside.kernel_seen import KernelSeen, LicenseClient
+from gpuctl.doctor.inside.machines.seen import KernelSeen, LicenseClient
 from gpuctl.doctor.inside.seen import FabricSeen, RuntimeConfig, SharingSeen, SpecSeen
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
 from gpuctl.doctor.outside.seen import Unread

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
-from gpuctl.doctor.inside.kernel_files import GUEST_CLIENT, HOST_MANAGERS
-from gpuctl.doctor.inside.kernel_seen import VGPU
+from gpuctl.doctor.inside.machines.files import GUEST_CLIENT, HOST_MANAGERS
+from gpuctl.doctor.inside.machines.seen import VGPU
 from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.doctor.outside.seen import Unread
 

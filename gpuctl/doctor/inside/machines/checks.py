@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
-from gpuctl.doctor.inside.kernel_seen import IOMMUFD, PASSTHROUGH, VGPU
+from gpuctl.doctor.inside.machines.seen import IOMMUFD, PASSTHROUGH, VGPU
 from gpuctl.doctor.inside.seen import NodeSeen
 
 _NOT_OFFERED = "nothing is offered to virtual machines here"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driver.hardware.pci import read_text
 from driver.hardware.pci_view import function_folder, pci_view
-from gpuctl.doctor.inside.kernel_seen import PASSTHROUGH, TO_MACHINES, VGPU, KernelSeen, LicenseClient
+from gpuctl.doctor.inside.machines.seen import PASSTHROUGH, TO_MACHINES, VGPU, KernelSeen, LicenseClient
 from gpuctl.doctor.outside.seen import Unread
 
 if TYPE_CHECKING:
