@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 NO_HOST = "no vGPU manager runs it, so no vGPUs can be made of it"
 NOT_TOLD = "NVML does not tell which vGPUs can be made of it"
-NO_PLACE = "it has no virtual functions: make them with NVIDIA's sriov-manage -e"
+NO_PLACE = (
+    "it has no virtual functions: make them with NVIDIA's sriov-manage -e, or by virtualFunctions in its rule"
+)
 BEING_MADE = "its virtual functions are off, and the kubelet plugin is asked to turn them on"
 NO_SUCH_PROFILE = "it has none of the vGPU profiles of the configuration"
 NO_INSTANCE = "no GPU instance for any of the vGPU profiles of the configuration was made on it"

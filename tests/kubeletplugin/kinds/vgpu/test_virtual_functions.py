@@ -152,7 +152,7 @@ def test_a_kernel_without_the_stub_is_told_of(node: FakeNode, monkeypatch: pytes
     assert not is_on(node)
 
 
-@pytest.mark.parametrize("last", [*range(1, 9), 20, 40])
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 5, 6, 7, 20])
 def test_the_next_start_finishes_what_a_crash_has_left(
     node: FakeNode, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
