@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from conformance.nodes.mig_nodes import one_rule
+from driver.hardware.functions import PciView
 from driver.hardware.gpu import Inventory
-from driver.hardware.pci_view import PciView
 from driver.kinds.vgpu.forms import BEING_MADE, NO_PLACE
 from driver.policy.offers import node_offers
 from driver.policy.virtual_functions import virtual_to_enable
