@@ -11,6 +11,7 @@ from driver.nvml.api import NODE_CALLS, Code
 from driver.nvml.pci_address import PciAddress
 from fakegpu.capabilities import change_with_capabilities, write_capabilities
 from fakegpu.fabric.hands import FakeFabric
+from fakegpu.license import FakeLicense
 from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_state import MigState, mig_uuid
 from fakegpu.mps_faults import ANY_COMMAND, MpsFault, without_use
@@ -27,6 +28,7 @@ from fakegpu.sysfs.whole_machine import loaded, rebooted, unloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from fakegpu.holds import Hold
     from fakegpu.mps_faults import MpsFaultKind
@@ -173,6 +175,12 @@ class FakeMachine:
     def wait(self) -> None:
         """Wait until the machine may have changed."""
         self._store.wait()
+
+    def set_license(self, gpu: GpuSelector, *, licensed: bool, expires: datetime | None = None) -> None:
+        """Give a vGPU its license, until a time with a zone or for ever, or take it away."""
+        pci = self.pci(gpu)
+        held = FakeLicense(licensed, expires.isoformat() if expires else None)
+        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], license=held)))
 
     def add_process(self, gpu: PciAddress, process_id: int) -> None:
         """Say that one more process holds a GPU."""

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, MigMode, failure
+from driver.nvml.license import LicensableFeature
 from fakegpu.mig_calls import FakeMigCalls
 from fakegpu.session import FakeSession
 from fakegpu.sharing_calls import FakeSharingCalls
@@ -167,6 +169,14 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
         if self._spec.product.vgpu is None:
             raise self._not_supported("vgpu_types")
         return self._spec.product.vgpu.supported(mig_enabled=gpu.mig.enabled)
+
+    def licensable_features(self) -> tuple[LicensableFeature, ...]:
+        _, gpu = self._call("licensable_features")
+        product, held = self._spec.product.license, gpu.license
+        if product is None:
+            return ()
+        expires = datetime.fromisoformat(held.expires) if held.licensed and held.expires else None
+        return (LicensableFeature(product, licensed=held.licensed, enabled=True, expires=expires),)
 
     def process_ids(self) -> tuple[int, ...]:
         _, gpu = self._call("process_ids")

@@ -35,7 +35,8 @@ class Product:
     """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
 
     ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances, ``vgpu`` which vGPUs
-    a host can make of it.
+    a host can make of it. ``license`` is the product that a vGPU guest takes a license for, None where the
+    machine knows no licensing; ``licensed`` is whether it has one when the machine is looked at first.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Product:
     addressing_mode: AddressingMode | None
     mig: MigCatalogue | None
     virtualization: Virtualization
+    license: str | None = None
+    licensed: bool = True
     sriov: SriovSpec | None = None
     vgpu: VgpuHost | None = None
 
@@ -232,6 +235,8 @@ def _product(fields: Fields) -> Product:
         virtualization=fields.choice(
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),
+        license=fields.text("license") if "license" in fields else None,
+        licensed=fields.flag("licensed", default=True),
         sriov=sriov_spec(fields.child("sriov")) if "sriov" in fields else None,
         vgpu=read_vgpu_host(fields.child("vgpu")) if "vgpu" in fields else None,
     )

@@ -13,6 +13,7 @@ from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fabric.state import FabricState
 from fakegpu.holds import FileHolds, MemoryHolds
+from fakegpu.license import LICENSED, FakeLicense
 from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
 from fakegpu.replaced_file import ReplacedFile
@@ -51,6 +52,7 @@ class GpuState:
     mig: MigState = NO_MIG
     compute_mode: ComputeMode = "default"
     time_slice: int = 0
+    license: FakeLicense = LICENSED
     persistence: bool = False
 
     def after_load(self) -> GpuState:
@@ -102,7 +104,11 @@ class MachineState:
     def fresh(cls, spec: MachineSpec) -> MachineState:
         """The machine as its file describes it."""
         gpus = {
-            slot.pci: GpuState(slot.minor, mig=MigState(slot.mig_enabled, slot.mig_enabled))
+            slot.pci: GpuState(
+                slot.minor,
+                mig=MigState(slot.mig_enabled, slot.mig_enabled),
+                license=FakeLicense(spec.product.licensed),
+            )
             for slot in spec.slots
         }
         fabric = FabricState(shared=spec.fabric_manager is not None and spec.fabric_manager.shared)
@@ -122,7 +128,7 @@ class MachineState:
             "session": self.session,
             "next_fault": self.next_fault,
             "driver_roots": self.driver_roots,
-            "gpus": {str(pci): asdict(gpu) for pci, gpu in sorted(self.gpus.items())},
+            "gpus": {str(pci): _gpu_document(gpu) for pci, gpu in sorted(self.gpus.items())},
             "fabric": self.fabric.to_document(),
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
             "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
@@ -149,12 +155,23 @@ class MachineState:
         return state
 
 
+def _gpu_document(gpu: GpuState) -> dict[str, object]:
+    """The slot as JSON; what a former version of this project does not know is there only where used."""
+    document = asdict(gpu)
+    if gpu.license == LICENSED:
+        del document["license"]
+    if not gpu.persistence:
+        del document["persistence"]
+    return document
+
+
 def _gpu(document: dict[str, object]) -> GpuState:
     pids, mig = document.pop("process_ids"), document.pop("mig")
+    held = FakeLicense.from_document(document.pop("license")) if "license" in document else LICENSED
     if not isinstance(pids, list) or not isinstance(mig, dict):
         raise TypeError("process_ids is no list, or mig no mapping")
     state = MigState.from_document(mig)
-    return GpuState(process_ids=tuple(pids), mig=state, **document)  # type: ignore[arg-type]  # TypeError if not
+    return GpuState(process_ids=tuple(pids), mig=state, license=held, **document)  # type: ignore[arg-type]  # TypeError if not
 
 
 def _fault(document: dict[str, object]) -> Fault:

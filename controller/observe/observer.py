@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from controller.observe.licenses import Licenses, utc_now
 from controller.plugin.blocked import with_blocked
 from driver.devices.device import Taint
 from driver.devices.health import taint_of_failure
@@ -23,6 +24,7 @@ from driver.process.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
 
     from controller.observe.node_events import NodeEvents
     from driver.devices.node_state import NodeState
@@ -81,6 +83,7 @@ class Observer:
         *,
         withholds: bool = False,
         on_virtual_off: Callable[[frozenset[PciAddress]], None] = lambda _gpus: None,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._discovery = discovery
         self._rules = rules
@@ -90,6 +93,7 @@ class Observer:
         self._kinds = kinds
         self._withholds = withholds
         self._on_virtual_off = on_virtual_off
+        self._licenses = Licenses(events, now)
         self._device_plugin: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._seen: _Seen | None = None
@@ -241,10 +245,12 @@ class Observer:
                 *inventory.problems,
                 *(found for gpu in inventory.gpus for found in gpu.problems),
             ):
-                self._metrics.nvml_failed(problem.reason)
+                if problem.reason != "unlicensed":  # a call that has answered
+                    self._metrics.nvml_failed(problem.reason)
         if changed:
             _log.info("GPUs of the node", **changed)
         self._logged = now
+        self._licenses.seen(inventory.gpus)
         self._tell_withheld([held for held in offers.withheld if held.part in _TOLD])
 
     def _tell_withheld(self, withheld: list[Withheld]) -> None:

@@ -38,6 +38,7 @@ DESCRIBING: Mapping[str, str] = {
     "mig_without_reset": "whether partitions can be made, which the architecture tells as well",
     "nvlinks": "attributes; which island a GPU is in, its neighbours tell as well",
     "module_id": "an attribute; tells the GPU's partitions of the NVLink fabric",
+    "licensable_features": "attributes and a taint of vGPUs, and asked of those alone",
     "fabric": "an attribute; splits islands only where GPUs of a node differ in it",
 }
 """The calls that no device depends on: a failure of one that says nothing about the GPU is only marked."""

@@ -12,6 +12,7 @@ from driver.hardware import pci as sysfs
 from driver.hardware.asked import DECIDING, EVERYTHING, MAY_END
 from driver.hardware.gpu import Gpu, NvLink, Problem
 from driver.hardware.mig_walk import MigWalk
+from driver.hardware.vgpu import license_of
 from driver.hardware.vgpu_places import read_vgpu_host
 from driver.nvml.api import (
     GPU_CALLS,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from driver.hardware.gpu import GpuMig, Reason
+    from driver.hardware.vgpu import VgpuLicense
     from driver.hardware.vgpu_places import VgpuHost
     from driver.nvml.api import FabricInfo, NvLinkEnd, NvmlDevice
     from driver.nvml.deadline import Watch
@@ -42,6 +44,10 @@ Virtual = Literal["none", "vgpu", "host-vgpu"]
 _FABRIC_STARTS = (
     "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
     "manager runs"
+)
+_LICENSE_NEEDED = (
+    "this vGPU has no license, without which CUDA stops to work after a while: see that nvidia-gridd runs, "
+    "and what it logs"
 )
 _HARMLESS = frozenset(
     {Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.NO_PERMISSION, Code.NOT_FOUND}
@@ -144,6 +150,7 @@ class GpuWalk:
             vgpu_profile=vgpu_profile(name) if name and virtualization == "vgpu" else None,
             vgpu=self._vgpu(blank.pci, device, watch, before) if virtualization == "host-vgpu" else None,
             module_id=self._ask(watch, "module_id", device.module_id, before.module_id),
+            vgpu_license=self._license(device, watch, virtualization, before),
             fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
             links=links,
             switch_links=switch_links,
@@ -207,6 +214,18 @@ class GpuWalk:
         former = before.vgpu.types if before.vgpu is not None else None
         types = self._ask(watch, "vgpu_types", device.vgpu_types, former)
         return read_vgpu_host(self._sysfs_root, pci, types)
+
+    def _license(
+        self, device: NvmlDevice, watch: Watch, virtualization: Virtual | None, before: Gpu
+    ) -> VgpuLicense | None:
+        """The license of a vGPU; that there is none is a problem. Nobody else is asked."""
+        if virtualization != "vgpu":
+            return None
+        call = "licensable_features"
+        found = self._ask(watch, call, lambda: license_of(device.licensable_features()), before.vgpu_license)
+        if found is not None and not found.licensed:
+            self.problems.append(Problem(GPU_CALLS[call], "unlicensed", _LICENSE_NEEDED))
+        return found
 
     def _fabric(
         self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: str | None

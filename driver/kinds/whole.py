@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
+from driver.hardware.vgpu import parse_profile
 from driver.kinds.fabric import fabric_attributes
 from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
@@ -32,9 +32,6 @@ _LEAST_NEEDED = ("nvlinkPeers", "nvlinkPeerCount", "nvlinkMesh")
 
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
 MODE_NOT_TOLD = "NVML does not tell whether it is in MIG mode"
-
-_MIG_BACKED = re.compile(r".+-[1-8]-[0-9]{1,4}[A-Z]{1,3}", re.ASCII)
-"""The vGPU types that lie on a GPU instance, ``A100-1-5C``; time-sliced ones are ``A100-10C``."""
 
 
 class WholeKind:
@@ -98,10 +95,24 @@ def _unless_cut(gpu: Gpu, forms: GpuForms) -> GpuForms:
 
 
 def _memory_isolation(gpu: Gpu) -> str | None:
-    """Nobody else is on a whole GPU; behind a vGPU others may be, unless it lies on an instance."""
-    if gpu.virtualization == "none" or _MIG_BACKED.fullmatch(gpu.vgpu_profile or ""):
-        return "hardware"
-    return None if gpu.virtualization == "vgpu" or "virtualization" in gpu.untold else "hardware"
+    """Nobody else is on a whole GPU; behind a vGPU others may be, unless it has an instance for itself."""
+    if gpu.virtualization == "vgpu":
+        profile = parse_profile(gpu.vgpu_profile or "")
+        return "hardware" if profile is not None and profile.isolates_memory else None
+    return None if "virtualization" in gpu.untold else "hardware"
+
+
+def _vgpu(gpu: Gpu) -> dict[str, AttributeValue | None]:
+    """What a vGPU guest knows of its vGPU; nothing elsewhere."""
+    profile = parse_profile(gpu.vgpu_profile or "")
+    told = gpu.vgpu_license
+    return {
+        "virtualization": gpu.virtualization,
+        "vgpuProfile": attribute_text(gpu.vgpu_profile),
+        "vgpuKind": None if profile is None else profile.kind,
+        "vgpuLicenseStatus": None if told is None else ("Licensed" if told.licensed else "Unlicensed"),
+        "vgpuLicenseProduct": None if told is None else attribute_text(told.product),
+    }
 
 
 def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValue | None]) -> Device:
@@ -114,8 +125,7 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValu
             "sharing": "none",
             "memoryIsolation": _memory_isolation(gpu),
             "migCapable": gpu.mig_capable,
-            "virtualization": gpu.virtualization,
-            "vgpuProfile": attribute_text(gpu.vgpu_profile),
+            **_vgpu(gpu),
         }
     )
     capacity = {} if gpu.memory_bytes is None else {"memory": gpu.memory_bytes}

@@ -14,6 +14,7 @@ from driver.errors import NvmlError
 from driver.nvml.mig_calls import MIG_CALLS, MigCalls
 
 if TYPE_CHECKING:
+    from driver.nvml.license import LicensableFeature
     from driver.nvml.pci_address import PciAddress
     from driver.nvml.vgpu import VgpuType
 
@@ -260,6 +261,13 @@ class NvmlDevice(MigCalls, Protocol):
         """
         ...
 
+    def licensable_features(self) -> tuple[LicensableFeature, ...]:
+        """What takes a license in a vGPU guest (nvmlDeviceGetGridLicensableFeatures_v4).
+
+        Empty where the NVIDIA driver knows no licensing, as on bare metal.
+        """
+        ...
+
     def compute_mode(self) -> ComputeMode | None:
         """How many processes may compute on the GPU (nvmlDeviceGetComputeMode).
 
@@ -364,6 +372,7 @@ GPU_CALLS: dict[str, str] = {
     "module_id": "nvmlDeviceGetModuleId",
     "virtualization": "nvmlDeviceGetVirtualizationMode",
     "vgpu_types": "nvmlDeviceGetSupportedVgpus",
+    "licensable_features": "nvmlDeviceGetGridLicensableFeatures_v4",
     "compute_mode": "nvmlDeviceGetComputeMode",
     "set_compute_mode": "nvmlDeviceSetComputeMode",
     "persistence_mode": "nvmlDeviceGetPersistenceMode",

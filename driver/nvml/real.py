@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -31,6 +32,7 @@ from driver.nvml.api import (
     failure,
 )
 from driver.nvml.library import Loaded, NvmlLibrary
+from driver.nvml.license import LicensableFeature
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.real_mig import RealMigCalls
 from driver.nvml.vgpu import VgpuType
@@ -49,6 +51,8 @@ _ADDRESSING: dict[int, AddressingMode] = {0: "None", 1: "HMM", 2: "ATS"}
 _VIRTUALIZATION: dict[int, Virtualization] = {
     0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga",
 }  # fmt: skip
+# The binding's own NVML_GRID_LICENSE_EXPIRY_VALID is a tuple by mistake.
+_EXPIRY_VALID = 2
 _COMPUTE_MODES: dict[ComputeMode, int] = {"default": 0, "prohibited": 2, "exclusive-process": 3}
 _LEVELS: dict[int, TopologyLevel] = {
     0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system",
@@ -270,6 +274,15 @@ class RealDevice(RealMigCalls):
             frames,
         )
 
+    def licensable_features(self) -> tuple[LicensableFeature, ...]:
+        # The binding has the structure and no function for the call.
+        found = pynvml.c_nvmlGridLicensableFeatures_v4_t()
+        self._get("licensable_features", _licensable_features, found)
+        if not found.isGridLicenseSupported:
+            return ()
+        count = min(found.licensableFeaturesCount, len(found.gridLicensableFeatures))
+        return tuple(_licensable_feature(found.gridLicensableFeatures[place]) for place in range(count))
+
     def compute_mode(self) -> ComputeMode | None:
         number = int(self._get("compute_mode", pynvml.nvmlDeviceGetComputeMode))
         return next((mode for mode, known in _COMPUTE_MODES.items() if known == number), None)
@@ -299,3 +312,33 @@ class RealDevice(RealMigCalls):
         # The binding's own NVML_P2P_CAPS_INDEX_READ is a tuple by mistake; READ is 0.
         status = self._get("p2p_read", pynvml.nvmlDeviceGetP2PStatus, _handle_at(other), 0)
         return _P2P.get(int(status), "unknown")
+
+
+def _licensable_features(handle: Any, found: Any) -> None:
+    """Call the function that the binding does not wrap; raises its NVMLError."""
+    name = GPU_CALLS["licensable_features"]
+    code = pynvml._nvmlGetFunctionPointer(name)(handle, ctypes.byref(found))  # noqa: SLF001 - as its own wrappers
+    pynvml._nvmlCheckReturn(code)  # noqa: SLF001 - likewise
+
+
+def _licensable_feature(feature: Any) -> LicensableFeature:
+    return LicensableFeature(
+        product=_text(feature.productName),
+        licensed=bool(feature.featureState),
+        enabled=bool(feature.featureEnabled),
+        expires=_expiry(feature.licenseExpiry),
+    )
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _expiry(told: Any) -> datetime | None:
+    """When a license ends, in UTC; None where the status says that this is not known, or not meant."""
+    if int(told.status) != _EXPIRY_VALID:
+        return None
+    try:
+        return datetime(told.year, told.month, told.day, told.hour, told.min, told.sec, tzinfo=UTC)
+    except ValueError:  # no such date
+        return None

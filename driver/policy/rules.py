@@ -21,6 +21,7 @@ from driver.errors import ConfigError
 from driver.hardware.functions import PciFunction
 from driver.hardware.gpu import Gpu
 from driver.hardware.pci_products import product_name
+from driver.hardware.vgpu import parse_profile
 from driver.policy.predicate import NotTold, compile_predicate, holds
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _TOLD_BY = {
     "migCapable": "mig_mode",
     "migEnabled": "mig_mode",
     "virtualization": "virtualization",
+    "vgpuKind": "name",
 }
 """What a rule can ask of a GPU -> the call of NVML that tells it."""
 
@@ -105,6 +107,7 @@ def selectable_function(function: PciFunction) -> Values:
 
 def selectable(gpu: Gpu) -> Values:
     """What a rule can ask of a GPU; what is not known of it is absent."""
+    profile = parse_profile(gpu.vgpu_profile or "")
     values: dict[str, bool | int | str | None] = {
         "uuid": gpu.uuid,
         "index": gpu.index,
@@ -119,6 +122,7 @@ def selectable(gpu: Gpu) -> Values:
         "migCapable": gpu.mig_capable,
         "migEnabled": gpu.mig_enabled,
         "virtualization": gpu.virtualization,
+        "vgpuKind": None if profile is None else profile.kind,
     }
     return {name: value for name, value in values.items() if value is not None}
 

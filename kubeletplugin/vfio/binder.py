@@ -74,7 +74,7 @@ class GroupBinder:
         """
         before = GroupRecord.read(record)
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
-        modules = {one.pci: self._module_for(one.pci) for one in functions if not is_held_by_vfio(one)}
+        modules = self._modules([one.pci for one in functions if not is_held_by_vfio(one)])
         drivers = {module: self._loaded_driver(module) for module in dict.fromkeys(modules.values())}
         # Loading a module may have bound functions that had no driver (its parameter ``ids``).
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
@@ -145,8 +145,13 @@ class GroupBinder:
         except ClaimBlocked as error:
             _log.error("group half bound", cause=cause.logged, error=error.logged)
 
-    def _module_for(self, pci: PciAddress) -> str:
-        return best_module(self._aliases(), read_text(function_folder(self._sysfs_root, pci) / "modalias"))
+    def _modules(self, functions: Sequence[PciAddress]) -> dict[PciAddress, str]:
+        """The module for each function."""
+        if not functions:
+            return {}
+        aliases = self._aliases()  # a file of a megabyte is read for them
+        folders = {pci: function_folder(self._sysfs_root, pci) for pci in functions}
+        return {pci: best_module(aliases, read_text(folder / "modalias")) for pci, folder in folders.items()}
 
     def _loaded_driver(self, module: str) -> str:
         """The driver that a module brings, loaded; raises NodeIncomplete, ClaimBlocked."""

@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from random import Random
-
-import pytest
 
 from conformance.nodes.passthrough_area import AREA, handed_out_twice, written_cases
 from conformance.oracle import Oracle
-from envtest.real.assets import find_assets
-
-
-@pytest.fixture(scope="module")
-def oracle(kubernetes: str) -> Iterator[Oracle]:
-    """Kubernetes' validation and allocator behind a pipe."""
-    binary = find_assets(kubernetes).binary("oracle")
-    if not binary.exists():
-        pytest.skip(f"{binary.parent} holds no oracle: it comes with binaries that are built here")
-    with Oracle(binary) as asked:
-        yield asked
 
 
 def test_every_combination_is_taken_allocated_and_excludes_its_other_forms(oracle: Oracle) -> None:

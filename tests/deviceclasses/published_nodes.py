@@ -24,7 +24,7 @@ NODE = "node-a"
 _SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "node-config"
 
 MIG_MACHINES = (
-    *("a30-quad", "dgx-a100", "dgx-a100-80gb", "gb200-tray", "gh200"),
+    *("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb", "gb200-tray", "gh200"),
     *("hgx-b200", "hgx-h100", "hgx-h200", "rtx-pro-6000-octo"),
 )
 OTHER_MACHINES = tuple(sorted(set(known_machines()) - {*MIG_MACHINES, *VGPU_HOSTS}))

@@ -89,6 +89,7 @@ MATCHED: dict[str, dict[str, str]] = {
         " 2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me 4g.96gb 4g.96gb+gfx",
     },
 }
+MATCHED["a30-passthrough-guest"] = MATCHED["a30-quad"]
 """Machine -> size -> the profiles of the machine that are of this size."""
 
 

@@ -17,7 +17,10 @@ Object = dict[str, Any]
 
 TIER = {
     "a100-vgpu-guest": "",
+    "a100-vgpu-guest-quad": "large",
+    "a30-passthrough-guest": "medium",
     "a30-quad": "medium",
+    "a30-vgpu-guest": "",
     "dgx-a100": "large",
     "dgx-a100-80gb": "large",
     "dgx1-v100": "medium",
@@ -28,6 +31,7 @@ TIER = {
     "hgx-h100": "large",
     "hgx-h200": "large",
     "l40s-octo": "large",
+    "l40s-vgpu-unlicensed": "medium",
     "passthrough-quad": "large",
     "rtx-pro-6000-octo": "large",
     "t4": "",

@@ -186,6 +186,6 @@ def test_each_sample_gets_what_it_asks_for(driver: DriverNode, namespace: str, s
 
     nodes = vfio_nodes(cluster, namespace, sample)
     assert ("/dev/iommu" in nodes) == (sample == "iommufd")
-    assert len(nodes) == (3 if sample == "two-gpus" else 2)
+    assert len(nodes) == (3 if sample == "qemu-two-gpus" else 2)
     end(cluster, namespace, sample)
     wait_drivers(driver)

@@ -12,7 +12,7 @@ from envtest.guest.run import FOLDER_IN_GUEST, run_in_guest
 
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = Path(__file__).parent / "inside"
-PATIENCE_SECONDS = 420
+PATIENCE_SECONDS = 900
 
 
 @pytest.mark.timeout(PATIENCE_SECONDS + 60)

@@ -18,6 +18,7 @@ from gpuctl.doctor.inside.claim_files import (
     read_sharing,
     read_specs,
 )
+from gpuctl.doctor.inside.kernel_files import kernel_seen
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
@@ -37,6 +38,7 @@ def look_at_node(places: Places) -> NodeSeen:
     """Look at everything; what cannot be looked at says why. Raises ConfigError for flags that cannot be."""
     roots = places.roots()
     looked, root = roots.look(), roots.state()[0]
+    journal = read_journal(places.data_dir / "journal")
     if root is None and len(looked) == 1:  # the one that was named, whether a driver lies there or not
         root = roots.current()
     return NodeSeen(
@@ -51,7 +53,7 @@ def look_at_node(places: Places) -> NodeSeen:
         cgroups=_cgroups(places.host_root),
         runtimes=runtime_configs(places.host_root),
         cdi_writable=_writable(places.cdi_dir),
-        journal=read_journal(places.data_dir / "journal"),
+        journal=journal,
         put_aside=read_put_aside(places.data_dir / "journal"),
         specs=read_specs(places.cdi_dir, lambda path: _host_has(places, root, path)),
         sharing=read_sharing(places.data_dir / "sharing"),
@@ -60,6 +62,7 @@ def look_at_node(places: Places) -> NodeSeen:
         registrations=tuple(sorted(map(str, places.registry_dir.glob("*-reg.sock")))),
         in_containers=_in_containers(places),
         fabric=_fabric(places, roots),
+        kernel=kernel_seen(places, [*([root.seen] if root else []), places.host_root], journal),
     )
 
 

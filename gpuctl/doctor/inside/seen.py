@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from driver.fabric.api import FabricPartition
     from driver.hardware.gpu import Inventory
     from driver.roots.probe import Looked
+    from gpuctl.doctor.inside.kernel_seen import KernelSeen
     from gpuctl.doctor.inside.places import Places
     from kubeletplugin.host.driver_files import DriverFiles
     from kubeletplugin.journal.entry import Entry
@@ -73,6 +74,7 @@ class NodeSeen:
     version of control groups. ``journal`` are the entries by claim, or what is wrong with the file;
     ``put_aside`` the files that a plugin could not read. ``plugins`` says of each plugin's socket what it
     answers. ``in_containers`` are the CDI devices of this driver that the kubelet knows in containers.
+    ``kernel`` is what matters to virtual machines.
     """
 
     places: Places
@@ -94,4 +96,5 @@ class NodeSeen:
     plugins: Mapping[str, str]
     registrations: tuple[str, ...]
     in_containers: frozenset[str] | Unread
+    kernel: KernelSeen
     fabric: FabricSeen = field(default_factory=lambda: FabricSeen(None))

@@ -29,6 +29,7 @@ P2P = {"ok": 0, "not-supported": 5}
 FABRIC_STATES = {"not-supported": 0, "not-started": 1, "in-progress": 2, "completed": 3}
 LINK_KINDS = {"gpu": 0, "switch": 2, "other": 0xFF}
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 0, 2, 3, 7
+FEATURE_COMPUTE, EXPIRY_INVALID, EXPIRY_VALID, EXPIRY_PERMANENT = 4, 1, 2, 4
 NO_INSTANCE = 0xFFFFFFFF
 
 
@@ -44,6 +45,8 @@ class CLibrary(CLibraryMig):
         self.further_node: int | None = None
         self.forced_compute_mode: int | None = None
         self._vgpu_types: dict[int, VgpuType] = {}
+        self.license_supported = True
+        self.expiry_status = EXPIRY_VALID
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml") or name in self._missing:
@@ -193,6 +196,22 @@ class CLibrary(CLibraryMig):
             return NOT_SUPPORTED
         out._obj.value = frames
         return None
+
+    def device_get_grid_licensable_features_v4(self, handle: Any, out: Any) -> None:
+        features, found = self._device(handle).licensable_features(), out._obj
+        found.isGridLicenseSupported = int(bool(features) and self.license_supported)
+        found.licensableFeaturesCount = len(features)
+        for place, feature in enumerate(features):
+            told = found.gridLicensableFeatures[place]
+            told.featureCode, told.productName = FEATURE_COMPUTE, feature.product.encode()
+            told.featureState, told.featureEnabled = int(feature.licensed), int(feature.enabled)
+            told.licenseExpiry.status = EXPIRY_PERMANENT
+            if feature.expires is not None:
+                year, month, day, hour, minute, second = feature.expires.utctimetuple()[:6]
+                expiry = told.licenseExpiry
+                expiry.year, expiry.month, expiry.day = year, month, day
+                expiry.hour, expiry.min, expiry.sec = hour, minute, second
+                expiry.status = self.expiry_status
 
     def device_get_compute_mode(self, handle: Any, out: Any) -> None:
         forced, mode = self.forced_compute_mode, self._device(handle).compute_mode()
