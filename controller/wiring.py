@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from controller.observe.observer import Observer
     from controller.plugin.companions import Companions
     from controller.plugin.letting_go import LettingGo
+    from controller.plugin.state import PluginState
+    from controller.plugin.virtual_functions import VirtualFunctionAsking
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
     from controller.publish.server_floor import ServerFloor
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.kube.reflector import Object
+    from driver.nvml.pci_address import PciAddress
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
     from driver.process.service import Service
@@ -91,19 +94,24 @@ def start(service: Service, options: Options, given: Given) -> None:
     labels = NodeLabels(client, node, look_now.set)
     rules = _rules(options, events, labels, kinds)
     withholds = options.device_plugin == "withhold"
-    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds, withholds=withholds)
+    offers = Observer(
+        *(discovery, rules, metrics, events, publisher.offer, kinds),
+        withholds=withholds,
+        on_virtual_off=lambda gpus: virtual.wants(gpus),  # noqa: PLW0108
+    )
     claims = _claim_watch(client, publisher, offers, node)
     companions = _companions(events, intervals)
     letting_go = _letting_go(discovery, look_now.set)
-    plugin = _plugin_watch(
-        service, options.plugin_data_dir, publisher, offers, companions, letting_go, intervals
-    )
+    state = _plugin_state(offers, letting_go)
+    virtual = _virtual_functions(state, events, look_now.set, intervals)
+    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, state, companions, intervals)
     ready = _serve_http(service, options, metrics, publisher)
 
     service.on_stop("nvml", discovery.close)
     watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
     service.repeat("offers", intervals.check_seconds, offers.check, look_now)
     service.spawn("letting-go", letting_go.run, letting_go.stop)
+    service.spawn("virtual-functions", virtual.run, virtual.stop)
     service.spawn("plugin-watch", plugin.run)
     service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
@@ -285,25 +293,42 @@ def _letting_go(discovery: Discovery, look_again: Callable[[], None]) -> Letting
     return LettingGo(discovery, look_again)
 
 
+def _plugin_state(offers: Observer, letting_go: LettingGo) -> PluginState:
+    """What takes in what the kubelet plugins tell of the node."""
+    from controller.plugin.state import PluginState
+
+    return PluginState(offers.plugin_tells, letting_go.asks, letting_go.name)
+
+
+def _virtual_functions(
+    state: PluginState, events: NodeEvents, look_again: Callable[[], None], intervals: Intervals
+) -> VirtualFunctionAsking:
+    """What has the kubelet plugin turn on virtual functions where the rules say so."""
+    from controller.plugin.virtual_functions import VirtualFunctionAsking
+
+    def failed(pci: PciAddress, why: str) -> None:
+        _log.warning("virtual functions not turned on", gpu=str(pci), error=why)
+        events.post("Warning", "GpuWithheld", f"GPU {pci} is not offered as vGPUs: {why}")
+
+    return VirtualFunctionAsking(state.plugins, failed, look_again, intervals.virtual_again_seconds)
+
+
 def _plugin_watch(
     service: Service,
     folder: Path,
     publisher: Publisher,
-    offers: Observer,
+    state: PluginState,
     companions: Companions,
-    letting_go: LettingGo,
     intervals: Intervals,
 ) -> PluginWatch:
     """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
     from controller.plugin.serving import PluginServing
-    from controller.plugin.state import PluginState
     from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 
     def count(serving: int) -> None:
         publisher.plugin_serves(serving > 0)
         companions.serving(serving)
 
-    state = PluginState(offers.plugin_tells, letting_go.asks, letting_go.name)
     streams = (PluginServing(count, state.health_heard, state.health_ended).stream(), state.stream())
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)

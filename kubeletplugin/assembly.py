@@ -44,6 +44,7 @@ from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
+from kubeletplugin.kinds.vgpu.virtual_functions import VirtualFunctions
 from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
 from kubeletplugin.metadata.store import MetadataStore
 from kubeletplugin.reports.health_check import HealthCheck
@@ -154,6 +155,7 @@ class Parts:
     reconciler: Reconciler
     keeper: SharingKeeper
     fabric: ClaimFabric
+    virtual: VirtualFunctions
     watch: NodeWatch
     health: HealthCheck
     recovered: Recovered
@@ -212,6 +214,7 @@ def assemble(
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
         fabric,
+        _virtual(hardware, journal, locks),
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
         recovered,
@@ -230,6 +233,11 @@ def _watch(
     watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
     hardware.discovery.on_mode_change(watch.mode_changes)
     return watch
+
+
+def _virtual(hardware: Hardware, journal: Journal, locks: KeyedLocks) -> VirtualFunctions:
+    sessions = hardware.discovery, hardware.controllers
+    return VirtualFunctions(hardware.sysfs_root, hardware.kernel, hardware.users, sessions, (journal, locks))
 
 
 def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:

@@ -160,6 +160,8 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
+    front.state.enables_virtual(parts.virtual.enable)
+    service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     service.repeat("health", intervals.check_seconds, parts.health.run_once)
     service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)

@@ -38,6 +38,18 @@ class HasLetGoResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class EnableVirtualFunctionsRequest(_message.Message):
+    __slots__ = ("pci_bus_id",)
+    PCI_BUS_ID_FIELD_NUMBER: _ClassVar[int]
+    pci_bus_id: str
+    def __init__(self, pci_bus_id: _Optional[str] = ...) -> None: ...
+
+class EnableVirtualFunctionsResponse(_message.Message):
+    __slots__ = ("failure",)
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    failure: str
+    def __init__(self, failure: _Optional[str] = ...) -> None: ...
+
 class BlockedPlacement(_message.Message):
     __slots__ = ("pci_bus_id", "span", "reason", "message")
     PCI_BUS_ID_FIELD_NUMBER: _ClassVar[int]

@@ -19,6 +19,7 @@ from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
 from driver.policy.elsewhere import Doubt
 from driver.policy.offers import HIDDEN_BY_RULE, Offers, Withheld, node_offers
+from driver.policy.virtual_functions import virtual_to_enable
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -46,13 +47,15 @@ BESIDE_DEVICE_PLUGIN = "a device plugin on the node hands it out"
 class _Seen:
     """One look: the GPUs, the rules of that moment, and the taint of what waits for an NVIDIA driver.
 
-    ``away`` are the GPUs that had left it for claims when the look began.
+    ``away`` are the GPUs that had left it for claims when the look began, ``virtual_off`` those that are to
+    get virtual functions.
     """
 
     inventory: Inventory
     rules: NodeConfig | None
     missing: Taint | None
     away: frozenset[frozenset[PciAddress]]
+    virtual_off: frozenset[PciAddress]
 
 
 class Observer:
@@ -65,7 +68,8 @@ class Observer:
     a node without an NVIDIA driver that is so for all that needs one: what sysfs tells is offered to virtual
     machines. A GPU that a claim has in such a form is no GPU that is missing. With ``withholds`` nothing is
     offered while a device plugin offers GPUs of the node. What changes is logged once, when it changes; a
-    GPU that is withheld is an event of the node as well.
+    GPU that is withheld is an event of the node as well. ``on_virtual_off`` hears which GPUs are to get
+    virtual functions by their rule, have none, and are in no claim's hands.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Observer:
         kinds: Kinds = KINDS,
         *,
         withholds: bool = False,
+        on_virtual_off: Callable[[frozenset[PciAddress]], None] = lambda _gpus: None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._discovery = discovery
@@ -87,6 +92,7 @@ class Observer:
         self._on_offers = on_offers
         self._kinds = kinds
         self._withholds = withholds
+        self._on_virtual_off = on_virtual_off
         self._licenses = Licenses(events, now)
         self._device_plugin: tuple[str, ...] = ()
         self._lock = threading.Lock()
@@ -121,8 +127,9 @@ class Observer:
             if not self._driver_missing:
                 _log.warning("no NVIDIA driver on this node, containers get nothing new", error=str(error))
         self._driver_missing = missing is not None
+        virtual_off = virtual_to_enable(inventory, rules)
         with self._lock:
-            self._seen, self._failure = _Seen(inventory, rules, missing, away), None
+            self._seen, self._failure = _Seen(inventory, rules, missing, away, virtual_off), None
             offers = self._offers(self._seen)
             self._pass_on()
         self._report(inventory, offers)
@@ -209,6 +216,14 @@ class Observer:
             doubts = (*doubts, Doubt(None, whole=True, taints=(failed,)))
         passed = replace(offers, devices=devices, doubts=doubts, withheld=withheld)
         self._on_offers(passed, frozenset(self._state.held))
+        self._on_virtual_off(self._virtual_off(taken.held))
+
+    def _virtual_off(self, taken: Collection[str]) -> frozenset[PciAddress]:
+        """The GPUs whose virtual functions are to be turned on now. The lock is held."""
+        if self._seen is None or self._failure is not None or not self._seen.virtual_off:
+            return frozenset()
+        names = (name for name in map(self._kinds.parse, taken) if name is not None)
+        return self._seen.virtual_off - {region.pci for name in names for region in name.regions}
 
     def _report(self, inventory: Inventory, offers: Offers) -> None:
         """Log, and post as events, what differs from the last look."""

@@ -62,6 +62,11 @@ class PluginState:
             self._ended,
         )
 
+    def plugins(self) -> tuple[Path, ...]:
+        """The sockets of the plugins that tell now."""
+        with self._lock:
+            return tuple(sorted(self._told))
+
     def health_ended(self, path: Path) -> None:
         """Take in that nobody answers for the health of a plugin at this socket, or no longer."""
         with self._lock:

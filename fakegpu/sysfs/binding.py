@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -123,6 +124,9 @@ def _probed(node: Node, driver_name: str, pci: PciAddress) -> Node:
         raise refused(errno.ENODEV)
     if number := refusal(node.spec, driver, function, node.function(pci).virtual):
         raise refused(number)
+    physical = node.function(function.physical).driver if function.physical is not None else NVIDIA_DRIVER
+    if driver_name == NVIDIA_DRIVER and physical != NVIDIA_DRIVER:
+        raise refused(errno.ENODEV)  # the vGPU manager runs a virtual function by its physical one
     if not driver.is_vfio and not function.is_bridge and _group_is_owned(node, pci):
         raise refused(errno.EBUSY)  # iommu_device_use_default_domain: a virtual machine owns the group
     bindings = node.kernel.bindings + 1
@@ -154,8 +158,9 @@ def set_virtual(node: Node, pci: PciAddress, text: str) -> Node:
         raise refused(errno.ERANGE)
     if number == state.virtual:
         return node
-    if state.driver != NVIDIA_DRIVER:
-        raise refused(errno.ENOENT)  # no driver, or one that has no sriov_configure
+    driver = driver_named(node.spec, state.driver)
+    if driver is None or not driver.makes_virtual:
+        raise refused(errno.ENOENT)  # no driver, or one without sriov_configure, as that of NVIDIA is
     if number and state.virtual:
         raise refused(errno.EBUSY)
     return _with_virtual(node, pci, number) if number else _without_virtual(node, pci)
@@ -197,7 +202,8 @@ def load(node: Node, modules: list[str]) -> Node:
             takes = driver.module in new and state.driver is None and not state.releasing
             function = functions_of(node.spec)[pci]
             if takes and first_driver(node.spec, function, state.override, new) == driver.name:
-                node = _probed(node, driver.name, pci)
+                with suppress(OSError):  # a probe that fails leaves the function as it is
+                    node = _probed(node, driver.name, pci)
     return node
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fakegpu.vgpu_types import Framework
 
 VFIO_PCI = "vfio-pci"
+PF_STUB = "pci-pf-stub"
 NVIDIA_DRIVER = "nvidia"
 _BUILT_IN = ""
 
@@ -25,7 +26,8 @@ class Driver:
     """One PCI driver and the module that it comes with; built in where that is empty.
 
     ``classes`` are those of the functions that it takes by itself. One of vfio takes what it is told by
-    ``driver_override``; with ``device_ids`` these alone, as the aliases of its module say.
+    ``driver_override``; with ``device_ids`` these alone, as the aliases of its module say. With
+    ``makes_virtual`` it has ``sriov_configure``, so that it makes virtual functions when sysfs says so.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Driver:
     classes: tuple[int, ...] = ()
     is_vfio: bool = False
     device_ids: tuple[int, ...] = ()
+    makes_virtual: bool = False
 
 
 _DRIVERS = (
@@ -42,6 +45,8 @@ _DRIVERS = (
     Driver("xhci_hcd", "xhci_pci", (0x0C0330,)),
     Driver("nvidia-gpu", "i2c_nvidia_gpu", (0x0C8000,)),
     Driver(VFIO_PCI, "vfio_pci", is_vfio=True),
+    # It takes any function that it is told to, and does nothing but make virtual ones (pci-pf-stub.c).
+    Driver(PF_STUB, "pci_pf_stub", makes_virtual=True),
 )
 
 _NEEDS = {
@@ -124,6 +129,8 @@ def refusal(spec: MachineSpec, driver: Driver, function: Function, virtual: int)
 
     ``virtual`` is how many virtual functions it has.
     """
+    if driver.makes_virtual:
+        return 0
     if not driver.is_vfio:
         # The NVIDIA driver takes virtual functions only where it is the vGPU manager.
         taken = function.physical is None or vgpu_framework(spec) is not None

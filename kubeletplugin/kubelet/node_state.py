@@ -1,5 +1,5 @@
-"""Tells the controller which devices claims hold and where nothing can be made (NodeState.Watch), and asks it
-to let go of NVML (NodeState.HasLetGo is its answer).
+"""Tells the controller which devices claims hold and where nothing can be made (NodeState.Watch), asks it to
+let go of NVML (NodeState.HasLetGo is its answer), and does what it asks for (EnableVirtualFunctions).
 
 It is no stream of the kubelet's: whether one is open says nothing about the kubelet.
 """
@@ -12,20 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from driver.errors import DriverError
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
 from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.streams import Published, TooManyStreams
 from proto import node_state_v1_pb2 as v1
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from driver.devices.node_state import NodeState
     from kubeletplugin.wire.streams import StreamCall
+
+_log = get_logger("node-state")
 
 NODE_STATE_V1 = "gpu.nvidia.com.nodestate.v1.NodeState"
 
 RESEND_SECONDS = 10.0
 """A connection that broke without a sign is noticed by what does not come through."""
+
+
+class NotReady(Exception):
+    """The plugin has just started."""
 
 
 class NodeStateBoard:
@@ -36,6 +45,7 @@ class NodeStateBoard:
         self._state: Published[NodeState | None] = Published(None)
         self._lock = Lock()
         self._let_go = 0
+        self._enable_virtual: Callable[[PciAddress], None] | None = None
         self.controllers = Controllers(self._ask)
 
     @property
@@ -55,6 +65,21 @@ class NodeStateBoard:
             state = self._state.value
             if state is not None:
                 self._state.publish(replace(state, let_go=number))
+
+    def enables_virtual(self, enable: Callable[[PciAddress], None]) -> None:
+        """Take in who turns on the virtual functions of a GPU; ``enable`` raises DriverError."""
+        self._enable_virtual = enable
+
+    def enable_virtual(self, pci: PciAddress) -> str:
+        """Have them turned on; why they are not, empty where they are. Raises NotReady before anybody can."""
+        if self._enable_virtual is None:
+            raise NotReady
+        try:
+            self._enable_virtual(pci)
+        except DriverError as error:
+            _log.warning("virtual functions not turned on", gpu=str(pci), error=error.logged)
+            return str(error)
+        return ""
 
     def close(self) -> None:
         """End all streams, when the plugin stops."""
@@ -81,6 +106,18 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
         board.controllers.answered(request.controller, request.let_go, request.failure)
         return v1.HasLetGoResponse()
 
+    def enable_virtual(
+        request: v1.EnableVirtualFunctionsRequest, context: grpc.ServicerContext
+    ) -> v1.EnableVirtualFunctionsResponse:
+        try:
+            pci = PciAddress.parse(request.pci_bus_id)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        try:
+            return v1.EnableVirtualFunctionsResponse(failure=board.enable_virtual(pci))
+        except NotReady:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the plugin is not ready yet")
+
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Watch": grpc.unary_stream_rpc_method_handler(
             watch,
@@ -91,6 +128,11 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
             has_let_go,
             request_deserializer=v1.HasLetGoRequest.FromString,
             response_serializer=v1.HasLetGoResponse.SerializeToString,
+        ),
+        "EnableVirtualFunctions": grpc.unary_unary_rpc_method_handler(
+            enable_virtual,
+            request_deserializer=v1.EnableVirtualFunctionsRequest.FromString,
+            response_serializer=v1.EnableVirtualFunctionsResponse.SerializeToString,
         ),
     }
     return (grpc.method_handlers_generic_handler(NODE_STATE_V1, methods),)

@@ -26,6 +26,8 @@ class FakePlugin:
     ``serving`` is what it says of itself. ``watches`` counts how often its health was asked for,
     ``state_calls`` how often its state was, by an old plugin as well. ``controllers`` are the names of those
     that asked, ``let_go`` what they answered to being asked to let go: the number, and why it failed.
+    ``enabled`` are the GPUs whose virtual functions it was asked for; it answers with ``failure``, and knows
+    no such call where that is None.
     """
 
     def __init__(self, socket: Path, *, serving: bool = True, state: v1.State | None = None) -> None:
@@ -38,6 +40,8 @@ class FakePlugin:
         self.state_calls = 0
         self.controllers: list[str] = []
         self.let_go: list[tuple[int, str]] = []
+        self.enabled: list[str] = []
+        self.failure: str | None = None
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8), handlers=[_Calls(self)])
         self._server.add_insecure_port(f"unix:{socket}")
         self._server.start()
@@ -116,6 +120,15 @@ class FakePlugin:
             self.changed.notify_all()
         return v1.HasLetGoResponse()
 
+    def enable(
+        self, request: v1.EnableVirtualFunctionsRequest, _context: grpc.ServicerContext
+    ) -> v1.EnableVirtualFunctionsResponse:
+        """Take in which GPU is to get virtual functions."""
+        with self.changed:
+            self.enabled.append(request.pci_bus_id)
+            self.changed.notify_all()
+            return v1.EnableVirtualFunctionsResponse(failure=self.failure or "")
+
     def watch_state(self, request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
         """Answer for the state."""
         self.controllers.append(request.controller)
@@ -168,5 +181,11 @@ class _Calls(grpc.GenericRpcHandler):
                 self._plugin.has_let_go,
                 request_deserializer=v1.HasLetGoRequest.FromString,
                 response_serializer=v1.HasLetGoResponse.SerializeToString,
+            )
+        if details.method == f"/{NODE_STATE}/EnableVirtualFunctions" and self._plugin.failure is not None:
+            return grpc.unary_unary_rpc_method_handler(
+                self._plugin.enable,
+                request_deserializer=v1.EnableVirtualFunctionsRequest.FromString,
+                response_serializer=v1.EnableVirtualFunctionsResponse.SerializeToString,
             )
         return None

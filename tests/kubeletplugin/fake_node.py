@@ -188,7 +188,7 @@ class FakeNode:
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
         self.reconciler, self.keeper, self.fabric = parts.reconciler, parts.keeper, parts.fabric
         self.kinds, self.hooks = parts.kinds, parts.hooks
-        self.watch, self.health = parts.watch, parts.health
+        self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
         return parts.recovered
 
     def instance(self) -> Parts:

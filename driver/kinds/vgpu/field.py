@@ -18,6 +18,9 @@ FIELD, FORM = "vgpu", "vgpu"
 _MOST_NAMES = 64
 """One list of profiles may serve all models of a cluster."""
 
+ENABLED = "enabled"
+"""All virtual functions of the GPU are turned on. NVIDIA's sriov-manage takes no number either."""
+
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ]*(-[A-Za-z0-9]+){1,3}", re.ASCII)
 SCHEMA: dict[str, Any] = {
     "description": "The vGPUs that a host makes of the GPU, by NVIDIA's names.",
@@ -30,16 +33,25 @@ SCHEMA: dict[str, Any] = {
             "minItems": 1,
             "maxItems": _MOST_NAMES,
             "items": {"type": "string", "pattern": f"^{_PROFILE.pattern}$"},
-        }
+        },
+        "virtualFunctions": {
+            "description": "Whether the driver turns on the virtual functions of a GPU that has none on. "
+            "Without it that is left to whoever runs the host.",
+            "enum": [ENABLED],
+        },
     },
 }
 
 
 @dataclass(frozen=True, slots=True)
 class VgpuOffer:
-    """The profiles of which vGPUs are offered, without the vendor: ``L40S-8Q``."""
+    """The profiles of which vGPUs are offered, without the vendor: ``L40S-8Q``.
+
+    With ``enables_virtual`` the virtual functions of a GPU that has none on are turned on.
+    """
 
     profiles: tuple[str, ...]
+    enables_virtual: bool = False
 
 
 def read_vgpu(value: Any, path: str, errors: list[str]) -> VgpuOffer:
@@ -47,7 +59,9 @@ def read_vgpu(value: Any, path: str, errors: list[str]) -> VgpuOffer:
     if not isinstance(value, dict):
         errors.append(f"{path}: must be a mapping with profiles")
         return VgpuOffer(())
-    errors.extend(f"{path}.{key}: unknown field" for key in value if key != "profiles")
+    errors.extend(f"{path}.{key}: unknown field" for key in value if key not in SCHEMA["properties"])
+    if "virtualFunctions" in value and value["virtualFunctions"] != ENABLED:
+        errors.append(f"{path}.virtualFunctions: must be {ENABLED}, or not be there")
     names = value.get("profiles")
     if not isinstance(names, list) or not 1 <= len(names) <= _MOST_NAMES:
         errors.append(f"{path}.profiles: must be a list of 1 to {_MOST_NAMES} profiles")
@@ -61,7 +75,7 @@ def read_vgpu(value: Any, path: str, errors: list[str]) -> VgpuOffer:
             errors.append(f"{path}.profiles[{index}]: {profile} stands more than once")
         else:
             found.append(profile)
-    return VgpuOffer(tuple(found))
+    return VgpuOffer(tuple(found), enables_virtual="virtualFunctions" in value)
 
 
 def offer_of(policy: GpuPolicy) -> VgpuOffer | None:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 NO_HOST = "no vGPU manager runs it, so no vGPUs can be made of it"
 NOT_TOLD = "NVML does not tell which vGPUs can be made of it"
-NO_PLACE = "it has no virtual functions: make them with NVIDIA's sriov-manage -e"
+NO_PLACE = (
+    "it has no virtual functions: make them with NVIDIA's sriov-manage -e, or by virtualFunctions in its rule"
+)
+BEING_MADE = "its virtual functions are off, and the kubelet plugin is asked to turn them on"
 NO_SUCH_PROFILE = "it has none of the vGPU profiles of the configuration"
 NO_INSTANCE = "no GPU instance for any of the vGPU profiles of the configuration was made on it"
 TOO_MANY = "counters cannot keep so many vGPU profiles apart: name fewer"
@@ -39,7 +42,8 @@ def with_vgpus(gpu: Gpu, policy: GpuPolicy, forms: GpuForms, inventory: Inventor
     if gpu.vgpu is None:
         return forms.nothing(NO_HOST)
     if gpu.vgpu.framework is None:
-        return forms.nothing(NO_PLACE)
+        asked = offer.enables_virtual and may_get_virtual(gpu, inventory)
+        return forms.nothing(BEING_MADE if asked else NO_PLACE)
     wanted = [one for one in gpu.vgpu.types or () if one.profile in offer.profiles]
     wanted.sort(key=lambda one: offer.profiles.index(one.profile))
     if not wanted:
@@ -48,6 +52,14 @@ def with_vgpus(gpu: Gpu, policy: GpuPolicy, forms: GpuForms, inventory: Inventor
     if by_instance:
         return _on_instances(gpu, gpu.vgpu, by_instance, inventory, forms)
     return _by_time(gpu, gpu.vgpu, wanted, inventory, forms)
+
+
+def may_get_virtual(gpu: Gpu, inventory: Inventory) -> bool:
+    """Whether a vGPU manager runs it, and it can have virtual functions and has none."""
+    function = inventory.pci.function(gpu.pci)
+    if gpu.vgpu is None or gpu.vgpu.framework is not None or function is None:
+        return False
+    return function.total_virtual > 0 and not function.virtual
 
 
 def _by_time(

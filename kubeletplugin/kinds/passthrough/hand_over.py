@@ -7,7 +7,7 @@ turned off, and for everybody else the claim waits.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from kubeletplugin.wire.controllers import Controllers, NotLetGo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from driver.hardware.functions import PciFunction
     from driver.hardware.inventory import Discovery
@@ -103,17 +104,22 @@ class HandOver:
             lambda device, watch: watch("set_persistence_mode", lambda: device.set_persistence_mode(on)),
         )
 
-    @contextmanager
-    def _others_see_it_come(self, record: PassthroughRecord) -> Iterator[None]:
-        """Have the sessions of NVML begun after the block, so that they know a GPU that came back in it.
+    def _others_see_it_come(self, record: PassthroughRecord) -> AbstractContextManager[None]:
+        if any(one.get("driver") == NVIDIA_KERNEL_DRIVER for one in record.functions):
+            return sessions_begin_anew(self._discovery, self._controllers)
+        return nullcontext()
 
-        None of them is in the way of that: one that does not end only learns of the GPU later.
-        """
-        with ExitStack() as away:
-            if any(one.get("driver") == NVIDIA_KERNEL_DRIVER for one in record.functions):
-                for sessions in (self._controllers.letting_go(_BACK_SECONDS), self._discovery.let_go()):
-                    try:
-                        away.enter_context(sessions)
-                    except (NotLetGo, NvmlError) as error:
-                        _log.warning("a GPU that comes back is seen late", error=error.logged)
-            yield
+
+@contextmanager
+def sessions_begin_anew(discovery: Discovery, controllers: Controllers) -> Iterator[None]:
+    """Have the sessions of NVML begun after the block, so that they know a GPU that came back in it.
+
+    None of them is in the way of that: one that does not end only learns of the GPU later.
+    """
+    with ExitStack() as away:
+        for sessions in (controllers.letting_go(_BACK_SECONDS), discovery.let_go()):
+            try:
+                away.enter_context(sessions)
+            except (NotLetGo, NvmlError) as error:
+                _log.warning("a GPU that comes back is seen late", error=error.logged)
+        yield

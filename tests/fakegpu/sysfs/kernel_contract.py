@@ -288,7 +288,7 @@ def a_physical_function_without_a_driver_makes_none(scene: Scene) -> None:
 def vfio_takes_no_function_that_has_virtual_ones(scene: Scene) -> None:
     if scene.physical is None:
         return
-    driver = scene.driver_of(scene.physical)
+    driver, override = scene.driver_of(scene.physical), scene.override(scene.physical)
     assert driver is not None
     scene.kernel.load_module("vfio-pci", LONG)
     scene.write(scene.of(scene.physical, "sriov_numvfs"), "1")
@@ -297,7 +297,7 @@ def vfio_takes_no_function_that_has_virtual_ones(scene: Scene) -> None:
     scene.write(scene.of(scene.physical, "driver_override"), "vfio-pci")
     assert scene.refuses(scene.probe_file, scene.physical) == 0
     assert scene.driver_of(scene.physical) is None
-    scene.write(scene.of(scene.physical, "driver_override"), "\n")
+    scene.write(scene.of(scene.physical, "driver_override"), override.replace("(null)", ""))
     scene.write(scene.probe_file, scene.physical)
     scene.write(scene.of(scene.physical, "sriov_numvfs"), "0")
     assert scene.driver_of(scene.physical) == driver

@@ -12,7 +12,7 @@ from fakegpu.machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
 from tests.fakegpu.sysfs.kernel_contract import CASES, Scene
 
-GPU, BRIDGE = "0000:17:00.0", "0000:16:00.0"
+GPU, BRIDGE, PHYSICAL = "0000:17:00.0", "0000:16:00.0", "0000:65:00.0"
 
 
 @pytest.fixture(params=["in memory", "in a file"])
@@ -26,7 +26,13 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
         return machine.open_function(machine.pci(GPU)).release
 
     kernel = FakeKernel(sysfs, machine)
-    return Scene(kernel, sysfs, GPU, "nvidia", BRIDGE, physical=GPU, vfio_open=vfio_open)
+    found = Scene(kernel, sysfs, GPU, "nvidia", BRIDGE, physical=PHYSICAL, vfio_open=vfio_open)
+    # The driver of NVIDIA makes no virtual functions.
+    kernel.load_module("pci-pf-stub", 30.0)
+    found.write(found.of(PHYSICAL, "driver_override"), "pci-pf-stub\n")
+    found.write(found.of_driver("nvidia", "unbind"), PHYSICAL)
+    found.write(found.probe_file, PHYSICAL)
+    return found
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

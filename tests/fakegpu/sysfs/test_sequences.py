@@ -73,7 +73,7 @@ class PretendedNode(RuleBasedStateMachine):
     def probe(self, pci: PciAddress) -> None:
         self._write(self.sysfs / "bus/pci/drivers_probe", str(pci))
 
-    @rule(pci=functions, driver=st.sampled_from(["vfio-pci", "nvidia", "", "none"]))
+    @rule(pci=functions, driver=st.sampled_from(["vfio-pci", "nvidia", "pci-pf-stub", "", "none"]))
     def override(self, pci: PciAddress, driver: str) -> None:
         self._write(self.sysfs / "bus/pci/devices" / str(pci) / "driver_override", f"{driver}\n")
 
@@ -84,6 +84,10 @@ class PretendedNode(RuleBasedStateMachine):
     @rule()
     def load_vfio(self) -> None:
         self.kernel.load_module("vfio-pci", 0.0)
+
+    @rule()
+    def load_stub(self) -> None:
+        self.kernel.load_module("pci-pf-stub", 0.0)
 
     @rule(pci=functions)
     def hold(self, pci: PciAddress) -> None:

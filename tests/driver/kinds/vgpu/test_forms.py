@@ -100,6 +100,10 @@ def test_profiles_may_stand_with_the_vendor_before_them() -> None:
     [
         ("vgpu: L40S-8Q", "rules[0].vgpu: must be a mapping with profiles"),
         ("vgpu: {profiles: []}", "rules[0].vgpu.profiles: must be a list of 1 to 64 profiles"),
+        (
+            "vgpu: {profiles: [L40S-8Q], virtualFunctions: 16}",
+            "rules[0].vgpu.virtualFunctions: must be enabled, or not be there",
+        ),
         ("vgpu: {profiles: [8Q]}", "rules[0].vgpu.profiles[0]: must be a profile as NVIDIA names it"),
         ("vgpu: {profiles: [L40S-8Q, NVIDIA L40S-8Q]}", "rules[0].vgpu.profiles[1]: L40S-8Q stands more"),
         ("vgpu: {profiles: [L40S-8Q], numVFs: 4}", "rules[0].vgpu.numVFs: unknown field"),
