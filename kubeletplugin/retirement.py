@@ -174,8 +174,8 @@ def until_retired(
         try:
             attempt()
         except DriverError as error:
-            _log.warning("not retired yet", error=error.logged)
             tell(str(error))
+            _log.warning("not retired yet", error=error.logged)
             if left == 0:
                 raise
             wait(again_seconds)

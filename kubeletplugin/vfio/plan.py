@@ -41,6 +41,6 @@ def functions_to_bind(
         if one.virtual:
             raise ClaimBlocked(
                 f"{one.pci} has {len(one.virtual)} virtual functions, which would be without their GPU",
-                f"end what uses them, then write 0 to sriov_numvfs of {one.pci}, or offer them instead",
+                f"end what uses them, then turn them off (sriov-manage -d {one.pci}), or offer them instead",
             )
     return tuple(sorted(group.endpoints, key=lambda one: (not one.is_gpu, one.pci)))

@@ -27,7 +27,7 @@ NO_IOMMU = (
     "firmware, and with intel_iommu=on or amd_iommu=on on the kernel's command line"
 )
 VIRTUAL_FUNCTIONS_ON = (
-    "its virtual functions are on, and vfio takes no function that has some: write 0 to its sriov_numvfs"
+    "its virtual functions are on, and vfio takes no function that has some: turn them off (sriov-manage -d)"
 )
 HANDED_OUT_BY_FUNCTIONS = "its virtual functions are passed through instead"
 VGPU_SLOT = "the NVIDIA driver has it, as a slot of a vGPU"

@@ -108,6 +108,8 @@ def test_a_write_that_has_ended_meanwhile_is_begun_anew(kernel: RealKernel, stuc
     reader = let_go(stuck)
     assert _read_all(reader) == b"first"
     os.close(reader)
+    for pid in _children():
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(TimeoutError):
         kernel.write(stuck, "first", SOON)
 
