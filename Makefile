@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test test-long check cluster-test bench bench-scheduler fuzz proto image manifests go lock format clean
+.PHONY: help demo test test-long check guest-test cluster-test bench bench-scheduler fuzz proto image manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -24,13 +24,13 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(16, 2 * os.cpu_count()))')
 PARALLEL = -n $(WORKERS) --dist loadfile
 
 # Where the environment forbids to keep compiled modules, each of the processes that tests start compiles them all.
-test test-long cluster-test: export PYTHONDONTWRITEBYTECODE :=
+test test-long guest-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP) ## Run the tests that need nothing but Python
-	$(BIN)/pytest --ignore=tests/cluster -q $(PARALLEL)
+	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/guest -q $(PARALLEL)
 
 test-long: $(STAMP) ## The same with four times the examples of property tests
-	$(BIN)/pytest --ignore=tests/cluster -q $(PARALLEL) --hypothesis-profile long --timeout 300
+	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/guest -q $(PARALLEL) --hypothesis-profile long --timeout 300
 
 check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/ruff format --check .
@@ -39,6 +39,10 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/python -m proto.generate --check
 	$(BIN)/python -m chart.generate --check
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
+
+# One guest for all of its tests; it emulates two cores.
+guest-test: $(STAMP) ## Run the tests that need a kernel and an IOMMU of their own, in an emulated machine
+	$(BIN)/pytest tests/guest -q
 
 # Two clusters side by side: most of the time each waits for its kubelet.
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)

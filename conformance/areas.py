@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from conformance.allocation import area as allocation_area
 from conformance.cel import area as cel_area
-from conformance.nodes import mig_area, shares_area
+from conformance.nodes import mig_area, passthrough_area, shares_area, vgpu_area
 from conformance.pods import area as pods_area
 from conformance.validation import area as validation_area
 
@@ -20,4 +20,6 @@ AREAS: tuple[Area, ...] = (
     pods_area.AREA,
     mig_area.AREA,
     shares_area.AREA,
+    passthrough_area.AREA,
+    vgpu_area.AREA,
 )

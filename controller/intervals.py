@@ -21,6 +21,7 @@ class Intervals:
     Several kubelet plugins that serve for ``companion_seconds`` are told of.
     ``socket_seconds`` is how often the folder is looked at for a new plugin, ``listen_again_seconds`` how
     long one that was not reached is left alone.
+    A plugin that could not turn on virtual functions is asked again after ``virtual_again_seconds``.
     """
 
     check_seconds: float = 15.0
@@ -34,3 +35,4 @@ class Intervals:
     companion_seconds: float = 600.0
     socket_seconds: float = 0.2
     listen_again_seconds: float = 0.5
+    virtual_again_seconds: float = 60.0

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from controller.observe.node_labels import NodeLabels
     from controller.observe.observer import Observer
     from controller.plugin.companions import Companions
+    from controller.plugin.letting_go import LettingGo
+    from controller.plugin.state import PluginState
+    from controller.plugin.virtual_functions import VirtualFunctionAsking
     from controller.plugin.watch import PluginWatch
     from controller.publish.publisher import Publisher
     from controller.publish.server_floor import ServerFloor
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.kube.reflector import Object
+    from driver.nvml.pci_address import PciAddress
     from driver.policy.rules import NodeConfig
     from driver.process.metrics import Metrics
     from driver.process.service import Service
@@ -90,15 +94,24 @@ def start(service: Service, options: Options, given: Given) -> None:
     labels = NodeLabels(client, node, look_now.set)
     rules = _rules(options, events, labels, kinds)
     withholds = options.device_plugin == "withhold"
-    offers = Observer(discovery, rules, metrics, events, publisher.offer, kinds, withholds=withholds)
+    offers = Observer(
+        *(discovery, rules, metrics, events, publisher.offer, kinds),
+        withholds=withholds,
+        on_virtual_off=lambda gpus: virtual.wants(gpus),  # noqa: PLW0108
+    )
     claims = _claim_watch(client, publisher, offers, node)
     companions = _companions(events, intervals)
-    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, offers, companions, intervals)
+    letting_go = _letting_go(discovery, look_now.set)
+    state = _plugin_state(offers, letting_go)
+    virtual = _virtual_functions(state, events, look_now.set, intervals)
+    plugin = _plugin_watch(service, options.plugin_data_dir, publisher, state, companions, intervals)
     ready = _serve_http(service, options, metrics, publisher)
 
     service.on_stop("nvml", discovery.close)
     watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
     service.repeat("offers", intervals.check_seconds, offers.check, look_now)
+    service.spawn("letting-go", letting_go.run, letting_go.stop)
+    service.spawn("virtual-functions", virtual.run, virtual.stop)
     service.spawn("plugin-watch", plugin.run)
     service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
@@ -206,10 +219,11 @@ def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
     """Where the driver is, and what looks at the GPUs with it."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.deadline import Guard
-    from fakegpu.nvml_flag import nvml_from_flag
+    from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag
 
     roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
-    return roots, Discovery(nvml_from_flag(options.nvml, roots), options.sysfs_root, Guard())
+    nvml, fabric = nvml_from_flag(options.nvml, roots), fabric_from_flag(options.nvml, roots)
+    return roots, Discovery(nvml, options.sysfs_root, Guard(), fabric)
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
@@ -272,24 +286,49 @@ def _companions(events: NodeEvents, intervals: Intervals) -> Companions:
     return Companions(tell, intervals.companion_seconds)
 
 
+def _letting_go(discovery: Discovery, look_again: Callable[[], None]) -> LettingGo:
+    """What ends the NVML session while the kubelet plugin gives a GPU another kernel driver."""
+    from controller.plugin.letting_go import LettingGo
+
+    return LettingGo(discovery, look_again)
+
+
+def _plugin_state(offers: Observer, letting_go: LettingGo) -> PluginState:
+    """What takes in what the kubelet plugins tell of the node."""
+    from controller.plugin.state import PluginState
+
+    return PluginState(offers.plugin_tells, letting_go.asks, letting_go.name)
+
+
+def _virtual_functions(
+    state: PluginState, events: NodeEvents, look_again: Callable[[], None], intervals: Intervals
+) -> VirtualFunctionAsking:
+    """What has the kubelet plugin turn on virtual functions where the rules say so."""
+    from controller.plugin.virtual_functions import VirtualFunctionAsking
+
+    def failed(pci: PciAddress, why: str) -> None:
+        _log.warning("virtual functions not turned on", gpu=str(pci), error=why)
+        events.post("Warning", "GpuWithheld", f"GPU {pci} is not offered as vGPUs: {why}")
+
+    return VirtualFunctionAsking(state.plugins, failed, look_again, intervals.virtual_again_seconds)
+
+
 def _plugin_watch(
     service: Service,
     folder: Path,
     publisher: Publisher,
-    offers: Observer,
+    state: PluginState,
     companions: Companions,
     intervals: Intervals,
 ) -> PluginWatch:
     """What asks the kubelet plugin whether it serves and what it holds, and tells those who need it."""
     from controller.plugin.serving import PluginServing
-    from controller.plugin.state import PluginState
     from controller.plugin.watch import MOST_PLUGINS, PluginWatch
 
     def count(serving: int) -> None:
         publisher.plugin_serves(serving > 0)
         companions.serving(serving)
 
-    state = PluginState(offers.plugin_tells)
     streams = (PluginServing(count, state.health_heard, state.health_ended).stream(), state.stream())
     pool = service.pool("plugin-listen", MOST_PLUGINS * len(streams))
     return PluginWatch(folder, pool, service.stop_event, streams, intervals)

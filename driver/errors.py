@@ -4,6 +4,8 @@
     ├── ConfigError            permanent   a flag, a file or the node configuration is wrong
     │   └── NotUnderstood      permanent   a damaged checkpoint of NVIDIA's driver (kubeletplugin.predecessor)
     ├── NvmlError              retryable   an NVML call failed (driver.nvml.api knows the kinds)
+    ├── FabricError            retryable   the fabric manager did not do what it was asked (driver.fabric)
+    │   └── NotShared          permanent   it is not in shared NVSwitch mode (likewise)
     ├── ApiError               retryable   the Kubernetes API refused or did not answer (driver.kube.errors)
     ├── ClaimError
     │   ├── ClaimRefused       permanent   the claim can never be prepared as it stands
@@ -12,7 +14,11 @@
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device
     │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.kinds.partition)
-    │       └── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
+    │       ├── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
+    │       ├── PartitionTaken retryable   a fabric partition in the way is active (kubeletplugin.fabric)
+    │       ├── FunctionInUse  retryable   a process has a PCI function open (kubeletplugin.vfio)
+    │       ├── FunctionInDoubt retryable  the kernel has not ended a change of a PCI function (likewise)
+    │       └── FunctionNotMoved retryable the kernel refused a change of a PCI function (likewise)
     ├── CannotTakeOver         retryable   claims of NVIDIA's driver have to end (kubeletplugin.predecessor)
     ├── HardwareChanged        permanent   the device is not the one that was published
     ├── NodeIncomplete         retryable   a file or a device node of the NVIDIA driver is missing

@@ -37,14 +37,19 @@ def change_with_capabilities(store: StateStore, edit: Callable[[MachineState], M
 
     def both(state: MachineState) -> MachineState:
         new = edit(state)
-        if new.driver_roots:
-            before, after = _capabilities(state), _capabilities(new)
-            for root in map(Path, new.driver_roots):
-                if root.is_dir():
-                    _update(root, before, after)
+        update_capabilities(state, new)
         return new
 
     return store.change(both)
+
+
+def update_capabilities(before: MachineState, after: MachineState) -> None:
+    """Make the capability files of all driver roots that follow the machine those of the state after."""
+    if after.driver_roots:
+        old, new = _capabilities(before), _capabilities(after)
+        for root in map(Path, after.driver_roots):
+            if root.is_dir():
+                _update(root, old, new)
 
 
 def write_capabilities(root: Path, state: MachineState) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -13,9 +12,7 @@ from fakegpu.capabilities import null_device
 from fakegpu.elf_library import elf_library
 
 if TYPE_CHECKING:
-    from driver.nvml.pci_address import PciAddress
     from fakegpu.machine import FakeMachine
-    from fakegpu.spec import Slot
 
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
 CALL_LOG = "var/log/nvidia-calls.log"
@@ -44,8 +41,6 @@ HOOK_CALLS = ("update-ldcache", "create-symlinks", "chmod", "enable-cuda-compat"
 """What the stub of the hook says that it knows; those of an older release."""
 
 _REFUSAL = 'echo "$0: the state of this fake machine cannot be reached from here" >&2\nexit 1\n'
-_DRM_FIRST_RENDER = 128
-_DRM_FIRST_CARD = 1  # card0 is the server's own graphics
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +76,13 @@ def build_driver_root(
 
 
 def build_device_nodes(folder: Path, machine: FakeMachine, seen: Seen | None = None) -> None:
-    """Build the part of a driver root that follows the machine: the nodes, and the capabilities of MIG."""
-    for name in (*CONTROL_NODES, *(f"nvidia{gpu.minor}" for gpu in machine.state.gpus.values())):
+    """Build the part of a driver root that follows the machine: the nodes, and the capabilities of MIG.
+
+    Both follow the machine from then on.
+    """
+    for name in CONTROL_NODES:
         null_device(folder / "dev" / name)
-    by_path = folder / "dev" / "dri" / "by-path"
-    by_path.mkdir(parents=True, exist_ok=True)
-    for pci, names in _drm_names(machine).items():
-        for node, kind in zip(names, ("card", "render"), strict=True):
-            null_device(by_path.parent / node)
-            _link(by_path / f"pci-{pci}-{kind}", f"../{node}")
+    (folder / "dev" / "dri" / "by-path").mkdir(parents=True, exist_ok=True)
     machine.attach_driver_root(folder, seen.root if seen else None)
 
 
@@ -113,38 +106,14 @@ def build_driver_files(
 
 
 def build_sysfs(folder: Path, machine: FakeMachine) -> Path:
-    """Build the machine's PCI functions below ``folder/sys``; returns that, to be given as --sysfs-root."""
+    """Build what the machine's kernel shows below ``folder/sys``; returns that, to be given as --sysfs-root.
+
+    It follows the machine from then on, as ``fakegpu.sysfs.kernel.FakeKernel`` changes it.
+    """
     root = folder / "sys"
-    links = root / "bus" / "pci" / "devices"
-    links.mkdir(parents=True, exist_ok=True)
-    drivers = root / "bus" / "pci" / "drivers"
-    (drivers / "nvidia").mkdir(parents=True, exist_ok=True)
-    drm_names = _drm_names(machine)
-    for slot in machine.spec.slots:
-        device = root / "devices" / slot.pcie_root / _bridge(slot) / str(slot.pci)
-        for node in drm_names[slot.pci]:
-            (device / "drm" / node).mkdir(parents=True, exist_ok=True)
-        (device / "vendor").write_text("0x10de\n")
-        (device / "device").write_text(f"0x{machine.spec.product.device_id:04x}\n")
-        (device / "class").write_text("0x030200\n")
-        (device / "numa_node").write_text(f"{-1 if slot.numa_node is None else slot.numa_node}\n")
-        _link(device / "driver", os.path.relpath(drivers / "nvidia", device))
-        _link(links / str(slot.pci), os.path.relpath(device, links))
+    root.mkdir(parents=True, exist_ok=True)
+    machine.attach_sysfs(root)
     return root
-
-
-def _bridge(slot: Slot) -> str:
-    """The root port above a GPU: each GPU has one of its own, which is enough for the rule of pcieRoot."""
-    root = slot.pcie_root.removeprefix("pci")
-    return f"{root}:{slot.minor % 32:02x}.0"
-
-
-def _drm_names(machine: FakeMachine) -> dict[PciAddress, tuple[str, str]]:
-    """The DRM nodes of each slot, numbered by slot: they do not follow the minors of NVIDIA's nodes."""
-    return {
-        pci: (f"card{_DRM_FIRST_CARD + number}", f"renderD{_DRM_FIRST_RENDER + number}")
-        for number, pci in enumerate(sorted(machine.state.gpus))
-    }
 
 
 def _libraries(folder: Path, version: str) -> None:

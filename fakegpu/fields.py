@@ -96,6 +96,16 @@ class Fields:
         self.refuse(key, "must be a list of whole numbers")
         return ()
 
+    def number_lists(self, key: str) -> list[tuple[int, ...]]:
+        """A required list of lists of whole numbers, none negative."""
+        value = self._take(key)
+        if isinstance(value, list) and all(
+            isinstance(item, list) and all(type(n) is int and n >= 0 for n in item) for item in value
+        ):
+            return [tuple(item) for item in value]
+        self.refuse(key, "must be a list of lists of whole numbers")
+        return []
+
     def triples(self, key: str) -> list[tuple[int, int, int]]:
         """A list of [number, number, number], none negative; none by default."""
         value = self._take(key) if key in self else []

@@ -10,6 +10,8 @@ from driver.errors import ConfigError
 from driver.nvml.api import NODE_CALLS, Code
 from driver.nvml.pci_address import PciAddress
 from fakegpu.capabilities import change_with_capabilities, write_capabilities
+from fakegpu.fabric.hands import FakeFabric
+from fakegpu.license import FakeLicense
 from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_state import MigState, mig_uuid
 from fakegpu.mps_faults import ANY_COMMAND, MpsFault, without_use
@@ -18,13 +20,22 @@ from fakegpu.session import FAKE_GPU_CALLS
 from fakegpu.sharing_calls import SHARING_CHANGES
 from fakegpu.spec import known_machines, load_machine
 from fakegpu.state import ANY_CALL, Fault, FileStore, MachineState, MemoryStore, with_gpu
+from fakegpu.sysfs.change import change_node, node_now, settle
+from fakegpu.sysfs.device_files import lay
+from fakegpu.sysfs.state import KernelFault
+from fakegpu.sysfs.tree import PRETENDED, all_files, make_true
+from fakegpu.sysfs.whole_machine import loaded, rebooted, unloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
+    from fakegpu.holds import Hold
     from fakegpu.mps_faults import MpsFaultKind
     from fakegpu.spec import MachineSpec
-    from fakegpu.state import GpuState, StateStore
+    from fakegpu.state import StateStore
+    from fakegpu.sysfs.binding import Node
+    from fakegpu.sysfs.state import FaultKind
 
 PREFIX = "fake:"
 
@@ -58,6 +69,11 @@ class FakeMachine:
     def nvml(self) -> FakeNvml:
         """NVML as one process sees it."""
         return FakeNvml(self.spec, self._store)
+
+    @property
+    def fabric(self) -> FakeFabric:
+        """The NVLink fabric and its manager."""
+        return FakeFabric(self.spec, self._store)
 
     @property
     def state(self) -> MachineState:
@@ -160,6 +176,12 @@ class FakeMachine:
         """Wait until the machine may have changed."""
         self._store.wait()
 
+    def set_license(self, gpu: GpuSelector, *, licensed: bool, expires: datetime | None = None) -> None:
+        """Give a vGPU its license, until a time with a zone or for ever, or take it away."""
+        pci = self.pci(gpu)
+        held = FakeLicense(licensed, expires.isoformat() if expires else None)
+        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], license=held)))
+
     def add_process(self, gpu: PciAddress, process_id: int) -> None:
         """Say that one more process holds a GPU."""
         self._change_processes(gpu, lambda pids: {*pids, process_id})
@@ -174,6 +196,7 @@ class FakeMachine:
             return with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids))
 
         self._store.change(edit)
+        self.settle()
 
     def lose(self, gpu: GpuSelector) -> None:
         """Let a GPU fall off the bus (XID 79): every call on it says GPU_IS_LOST."""
@@ -223,9 +246,10 @@ class FakeMachine:
         pids = tuple(sorted(process_ids))
         if isinstance(gpu, str) and gpu.startswith("MIG-"):
             self._store.change(lambda state: self._with_mig_processes(state, gpu, pids))
-            return
-        pci = self.pci(gpu)
-        self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+        else:
+            pci = self.pci(gpu)
+            self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
+        self.settle()
 
     def reset(self, gpu: GpuSelector) -> None:
         """Reset a GPU that nobody uses: a pending MIG mode comes true, and its instances are gone.
@@ -244,59 +268,83 @@ class FakeMachine:
         change_with_capabilities(self._store, edit)
 
     def reboot(self) -> None:
-        """Restart the machine: no process, no MIG instance, no mode and no handle is left."""
+        """Restart the machine: no process, no MIG instance, no mode and no handle is left.
 
-        def edit(state: MachineState) -> MachineState:
-            gpus = {
-                pci: replace(self._after_load(gpu), lost=False, process_ids=())
-                for pci, gpu in state.gpus.items()
-            }
-            return replace(state, gpus=gpus, driver_loaded=True, session=state.session + 1)
-
-        change_with_capabilities(self._store, edit)
+        Functions have the drivers that they have after a boot.
+        """
+        self.change_node(rebooted)
 
     def attach_driver_root(self, folder: Path, seen_at: Path | None = None) -> None:
-        """Let the capability files below a driver root follow the MIG instances from now on.
+        """Let the device nodes and capability files below a driver root follow the machine from now on.
 
         ``seen_at`` is where containers that change the machine see that folder.
         """
         roots = [str(folder.absolute()), *([str(seen_at)] if seen_at else [])]
 
-        def edit(state: MachineState) -> MachineState:
-            write_capabilities(folder, state)
-            return replace(state, driver_roots=tuple(dict.fromkeys((*state.driver_roots, *roots))))
+        def edit(node: Node) -> Node:
+            kernel, machine = node.kernel, node.machine
+            known = tuple(dict.fromkeys((*kernel.device_roots, *roots)))
+            lay(folder, node)
+            if self.spec.product.mig is not None:
+                write_capabilities(folder, machine)
+                capable = tuple(dict.fromkeys((*machine.driver_roots, *roots)))
+                machine = replace(machine, driver_roots=capable)
+            return replace(node, kernel=replace(kernel, device_roots=known), machine=machine)
 
-        if self.spec.product.mig is not None:
-            self._store.change(edit)
+        self.change_node(edit)
+
+    def attach_sysfs(self, root: Path) -> None:
+        """Make the files below a root those of the machine's sysfs, and let them follow it from now on."""
+        (root / PRETENDED).write_text(f"{self.spec.name}\n", encoding="utf-8")
+
+        def edit(node: Node) -> Node:
+            make_true(root, all_files(node))
+            known = tuple(dict.fromkeys((*node.kernel.sysfs_roots, str(root.absolute()))))
+            return node if known == node.kernel.sysfs_roots else _with_roots(node, known)
+
+        self.change_node(edit)
+
+    def node(self) -> Node:
+        """The machine and its kernel, as they are now."""
+        return node_now(self.spec, self._store)
+
+    def change_node(self, edit: Callable[[Node], Node]) -> Node:
+        """Change the machine, its kernel and the files that follow; what ``edit`` raises changes nothing."""
+        return change_node(self.spec, self._store, edit)
+
+    def open_function(self, pci: PciAddress) -> Hold:
+        """Hold a function open, as a virtual machine does by vfio, till ``settle`` after its ``release``."""
+        return self._store.holds.hold(pci)
+
+    def settle(self) -> None:
+        """Let the kernel do the writes that have waited for somebody who let go of a function."""
+        settle(self.spec, self._store)
+
+    def spoil_kernel(self, kind: FaultKind, words: str, error: int = 0, times: int | None = None) -> None:
+        """Make writes to files with ``words`` in the path fail, hang, do nothing or kill; see KernelFault."""
+
+        def edit(node: Node) -> Node:
+            fault = KernelFault(node.kernel.next_number, words, kind, error, times)
+            faults = (*node.kernel.faults, fault)
+            return replace(node, kernel=replace(node.kernel, faults=faults, next_number=fault.number + 1))
+
+        self.change_node(edit)
+
+    def heal_kernel(self) -> None:
+        """Remove all rules that spoil writes; those that hung are done."""
+        self.change_node(lambda node: replace(node, kernel=replace(node.kernel, faults=())))
+        self.settle()
 
     def driver_gone(self) -> None:
         """Unload the kernel driver: every call says DRIVER_NOT_LOADED, and all handles are void for good.
 
         MIG instances, compute modes and time-slices go with it, and so does a MIG mode that does not last.
         """
-
-        def edit(state: MachineState) -> MachineState:
-            gpus = {pci: self._after_load(gpu) for pci, gpu in state.gpus.items()}
-            return replace(state, gpus=gpus, driver_loaded=False)
-
-        change_with_capabilities(self._store, edit)
+        self.change_node(unloaded)
 
     def driver_back(self, version: str | None = None) -> None:
-        """Load the kernel driver again, perhaps another version."""
-
-        def edit(state: MachineState) -> MachineState:
-            return replace(
-                state,
-                driver_loaded=True,
-                session=state.session + 1,
-                driver_version=version or state.driver_version,
-            )
-
-        change_with_capabilities(self._store, edit)
-
-    def _after_load(self, gpu: GpuState) -> GpuState:
-        mig = gpu.mig.after_reset(mode_lasts=self.spec.product.mig_needs_reset)
-        return replace(gpu, mig=mig).after_load()
+        """Load the kernel driver again, perhaps another version; it takes the GPUs that no driver has."""
+        self.change_node(lambda node: loaded(node, version))
 
     def _with_mig_processes(self, state: MachineState, uuid: str, pids: tuple[int, ...]) -> MachineState:
         for pci, gpu in state.gpus.items():
@@ -323,3 +371,7 @@ class FakeMachine:
             return replace(state, faults=(*state.faults, fault), next_fault=state.next_fault + 1)
 
         self._store.change(edit)
+
+
+def _with_roots(node: Node, sysfs_roots: tuple[str, ...]) -> Node:
+    return replace(node, kernel=replace(node.kernel, sysfs_roots=sysfs_roots))

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, MigMode, failure
+from driver.nvml.license import LicensableFeature
 from fakegpu.mig_calls import FakeMigCalls
 from fakegpu.session import FakeSession
 from fakegpu.sharing_calls import FakeSharingCalls
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         Virtualization,
     )
     from driver.nvml.pci_address import PciAddress
+    from driver.nvml.vgpu import VgpuType
     from fakegpu.spec import MachineSpec, Slot
     from fakegpu.state import GpuState, MachineState, StateStore
 
@@ -30,8 +33,9 @@ class FakeNvml:
     """NVML of a fake machine: one process's view, with a session of its own."""
 
     def __init__(self, spec: MachineSpec, store: StateStore) -> None:
-        self._spec = spec
-        self.session = FakeSession(store)
+        self.spec = spec
+        self.store = store
+        self.session = FakeSession(spec, store)
 
     def init(self) -> None:
         self.session.begin()
@@ -46,7 +50,8 @@ class FakeNvml:
         return self.session.enter("cuda_driver_version").cuda_driver_version
 
     def device_count(self) -> int:
-        return len(self.session.enter("device_count").listed())
+        self.session.enter("device_count")
+        return len(self.session.listed())
 
     def device_by_index(self, index: int) -> FakeDevice:
         listed = self.session.listed()
@@ -59,8 +64,9 @@ class FakeNvml:
         return self._device("device_by_pci", pci)
 
     def _device(self, call: str, pci: PciAddress) -> FakeDevice:
-        state, _ = self.session.gpu_call(call, pci, self.session.number or 0)
-        return FakeDevice(self.session, self._spec, self._spec.slot(pci), state.session)
+        state, gpu = self.session.gpu_call(call, pci, self.session.number or 0)
+        self.session.hold(pci, gpu.minor)
+        return FakeDevice(self.session, self.spec, self.spec.slot(pci), state.session)
 
 
 class FakeDevice(FakeMigCalls, FakeSharingCalls):
@@ -86,7 +92,8 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
         return self._call("minor")[1].minor
 
     def index(self) -> int:
-        return self._call("index")[0].listed().index(self._slot.pci)
+        self._call("index")
+        return self._session.listed().index(self._slot.pci)
 
     def pci(self) -> PciAddress:
         self._call("pci")
@@ -147,9 +154,29 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
             raise self._not_supported("fabric")
         return self._spec.fabric
 
+    def module_id(self) -> int:
+        self._call("module_id")
+        if self._slot.module_id is None:
+            raise self._not_supported("module_id")
+        return self._slot.module_id
+
     def virtualization(self) -> Virtualization | None:
         self._call("virtualization")
         return self._spec.product.virtualization
+
+    def vgpu_types(self) -> tuple[VgpuType, ...]:
+        _, gpu = self._call("vgpu_types")
+        if self._spec.product.vgpu is None:
+            raise self._not_supported("vgpu_types")
+        return self._spec.product.vgpu.supported(mig_enabled=gpu.mig.enabled)
+
+    def licensable_features(self) -> tuple[LicensableFeature, ...]:
+        _, gpu = self._call("licensable_features")
+        product, held = self._spec.product.license, gpu.license
+        if product is None:
+            return ()
+        expires = datetime.fromisoformat(held.expires) if held.licensed and held.expires else None
+        return (LicensableFeature(product, licensed=held.licensed, enabled=True, expires=expires),)
 
     def process_ids(self) -> tuple[int, ...]:
         _, gpu = self._call("process_ids")

@@ -1,4 +1,7 @@
-"""Reads the flag ``--nvml``: the real NVML or a fake machine, each imported only when it is chosen."""
+"""Reads the flag ``--nvml``: the real NVML or a fake machine, each imported only when it is chosen.
+
+A fake machine has a pretend kernel and a pretend fabric manager, too.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ from typing import TYPE_CHECKING
 from driver.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from driver.fabric.api import FabricManager
     from driver.nvml.api import Nvml
     from driver.roots.driver_roots import DriverRoots
+    from fakegpu.sysfs.kernel import FakeKernel
 
 
 def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
@@ -33,3 +40,28 @@ def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
         f"use real, fake:MACHINE or fake:MACHINE@STATE, where MACHINE is a file or one of "
         f"{', '.join(known_machines())}",
     )
+
+
+def fabric_from_flag(text: str, roots: DriverRoots) -> FabricManager:
+    """The fabric manager that belongs to what ``nvml_from_flag`` gives; raises ConfigError as that does."""
+    if text.startswith("fake:"):
+        from fakegpu.machine import FakeMachine
+
+        return FakeMachine.open(text).fabric.manager()
+    from driver.fabric.real import RealFabricManager
+
+    return RealFabricManager(roots)
+
+
+def fake_kernel(nvml: Nvml, sysfs_root: Path) -> FakeKernel:
+    """The pretend kernel of the machine that an NVML of ``nvml_from_flag`` looks at.
+
+    ``sysfs_root`` is what ``fakegpu.driver_root.build_sysfs`` has laid. Raises TypeError for the real NVML.
+    """
+    from fakegpu.machine import FakeMachine
+    from fakegpu.nvml import FakeNvml
+    from fakegpu.sysfs.kernel import FakeKernel
+
+    if not isinstance(nvml, FakeNvml):
+        raise TypeError("the real NVML has the node's own kernel")
+    return FakeKernel(sysfs_root, FakeMachine(nvml.spec, nvml.store))

@@ -5,17 +5,21 @@ The driver may be gone, the session an old one, the GPU lost; a fault may be wai
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, failure
 from fakegpu.capabilities import change_with_capabilities
+from fakegpu.holds import GpuHold
 from fakegpu.state import without_fault_use
+from fakegpu.sysfs.change import change_node, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.pci_address import PciAddress
+    from fakegpu.spec import MachineSpec
     from fakegpu.state import Fault, GpuState, MachineState, StateStore
 
 SMI_CALLS: dict[str, str] = {
@@ -30,8 +34,11 @@ FAKE_GPU_CALLS: dict[str, str] = GPU_CALLS | SMI_CALLS
 class FakeSession:
     """The session of one process, whose ``number`` its handles carry; None before ``begin``."""
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, spec: MachineSpec, store: StateStore) -> None:
+        self._spec = spec
         self._store = store
+        self._holds: dict[PciAddress, GpuHold] = {}
+        self._bindings = 0
         self.number: int | None = None
 
     def begin(self) -> None:
@@ -40,16 +47,34 @@ class FakeSession:
         if not state.driver_loaded:
             raise failure(NODE_CALLS["init"], Code.DRIVER_NOT_LOADED)
         self._suffer(state, "init", None)
+        settle(self._spec, self._store)
+        self._bindings = self._store.read_kernel(self._spec).bindings
         self.number = self._store.read().session
 
     def end(self) -> None:
-        """Do what ``nvmlShutdown`` does."""
+        """Do what ``nvmlShutdown`` does: no GPU is held open any more, whatever it answers."""
+        self._let_go()
         self.enter("shutdown")
         self.number = None
 
     def listed(self) -> list[PciAddress]:
-        """The GPUs that the machine lists now, whoever asks."""
-        return self._store.read().listed()
+        """The GPUs that the machine lists for this session: none that was bound after its begin."""
+        listed = self._store.read().listed()
+        functions = self._store.read_kernel(self._spec).functions
+        return [pci for pci in listed if pci not in functions or functions[pci].bound <= self._bindings]
+
+    def hold(self, pci: PciAddress, minor: int) -> None:
+        """Hold a GPU open till the session ends, as NVML does with each whose handle was asked for."""
+        if pci not in self._holds:
+            roots = self._store.read_kernel(self._spec).device_roots
+            self._holds[pci] = GpuHold(self._store.holds.hold(pci), roots, minor)
+
+    def _let_go(self) -> None:
+        if self._holds:
+            for hold in self._holds.values():
+                hold.release()
+            self._holds.clear()
+            settle(self._spec, self._store)
 
     def gpu_call(self, call: str, pci: PciAddress, session: int) -> tuple[MachineState, GpuState]:
         """Enter a call on a GPU through a handle of ``session``: the state to answer from, or its error."""
@@ -65,7 +90,12 @@ class FakeSession:
 
     def change(self, call: str, pci: PciAddress, edit: Callable[[MachineState], MachineState]) -> None:
         """Change the state for a call that was entered; what ``edit`` raises leaves it as it is."""
-        state = change_with_capabilities(self._store, edit)
+        if self._spec.product.vgpu is None:
+            state = change_with_capabilities(self._store, edit)
+        else:  # sysfs shows which vGPUs can be made of it then
+            state = change_node(
+                self._spec, self._store, lambda node: replace(node, machine=edit(node.machine))
+            ).machine
         self._suffer(state, call, pci, after=True)
 
     def enter(self, call: str, pci: PciAddress | None = None) -> MachineState:

@@ -1,6 +1,6 @@
-"""What a fake GPU says about its sharing: compute mode, and the time-slice that only nvidia-smi sets."""
+"""What a fake GPU says about its modes, and about the time-slice that only nvidia-smi sets."""
 
-# ruff: noqa: D102 - the protocol of driver.nvml.api documents compute_mode and set_compute_mode
+# ruff: noqa: D102 - the protocol of driver.nvml.api documents the calls of the modes
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fakegpu.spec import MachineSpec, Slot
     from fakegpu.state import GpuState, MachineState
 
-SHARING_CHANGES = frozenset({"set_compute_mode", "set_time_slice"})
+SHARING_CHANGES = frozenset({"set_compute_mode", "set_persistence_mode", "set_time_slice"})
 """The calls of this module that change a GPU."""
 
 _VOLTA = (7, 0)
@@ -27,7 +27,7 @@ _LONGEST_TIME_SLICE = 3
 
 
 class FakeSharingCalls:
-    """What FakeDevice answers about sharing."""
+    """What FakeDevice answers about sharing, and about persistence mode."""
 
     _session: FakeSession
     _spec: MachineSpec
@@ -42,6 +42,13 @@ class FakeSharingCalls:
         if self._spec.product.virtualization == "vgpu" or gpu.mig.enabled:
             raise self._cannot("set_compute_mode", Code.NOT_SUPPORTED)
         self._set("set_compute_mode", lambda now: replace(now, compute_mode=mode))
+
+    def persistence_mode(self) -> bool:
+        return self._session.gpu_call("persistence_mode", self._slot.pci, self._number)[1].persistence
+
+    def set_persistence_mode(self, on: bool) -> None:
+        self._session.gpu_call("set_persistence_mode", self._slot.pci, self._number)
+        self._set("set_persistence_mode", lambda now: replace(now, persistence=on))
 
     def time_slice(self) -> int:
         """0 default, 1 short, 2 medium, 3 long; NotSupported before Volta and in a vGPU guest."""

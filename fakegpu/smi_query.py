@@ -150,6 +150,7 @@ _VALUES: dict[str, Callable[[Asked], str]] = {
     "mig.mode.current": lambda gpu: _MODES[gpu.device.mig_mode().enabled],
     "mig.mode.pending": lambda gpu: _MODES[gpu.device.mig_mode().pending],
     "compute_mode": _compute_mode,
+    "persistence_mode": lambda gpu: _MODES[gpu.device.persistence_mode()],
     "compute_cap": _compute_capability,
 }
 
@@ -170,7 +171,7 @@ _UNITS = {
 
 _UNKNOWN = frozenset(
     {
-        *("serial", "vbios_version", "pci.device_id", "pci.sub_device_id", "persistence_mode", "pstate"),
+        *("serial", "vbios_version", "pci.device_id", "pci.sub_device_id", "pstate"),
         *("display_mode", "display_active", "accounting.mode", "memory.reserved", "temperature.gpu"),
         *("temperature.memory", "fan.speed", "power.draw", "power.limit", "power.max_limit"),
         *("enforced.power.limit", "ecc.mode.current", "ecc.mode.pending", "inforom.img", "gom.current"),

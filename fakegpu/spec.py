@@ -15,10 +15,14 @@ from driver.nvml.api import ARCHITECTURES, BRANDS, NvLinkEnd
 from driver.nvml.pci_address import PciAddress
 from fakegpu.fields import Fields
 from fakegpu.mig_profiles import known_catalogues, load_catalogue
+from fakegpu.pci_spec import BESIDE, USUAL_IOMMU, iommu_spec, sriov_spec
+from fakegpu.vgpu_types import read_vgpu_host
 
 if TYPE_CHECKING:
     from driver.nvml.api import AddressingMode, FabricInfo, TopologyLevel, Virtualization
     from fakegpu.mig_profiles import MigCatalogue
+    from fakegpu.pci_spec import IommuSpec, SriovSpec
+    from fakegpu.vgpu_types import VgpuHost
 
 MACHINES = Path(__file__).with_name("machines")
 """The machine files that ship with the driver, ``<name>.yaml``."""
@@ -30,7 +34,9 @@ _UUID_NAMESPACE = uuid.UUID("8d2f2f0e-3f3b-5c0e-9d53-6f0c3c1a7e11")
 class Product:
     """What all GPUs of a machine have in common; None is what NVML says NOT_SUPPORTED to.
 
-    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances.
+    ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances, ``vgpu`` which vGPUs
+    a host can make of it. ``license`` is the product that a vGPU guest takes a license for, None where the
+    machine knows no licensing; ``licensed`` is whether it has one when the machine is looked at first.
     """
 
     name: str
@@ -42,6 +48,10 @@ class Product:
     addressing_mode: AddressingMode | None
     mig: MigCatalogue | None
     virtualization: Virtualization
+    license: str | None = None
+    licensed: bool = True
+    sriov: SriovSpec | None = None
+    vgpu: VgpuHost | None = None
 
     @property
     def mig_needs_reset(self) -> bool:
@@ -54,7 +64,10 @@ class Slot:
     """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
 
     ``numa_node`` is None where the firmware tells none. ``links`` are the active NVLinks. ``mig_enabled``:
-    MIG mode is on when the machine is looked at first.
+    MIG mode is on when the machine is looked at first, and so many ``virtual_functions`` are there then.
+    ``beside`` are the other functions of the board, from .1 on. Slots of one ``iommu_group`` share it; None
+    is a group of its own. With ``bridge_in_group`` the bridge above is in the group, too.
+    ``module_id`` is the place on a baseboard.
     """
 
     pci: PciAddress
@@ -64,12 +77,31 @@ class Slot:
     switches: tuple[str, ...]
     links: tuple[NvLinkEnd, ...] = ()
     mig_enabled: bool = False
+    module_id: int | None = None
+    beside: tuple[str, ...] = ()
+    iommu_group: int | None = None
+    bridge_in_group: bool = False
+    virtual_functions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FabricSpec:
+    """The fabric partitions of a machine, each a set of modules; their ids count from 0.
+
+    ``shared``: the fabric manager was first started in shared NVSwitch mode. ``tells_identities``: it tells
+    UUID and address of each GPU that the NVIDIA driver has.
+    """
+
+    partitions: tuple[frozenset[int], ...]
+    shared: bool
+    tells_identities: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
     """A machine as it was built, slots sorted by PCI address; what changes later is MachineState's.
 
+    ``fabric_manager`` is what the fabric manager has in shared NVSwitch mode, None without such a mode.
     ``links_end_with_mig``: a GPU in MIG mode has no NVLinks, and nobody has one to it.
     """
 
@@ -81,7 +113,9 @@ class MachineSpec:
     fabric: FabricInfo | None
     p2p: bool
     links_end_with_mig: bool = False
+    fabric_manager: FabricSpec | None = None
     description: str = ""
+    iommu: IommuSpec = USUAL_IOMMU
 
     def slot(self, pci: PciAddress) -> Slot:
         """The slot at an address; raises KeyError where the machine has none."""
@@ -164,6 +198,10 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
             fields.refuse(
                 f"gpus[{position}].mig_enabled", "needs product.mig, which says what MIG can make of it"
             )
+    most = product.sriov.total if product.sriov else 0
+    for position, slot in enumerate(slots):
+        if slot.virtual_functions > most:
+            fields.refuse(f"gpus[{position}].virtual_functions", f"product.sriov has {most} of them")
     spec = MachineSpec(
         name=name,
         driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?"),
@@ -173,7 +211,9 @@ def _machine(name: str, fields: Fields) -> MachineSpec:
         fabric=fields.child("fabric").fabric() if "fabric" in fields else None,
         p2p=fields.flag("p2p", default=True),
         links_end_with_mig=ends_with_mig,
+        fabric_manager=_fabric_manager(fields, slots) if "fabric_manager" in fields else None,
         description=fields.text("description") if "description" in fields else "",
+        iommu=iommu_spec(fields.child("iommu")) if "iommu" in fields else USUAL_IOMMU,
     )
     fields.refuse_unknown()
     return spec
@@ -195,7 +235,15 @@ def _product(fields: Fields) -> Product:
         virtualization=fields.choice(
             "virtualization", ("none", "passthrough", "vgpu", "host-vgpu", "host-vsga"), default="none"
         ),
+        license=fields.text("license") if "license" in fields else None,
+        licensed=fields.flag("licensed", default=True),
+        sriov=sriov_spec(fields.child("sriov")) if "sriov" in fields else None,
+        vgpu=read_vgpu_host(fields.child("vgpu")) if "vgpu" in fields else None,
     )
+    if (product.virtualization == "host-vgpu") != (product.vgpu is not None):
+        fields.refuse("vgpu", "goes with virtualization: host-vgpu, and that with it")
+    if product.vgpu and product.vgpu.framework == "vfio" and product.sriov is None:
+        fields.refuse("sriov", "is needed by the framework vfio of product.vgpu")
     fields.refuse_unknown()
     return product
 
@@ -208,7 +256,14 @@ def _slot(fields: Fields) -> Slot:
         pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}"),
         switches=fields.texts("switches"),
         mig_enabled=fields.flag("mig_enabled", default=False),
+        module_id=fields.number("module", minimum=1) if "module" in fields else None,
+        beside=fields.texts("beside"),
+        iommu_group=fields.number("iommu_group", minimum=0) if "iommu_group" in fields else None,
+        bridge_in_group=fields.flag("bridge_in_group", default=False),
+        virtual_functions=fields.number("virtual_functions", minimum=0, default=0),
     )
+    if unknown := set(slot.beside) - set(BESIDE):
+        fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(BESIDE)}")
     fields.refuse_unknown()
     return slot
 
@@ -226,6 +281,21 @@ def _links(fields: Fields, slots: list[Slot]) -> dict[PciAddress, list[NvLinkEnd
             links[slots[second].pci].extend([NvLinkEnd("gpu", slots[first].pci)] * count)
     fields.refuse_unknown()
     return links
+
+
+def _fabric_manager(fields: Fields, slots: list[Slot]) -> FabricSpec:
+    """``partitions`` are lists of modules, each of a GPU of the machine."""
+    part = fields.child("fabric_manager")
+    modules = [slot.module_id for slot in slots if slot.module_id is not None]
+    if len(set(modules)) != len(modules):
+        fields.refuse("gpus", "no two may have the same module")
+    partitions = tuple(frozenset(one) for one in part.number_lists("partitions"))
+    if not all(one and one <= set(modules) for one in partitions):
+        part.refuse("partitions", "must name modules of the machine's GPUs")
+    shared = part.flag("shared", default=False)
+    spec = FabricSpec(partitions, shared, part.flag("tells_identities", default=False))
+    part.refuse_unknown()
+    return spec
 
 
 def _with_links(slot: Slot, links: dict[PciAddress, list[NvLinkEnd]]) -> Slot:

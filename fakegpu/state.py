@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from threading import Condition, Event, RLock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
+from fakegpu.fabric.state import FabricState
+from fakegpu.holds import FileHolds, MemoryHolds
+from fakegpu.license import LICENSED, FakeLicense
 from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
+from fakegpu.replaced_file import ReplacedFile
+from fakegpu.sysfs.state import KernelState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from driver.nvml.api import ComputeMode
+    from fakegpu.holds import Holds
     from fakegpu.spec import MachineSpec
+
+T = TypeVar("T")
 
 SCHEMA = 2
 ANY_CALL = "*"
@@ -33,7 +40,8 @@ _LOOK_AGAIN_SECONDS = 0.02
 class GpuState:
     """One slot now: ``board`` counts the boards that sat there, ``lost`` is fallen off the bus (XID 79).
 
-    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long.
+    ``time_slice`` is nvidia-smi's number: 0 default, 1 short, 2 medium, 3 long. With ``persistence``
+    the driver keeps the GPU initialised.
     """
 
     minor: int
@@ -44,10 +52,12 @@ class GpuState:
     mig: MigState = NO_MIG
     compute_mode: ComputeMode = "default"
     time_slice: int = 0
+    license: FakeLicense = LICENSED
+    persistence: bool = False
 
     def after_load(self) -> GpuState:
-        """The state after a reset or a new load of the driver: neither mode nor time-slice outlives them."""
-        return replace(self, compute_mode="default", time_slice=0)
+        """The state after a reset or a new load of the driver: no mode and no time-slice outlives them."""
+        return replace(self, compute_mode="default", time_slice=0, persistence=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +98,21 @@ class MachineState:
     next_fault: int = 1
     driver_roots: tuple[str, ...] = ()
     mps_faults: tuple[MpsFault, ...] = ()
+    fabric: FabricState = field(default_factory=FabricState)
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
         """The machine as its file describes it."""
         gpus = {
-            slot.pci: GpuState(slot.minor, mig=MigState(slot.mig_enabled, slot.mig_enabled))
+            slot.pci: GpuState(
+                slot.minor,
+                mig=MigState(slot.mig_enabled, slot.mig_enabled),
+                license=FakeLicense(spec.product.licensed),
+            )
             for slot in spec.slots
         }
-        return cls(gpus, spec.driver_version, spec.cuda_driver_version)
+        fabric = FabricState(shared=spec.fabric_manager is not None and spec.fabric_manager.shared)
+        return cls(gpus, spec.driver_version, spec.cuda_driver_version, fabric=fabric)
 
     def listed(self) -> list[PciAddress]:
         """The GPUs that NVML lists, in the order of their indexes."""
@@ -112,7 +128,9 @@ class MachineState:
             "session": self.session,
             "next_fault": self.next_fault,
             "driver_roots": self.driver_roots,
-            "gpus": {str(pci): asdict(gpu) for pci, gpu in sorted(self.gpus.items())},
+            "gpus": {str(pci): _gpu_document(gpu) for pci, gpu in sorted(self.gpus.items())},
+            # A former version of this project does not know it.
+            **({} if self.fabric == FabricState() else {"fabric": self.fabric.to_document()}),
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
             "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
         }
@@ -128,7 +146,9 @@ class MachineState:
             faults = tuple(_fault(fault) for fault in document.pop("faults"))
             mps = tuple(MpsFault.from_document(fault) for fault in document.pop("mps_faults", ()))
             roots = tuple(document.pop("driver_roots"))
-            state = cls(gpus=gpus, faults=faults, driver_roots=roots, mps_faults=mps, **document)
+            fabric = FabricState.from_document(document.pop("fabric", {}))
+            document |= {"driver_roots": roots, "mps_faults": mps, "fabric": fabric}
+            state = cls(gpus=gpus, faults=faults, **document)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no state of a fake machine ({error})") from error
         if head != (SCHEMA, machine):
@@ -136,12 +156,23 @@ class MachineState:
         return state
 
 
+def _gpu_document(gpu: GpuState) -> dict[str, object]:
+    """The slot as JSON; what a former version of this project does not know is there only where used."""
+    document = asdict(gpu)
+    if gpu.license == LICENSED:
+        del document["license"]
+    if not gpu.persistence:
+        del document["persistence"]
+    return document
+
+
 def _gpu(document: dict[str, object]) -> GpuState:
     pids, mig = document.pop("process_ids"), document.pop("mig")
+    held = FakeLicense.from_document(document.pop("license")) if "license" in document else LICENSED
     if not isinstance(pids, list) or not isinstance(mig, dict):
         raise TypeError("process_ids is no list, or mig no mapping")
     state = MigState.from_document(mig)
-    return GpuState(process_ids=tuple(pids), mig=state, **document)  # type: ignore[arg-type]  # TypeError if not
+    return GpuState(process_ids=tuple(pids), mig=state, license=held, **document)  # type: ignore[arg-type]  # TypeError if not
 
 
 def _fault(document: dict[str, object]) -> Fault:
@@ -150,15 +181,29 @@ def _fault(document: dict[str, object]) -> Fault:
     return Fault(pci=address, **document)  # type: ignore[arg-type]  # TypeError if not
 
 
+Both = tuple["MachineState", KernelState]
+"""What changes on a machine, and what its kernel remembers."""
+
+
 class StateStore(Protocol):
-    """Where the state of one machine is kept."""
+    """Where the state of one machine is kept, and who has its functions open."""
+
+    holds: Holds
 
     def read(self) -> MachineState:
         """The state now; cheap when it has not changed."""
         ...
 
+    def read_kernel(self, spec: MachineSpec) -> KernelState:
+        """What the kernel remembers now; cheap when it has not changed."""
+        ...
+
     def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
         """Replace the state by an edit of it that nothing comes between; returns the new state."""
+        ...
+
+    def change_both(self, spec: MachineSpec, edit: Callable[[MachineState, KernelState], Both]) -> Both:
+        """The same for the state and what the kernel remembers; what stays the same object is not written."""
         ...
 
     def wait(self) -> None:
@@ -171,11 +216,19 @@ class MemoryStore:
 
     def __init__(self, state: MachineState) -> None:
         self._state = state
+        self._kernel: KernelState | None = None
         self._changed = Condition(RLock())
+        self.holds: Holds = MemoryHolds()
 
     def read(self) -> MachineState:
         """The state now."""
         return self._state
+
+    def read_kernel(self, spec: MachineSpec) -> KernelState:
+        """What the kernel remembers now."""
+        if self._kernel is None:
+            self._kernel = KernelState.fresh(spec)
+        return self._kernel
 
     def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
         """Replace the state and wake all that wait."""
@@ -184,6 +237,13 @@ class MemoryStore:
             self._changed.notify_all()
             return self._state
 
+    def change_both(self, spec: MachineSpec, edit: Callable[[MachineState, KernelState], Both]) -> Both:
+        """Replace both and wake all that wait."""
+        with self._changed:
+            self._state, self._kernel = edit(self._state, self.read_kernel(spec))
+            self._changed.notify_all()
+            return self._state, self._kernel
+
     def wait(self) -> None:
         """Wait for a change; a change just before is noticed after a short while."""
         with self._changed:
@@ -191,20 +251,25 @@ class MemoryStore:
 
 
 class FileStore:
-    """The state in a file that several processes share: replaced by rename, under a lock beside it."""
+    """The state in a file that several processes share: replaced by rename, under a lock beside it.
+
+    What the kernel remembers is in a file beside it, so that former versions read the one that they know.
+    """
 
     def __init__(self, path: Path, spec: MachineSpec) -> None:
         """Open the state file, made afresh where there is none; raises ConfigError when it is unusable."""
         self._path = path
         self._machine = spec.name
         self._lock = RLock()
-        self._state = MachineState.fresh(spec)
-        self._descriptor = -1
-        self._inode = (-1, -1)
+        self._file = ReplacedFile(path, lambda text: MachineState.from_json(text, spec.name))
+        beside = path.with_name(f"{path.name}.kernel")
+        self._kernel = ReplacedFile(beside, lambda text: KernelState.from_json(text, spec.name))
+        self.holds: Holds = FileHolds(path.with_name(f"{path.name}.open"))
         try:
             with self._exclusively():
                 if not path.exists():
-                    self._write(self._state)
+                    beside.unlink(missing_ok=True)
+                    self._file.replace(MachineState.fresh(spec).to_json(self._machine))
                 self.read()
         except OSError as error:
             raise ConfigError(
@@ -213,63 +278,57 @@ class FileStore:
 
     def read(self) -> MachineState:
         """The state now, read again only when the file was replaced; raises ConfigError when it is broken."""
-        with self._lock:
-            try:
-                status = self._path.stat()
-            except FileNotFoundError as error:
-                raise ConfigError(
-                    f"the state file {self._path} was removed", "start all that use it again"
-                ) from error
-            if (status.st_dev, status.st_ino) != self._inode:
-                self._load()
-            return self._state
+        try:
+            return self._read(self._file)
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"the state file {self._path} was removed", "start all that use it again"
+            ) from error
+
+    def read_kernel(self, spec: MachineSpec) -> KernelState:
+        """What the kernel remembers now; a machine that nobody asked so far is as after its boot."""
+        try:
+            return self._read(self._kernel)
+        except FileNotFoundError:
+            return KernelState.fresh(spec)
 
     def change(self, edit: Callable[[MachineState], MachineState]) -> MachineState:
         """Replace the state; processes take turns."""
         with self._exclusively():
             state = edit(self.read())
-            self._write(state)
+            self._file.replace(state.to_json(self._machine))
             return self.read()
+
+    def change_both(self, spec: MachineSpec, edit: Callable[[MachineState, KernelState], Both]) -> Both:
+        """Replace both; processes take turns."""
+        with self._exclusively():
+            old, old_kernel = self.read(), self.read_kernel(spec)
+            state, kernel = edit(old, old_kernel)
+            if kernel is not old_kernel:
+                self._kernel.replace(kernel.to_json(self._machine))
+            if state is not old:
+                self._file.replace(state.to_json(self._machine))
+            return state, kernel
 
     def wait(self) -> None:
         """Wait for a short while."""
         Event().wait(_LOOK_AGAIN_SECONDS)
 
-    def _load(self) -> None:
-        # The file that was read stays open: its inode number cannot be given to a newer file, so
-        # that equal numbers mean the same content.
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        status = os.fstat(descriptor)
-        with os.fdopen(os.dup(descriptor), encoding="utf-8") as file:
-            text = file.read()
-        try:
-            self._state = MachineState.from_json(text, self._machine)
-        except ValueError as error:
-            os.close(descriptor)
-            raise ConfigError(
-                f"the state file {self._path} cannot be used: {error}",
-                f"remove it, or start with the machine that it was made for (now {self._machine})",
-            ) from error
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = descriptor
-        self._inode = (status.st_dev, status.st_ino)
-
-    def _write(self, state: MachineState) -> None:
-        # No fsync: a fake machine need not survive the crash of a real one.
-        temporary = self._path.with_name(f".{self._path.name}-{os.urandom(6).hex()}")
-        temporary.write_text(state.to_json(self._machine), encoding="utf-8")
-        temporary.rename(self._path)
+    def _read(self, file: ReplacedFile[T]) -> T:
+        with self._lock:
+            try:
+                return file.read()
+            except ValueError as error:
+                raise ConfigError(
+                    f"the state file {file.path} cannot be used: {error}",
+                    f"remove it, or start with the machine that it was made for (now {self._machine})",
+                ) from error
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
         with self._lock, self._path.with_name(f"{self._path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-    def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
 
 
 def with_gpu(state: MachineState, pci: PciAddress, gpu: GpuState) -> MachineState:

@@ -6,24 +6,33 @@ started: threads, sockets and the order in which all of it ends are the process'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from driver.devices.node_state import NodeState
 from driver.errors import DriverError
+from driver.fabric.api import FabricManager
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
+from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.preparer import Ports, Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
+from kubeletplugin.fabric.activation import Activation
+from kubeletplugin.fabric.holders import PartitionHolders
+from kubeletplugin.fabric.of_claims import ClaimFabric
+from kubeletplugin.fabric.persistence import Persistence
+from kubeletplugin.fabric.records import FOLDER as FABRIC
+from kubeletplugin.fabric.records import FabricRecords
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
+from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry
@@ -32,8 +41,12 @@ from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks
 from kubeletplugin.journal.peers import Peers
 from kubeletplugin.kinds.kind import HeldKinds, Look
+from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
+from kubeletplugin.kinds.vgpu.virtual_functions import VirtualFunctions
+from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
+from kubeletplugin.metadata.store import MetadataStore
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.gpus import Sharing
@@ -43,7 +56,9 @@ from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.of_claims import ClaimShares
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.vfio.binder import GroupBinder, Users
 from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 
 _STARTING_SECONDS = 30.0
@@ -53,12 +68,18 @@ def _nobody(_step: str) -> None:
     """Nobody follows the steps."""
 
 
+def _nothing(_device: str) -> Mapping[str, Any]:
+    """Nothing is known of what is published."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
-    ``driver`` is where the driver is installed now; ``hook`` says where the hook that makes containers ready
-    comes from.
+    ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
+    containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other
+    drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
     """
 
     discovery: Discovery
@@ -67,6 +88,11 @@ class Hardware:
     time_slices: TimeSlices
     mps: MpsClient
     mps_folders: MpsFolders
+    fabric: FabricManager
+    kernel: Kernel
+    binder: GroupBinder
+    users: Users
+    controllers: Controllers
     hook: HookSource = NO_HOOK
 
 
@@ -76,7 +102,8 @@ class Cluster:
 
     ``get_claim(namespace, name)`` is the API object; it raises ApiError, and ClaimRefused when there is
     none. ``published_uuid(device)`` and ``published_memory(device)`` are what this node's ResourceSlices
-    say, None when that was never seen. ``in_use()`` gives the CDI device names that containers have,
+    say, None when that was never seen, ``published_attributes(device)`` all attributes, empty then.
+    ``in_use()`` gives the CDI device names that containers have,
     ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
     DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
     """
@@ -88,6 +115,7 @@ class Cluster:
     given_by_device_plugins: Callable[[], frozenset[str]]
     complain: Callable[[ClaimRef, DriverError], None]
     note: Callable[[ClaimRef, str], None]
+    published_attributes: Callable[[str], Mapping[str, Any]] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +154,8 @@ class Parts:
     preparer: Preparer
     reconciler: Reconciler
     keeper: SharingKeeper
+    fabric: ClaimFabric
+    virtual: VirtualFunctions
     watch: NodeWatch
     health: HealthCheck
     recovered: Recovered
@@ -154,29 +184,26 @@ def assemble(
 
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
+    told = MetadataStore(folders.data.absolute() / "metadata")
     hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
     hooks.install()
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
-    ports = NodePorts(hardware.discovery, nodes, journal, identity.era)
-    kinds = HeldKinds(kinds_of(ports), HeldUnknown())
-    again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
-    watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
-    hardware.discovery.on_mode_change(watch.mode_changes)
+    kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
+    watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
+    noted = FabricRecords(files.fabric, peers.watch())
+    fabric = _fabric(identity, hardware, cluster, noted, kinds, journal, locks, listeners)
+    specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
+    claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
+    ports, patience_seconds = _ports(cluster, hardware, listeners, watch), intervals.patience_seconds
     preparer = Preparer(
-        identity,
-        journal,
-        locks,
-        kinds,
-        shares,
-        Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks),
-        store,
-        _ports(cluster, hardware, listeners, watch),
-        intervals.patience_seconds,
+        identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
     )
+    recovered = recover(journal, locks, store, identity, kinds)
+    sweep(told, journal, locks, peers.alone)
     return Parts(
         peers,
         kinds,
@@ -186,9 +213,45 @@ def assemble(
         preparer,
         Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
         keeper,
+        fabric,
+        _virtual(hardware, journal, locks),
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
-        recover(journal, locks, store, identity, kinds),
+        recovered,
+    )
+
+
+def _watch(
+    identity: Identity,
+    hardware: Hardware,
+    listeners: Listeners,
+    journal: Journal,
+    kinds: HeldKinds,
+    intervals: Intervals,
+) -> NodeWatch:
+    again_seconds, settle_seconds = intervals.state_again_seconds, intervals.state_settle_seconds
+    watch = NodeWatch(journal, identity.era, kinds, listeners.state, again_seconds, settle_seconds)
+    hardware.discovery.on_mode_change(watch.mode_changes)
+    return watch
+
+
+def _virtual(hardware: Hardware, journal: Journal, locks: KeyedLocks) -> VirtualFunctions:
+    sessions = hardware.discovery, hardware.controllers
+    return VirtualFunctions(hardware.sysfs_root, hardware.kernel, hardware.users, sessions, (journal, locks))
+
+
+def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
+    return NodePorts(
+        hardware.discovery,
+        nodes,
+        journal,
+        identity.era,
+        hardware.sysfs_root,
+        hardware.kernel,
+        hardware.binder,
+        hardware.users,
+        VfioNodes(hardware.driver),
+        hardware.controllers,
     )
 
 
@@ -205,7 +268,7 @@ def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, Boot
 
 def _files(folders: Folders) -> BootFiles:
     data = folders.data
-    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi)
+    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC)
 
 
 def _sharing(
@@ -226,6 +289,22 @@ def _sharing(
         mps_is_used,
         step,
     )
+
+
+def _fabric(
+    identity: Identity,
+    hardware: Hardware,
+    cluster: Cluster,
+    records: FabricRecords,
+    kinds: HeldKinds,
+    journal: Journal,
+    locks: KeyedLocks,
+    listeners: Listeners,
+) -> ClaimFabric:
+    holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
+    boards, era, step = hardware.discovery, identity.era, listeners.step
+    activation = Activation(hardware.fabric, records, Persistence(boards), era, holders.need, step)
+    return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 
 def _health(

@@ -22,7 +22,7 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.wire.server import is_answered
 
 _MOST_NAMED = 10
-_OWN = ("journal", "sharing", "boot", "instances", "locks", "libraries", "hook")
+_OWN = ("journal", "sharing", "fabric", "boot", "instances", "locks", "libraries", "hook", "metadata")
 """What the plugin makes in its folder, but for sockets, which go with their process."""
 
 _log = get_logger("retirement")
@@ -55,6 +55,8 @@ def retire(parts: Parts, mps: MpsClient, left: Left) -> None:
     parts.reconciler.finish_releases()
     _refuse_held(parts)
     parts.keeper.run_once()
+    parts.fabric.run_once()
+    _refuse_active(left.data / "fabric")
     _refuse_shared(left.data / "sharing")
     _end_daemons(mps, left.mps)
     _remove_files(left)
@@ -80,6 +82,15 @@ def _refuse_shared(records: Path) -> None:
     if groups:
         raise NotRetired(
             f"compute mode, time-slice or MPS daemon of {_named(groups)} could not be put back",
+            "the lines before this one say why",
+        )
+
+
+def _refuse_active(records: Path) -> None:
+    partitions = sorted(path.stem for path in records.glob("*.json"))
+    if partitions:
+        raise NotRetired(
+            f"{_named(partitions)} of the NVLink fabric could not be deactivated",
             "the lines before this one say why",
         )
 
@@ -163,8 +174,8 @@ def until_retired(
         try:
             attempt()
         except DriverError as error:
-            _log.warning("not retired yet", error=error.logged)
             tell(str(error))
+            _log.warning("not retired yet", error=error.logged)
             if left == 0:
                 raise
             wait(again_seconds)

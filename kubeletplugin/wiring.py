@@ -14,13 +14,14 @@ from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
 from driver.kube.events import EventRecorder, Reference
 from driver.kube.paths import claim_path
+from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
-from fakegpu.nvml_flag import nvml_from_flag
+from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
@@ -36,6 +37,7 @@ from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kubelet.face import ALONE_PART, READY_PART
 from kubeletplugin.kubelet.podresources import devices_in_use, given_by_device_plugins
+from kubeletplugin.pci_ports import pci_ports
 from kubeletplugin.predecessor.carrying_out import carry_out
 from kubeletplugin.predecessor.other_driver import other_driver
 from kubeletplugin.predecessor.standing_back import WAITS
@@ -48,6 +50,7 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 
 _CLAIM_SECONDS = 5.0
@@ -122,6 +125,7 @@ class _Node:
     metrics: Metrics
     identity: Identity
     client: KubeClient
+    nvml: Nvml
     discovery: Discovery
     events: EventRecorder
 
@@ -155,6 +159,9 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("hook", intervals.reconcile_seconds, lambda: parts.hooks.keep(parts.store.names))
     service.spawn("MPS", parts.keeper.follow, stop=parts.keeper.stop)
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
+    service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
+    front.state.enables_virtual(parts.virtual.enable)
+    service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     service.repeat("health", intervals.check_seconds, parts.health.run_once)
     service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)
@@ -196,6 +203,7 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
     service.on_stop("API client", client.close)
     guard = Guard()
     service.on_stop("NVML", guard.close)
+    nvml = nvml_from_flag(settings.nvml, settings.roots)
     return _Node(
         settings,
         intervals,
@@ -207,7 +215,8 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
             lambda: driver_generation(settings.sysfs_root),
         ),
         client,
-        Discovery(nvml_from_flag(settings.nvml, settings.roots), settings.sysfs_root, guard),
+        nvml,
+        Discovery(nvml, settings.sysfs_root, guard),
         EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name),
     )
 
@@ -236,7 +245,7 @@ def _claims(
     )
     parts = assemble(
         node.identity,
-        _hardware(node),
+        _hardware(node, front.state.controllers),
         _cluster(node, published),
         folders,
         listeners,
@@ -262,7 +271,7 @@ def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
     node = _connect(settings, given.intervals, service, Metrics())
     return assemble(
         node.identity,
-        _hardware(node),
+        _hardware(node, Controllers(lambda _: None)),
         _cluster(node, PublishedDevices()),
         Folders(settings.data_dir, settings.cdi_dir),
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
@@ -271,9 +280,10 @@ def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
     )
 
 
-def _hardware(node: _Node) -> Hardware:
+def _hardware(node: _Node, controllers: Controllers) -> Hardware:
     settings = node.settings
     driver = InstalledDriver(settings.roots)
+    kernel, binder, users = pci_ports(node.nvml, settings.roots, settings.sysfs_root)
     return Hardware(
         node.discovery,
         settings.sysfs_root,
@@ -281,6 +291,11 @@ def _hardware(node: _Node) -> Hardware:
         TimeSlices(DriverPrograms(driver, settings.data_dir / "libraries")),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
+        fabric_from_flag(settings.nvml, settings.roots),
+        kernel,
+        binder,
+        users,
+        controllers,
         settings.cdi_hook,
     )
 
@@ -294,6 +309,7 @@ def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
         lambda: given_by_device_plugins(node.settings.pod_resources_socket, _RESOURCES),
         lambda claim, error: _tell_waiting(node.events, claim, error),
         lambda claim, text: _tell_missing(node.events, claim, text),
+        published.attributes_of,
     )
 
 

@@ -7,18 +7,48 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WatchRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("controller",)
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    controller: str
+    def __init__(self, controller: _Optional[str] = ...) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ("held", "blocked", "busy")
+    __slots__ = ("held", "blocked", "busy", "let_go")
     HELD_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    LET_GO_FIELD_NUMBER: _ClassVar[int]
     held: _containers.RepeatedScalarFieldContainer[str]
     blocked: _containers.RepeatedCompositeFieldContainer[BlockedPlacement]
     busy: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, held: _Optional[_Iterable[str]] = ..., blocked: _Optional[_Iterable[_Union[BlockedPlacement, _Mapping]]] = ..., busy: _Optional[_Iterable[str]] = ...) -> None: ...
+    let_go: int
+    def __init__(self, held: _Optional[_Iterable[str]] = ..., blocked: _Optional[_Iterable[_Union[BlockedPlacement, _Mapping]]] = ..., busy: _Optional[_Iterable[str]] = ..., let_go: _Optional[int] = ...) -> None: ...
+
+class HasLetGoRequest(_message.Message):
+    __slots__ = ("controller", "let_go", "failure")
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    LET_GO_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    controller: str
+    let_go: int
+    failure: str
+    def __init__(self, controller: _Optional[str] = ..., let_go: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class HasLetGoResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EnableVirtualFunctionsRequest(_message.Message):
+    __slots__ = ("pci_bus_id",)
+    PCI_BUS_ID_FIELD_NUMBER: _ClassVar[int]
+    pci_bus_id: str
+    def __init__(self, pci_bus_id: _Optional[str] = ...) -> None: ...
+
+class EnableVirtualFunctionsResponse(_message.Message):
+    __slots__ = ("failure",)
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    failure: str
+    def __init__(self, failure: _Optional[str] = ...) -> None: ...
 
 class BlockedPlacement(_message.Message):
     __slots__ = ("pci_bus_id", "span", "reason", "message")

@@ -29,6 +29,7 @@ def given(package: str, settle_seconds: float) -> object:
                 version_again_seconds=0.2,
                 socket_seconds=0.05,
                 listen_again_seconds=0.1,
+                virtual_again_seconds=0.5,
             )
         )
     if package == "kubeletplugin":

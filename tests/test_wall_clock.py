@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 READERS = {
     "driver/process/stamp.py": "compares with times of files, which the same clock gave",
     "driver/kube/client.py": "before the API server has told its own",
+    "controller/observe/licenses.py": "how long the license of a vGPU is valid",
     "controller/webhook/expiry.py": "how long the certificate is valid",
     "kubeletplugin/journal/peers.py": "a time that differs from the one before, whatever it is",
     "kubeletplugin/reports/health_check.py": "the kubelet of the same node compares it with its own clock",

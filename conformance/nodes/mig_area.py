@@ -26,7 +26,7 @@ from driver.devices.names import DRIVER_NAME
 from driver.policy.offers import Offers
 from kubernetes_rules.allocator.allocate import Allocator
 
-_CLASSES = [device_class("gpu", [f"device.driver == '{DRIVER_NAME}'"])]
+CLASSES = [device_class("gpu", [f"device.driver == '{DRIVER_NAME}'"])]
 _OWN = f"device.attributes['{DRIVER_NAME}']"
 _WITHOUT_MIG = ("l40s-octo", "a100-vgpu-guest")
 _LAYOUTS = ("all-1g", "all-balanced", "all-2g", "[3g, 1g, 1g]", "{2g: 1, 1g+me: 1}", "[7g]", "[4g]")
@@ -80,7 +80,7 @@ def ask(name: str, published: list[Json], *claims: Json, allocated: Sequence[Jso
         "name": name,
         "node": node(NODE),
         "slices": published,
-        "classes": _CLASSES,
+        "classes": CLASSES,
         "allocated": list(allocated),
         "claims": list(claims),
     }
@@ -109,7 +109,7 @@ def _random(chance: Random) -> Case:
 
 def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
     """Claims that were allocated one after the other, and those that are left when some have ended."""
-    allocator = Allocator(published, _CLASSES, [])
+    allocator = Allocator(published, CLASSES, [])
     held: list[Json] = []
     for number in range(chance.randint(0, _MOST_HELD)):
         wanted = _claim(chance, f"held-{number}", kinds)

@@ -35,14 +35,29 @@ SAMPLES = tuple(
 MIG_SAMPLES = tuple(path for path in SAMPLES if "mig" in path.stem)
 """Those that say what MIG makes of GPUs, and nothing of shares."""
 
-MIG_MACHINES = tuple(name for name in known_machines() if load_machine(name).product.mig is not None)
+VM_SAMPLES = tuple(
+    path for path in SAMPLES if path.stem == "all-kinds" or path.stem.startswith(("passthrough", "vgpu"))
+)
+"""Those that offer GPUs to virtual machines."""
+
+VGPU_HOSTS = tuple(name for name in known_machines() if load_machine(name).product.vgpu is not None)
+"""Machines whose GPUs are for virtual machines alone."""
+
+CONTAINER_MACHINES = tuple(name for name in known_machines() if name not in VGPU_HOSTS)
+"""Those whose GPUs containers can have."""
+
+MIG_MACHINES = tuple(
+    name for name in known_machines() if load_machine(name).product.mig is not None and name not in VGPU_HOSTS
+)
 
 
 def look(machine: FakeMachine) -> Inventory:
     """The inventory of a machine as it is now."""
     with tempfile.TemporaryDirectory() as folder:
         guard = Guard()
-        discovery = Discovery(machine.nvml(), build_sysfs(Path(folder), machine), guard)
+        discovery = Discovery(
+            machine.nvml(), build_sysfs(Path(folder), machine), guard, machine.fabric.manager()
+        )
         try:
             return discovery.snapshot()
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
 
@@ -11,10 +11,12 @@ from conformance.allocation.objects import Json, claim, device_class, exactly, n
 from conformance.area import Area, Case
 from conformance.nodes import mig_area
 from conformance.nodes.mig_nodes import (
+    CONTAINER_MACHINES,
     MIG_MACHINES,
     MIG_SAMPLES,
     NODE,
     SAMPLES,
+    VM_SAMPLES,
     State,
     offers,
     one_rule,
@@ -24,10 +26,9 @@ from conformance.nodes.mig_nodes import (
 from driver.devices.device import Device
 from driver.devices.names import DRIVER_NAME
 from driver.policy.offers import Offers
-from fakegpu.spec import known_machines
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 
-SHARING_SAMPLES = tuple(path for path in SAMPLES if path not in MIG_SAMPLES)
+SHARING_SAMPLES = tuple(path for path in SAMPLES if path not in (*MIG_SAMPLES, *VM_SAMPLES))
 """The shipped node configurations in which GPUs are shared."""
 
 _CLASSES = [device_class("gpu", [f"device.driver == '{DRIVER_NAME}'"])]
@@ -41,7 +42,7 @@ _MEMORY = ("1Gi", "1500Mi", "5Gi", "20Gi", "0", "1", "7G", "400Gi")
 def written_cases(gpus: int | None) -> list[Case]:
     """The questions about every machine under every shipped configuration, with its first ``gpus`` GPUs."""
     found: list[Case] = []
-    for machine in known_machines():
+    for machine in CONTAINER_MACHINES:
         for path in SHARING_SAMPLES:
             for state in _STATES if machine in MIG_MACHINES else _STATES[:1]:
                 offered = offers(machine, sample(path), state, gpus)
@@ -90,13 +91,13 @@ def _written() -> Sequence[Case]:
 
 def _random(chance: Random) -> Case:
     """One node under a random configuration, some of it taken, and what is asked for next."""
-    machine = chance.choice(known_machines())
+    machine = chance.choice(CONTAINER_MACHINES)
     state = chance.choice(_STATES) if machine in MIG_MACHINES else _STATES[0]
     rule = random_rule(chance)
     offered = offers(machine, one_rule(rule), state, chance.randint(1, 2))
     published, kinds = slices(offered), sorted(set(map(kind_of, offered.devices))) or ["true"]
-    held = _held(chance, published, kinds)
-    wanted = _claim(chance, "next", kinds)
+    held = held_claims(chance, published, kinds)
+    wanted = random_claim(chance, "next", kinds)
     return mig_area.ask(f"{machine} {state} {rule}", published, wanted, allocated=held)
 
 
@@ -127,12 +128,17 @@ def _way(chance: Random, strategy: str, fractional: bool) -> str:
     return f"{{{', '.join(fields)}}}"
 
 
-def _held(chance: Random, published: list[Json], kinds: Sequence[str]) -> list[Json]:
+def held_claims(
+    chance: Random,
+    published: list[Json],
+    kinds: Sequence[str],
+    asking: Callable[[Random, str, Sequence[str]], Json] | None = None,
+) -> list[Json]:
     """Claims that were allocated one after the other, and those that are left when some have ended."""
     allocator = Allocator(published, _CLASSES, [])
     held: list[Json] = []
     for number in range(chance.randint(0, _MOST_HELD)):
-        wanted = _claim(chance, f"held-{number}", kinds)
+        wanted = (asking or random_claim)(chance, f"held-{number}", kinds)
         try:
             found = allocator.allocate(node(NODE), [wanted])
         except AllocationFailed:
@@ -153,7 +159,7 @@ def _named(chance: Random, allocation: Json) -> Json:
     return allocation
 
 
-def _claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
+def random_claim(chance: Random, name: str, kinds: Sequence[str]) -> Json:
     """A claim for one or two devices, by amounts or not, perhaps of one GPU or of distinct ones."""
     requests = []
     for index in range(chance.choice((1, 1, 2))):

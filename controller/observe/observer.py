@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from controller.observe.licenses import Licenses, utc_now
 from controller.plugin.blocked import with_blocked
 from driver.devices.device import Taint
 from driver.devices.health import taint_of_failure
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
 from driver.errors import NvmlError
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Inventory
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
-from driver.policy.offers import HIDDEN_BY_RULE, Doubt, Offers, Withheld, node_offers
+from driver.policy.elsewhere import Doubt
+from driver.policy.offers import HIDDEN_BY_RULE, Offers, Withheld, node_offers
+from driver.policy.virtual_functions import virtual_to_enable
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
 
     from controller.observe.node_events import NodeEvents
     from driver.devices.node_state import NodeState
     from driver.hardware.inventory import Discovery
+    from driver.kinds.forms import Part
     from driver.kinds.kind import Kinds
     from driver.nvml.pci_address import PciAddress
     from driver.policy.rules import NodeConfig
@@ -30,7 +37,25 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+_TOLD: Mapping[Part, str] = {"gpu": "", "passthrough": " to virtual machines"}
+"""What that is withheld is an event, and how that says it: no attribute of a device tells it."""
+
 BESIDE_DEVICE_PLUGIN = "a device plugin on the node hands it out"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """One look: the GPUs, the rules of that moment, and the taint of what waits for an NVIDIA driver.
+
+    ``away`` are the GPUs that had left it for claims when the look began, ``virtual_off`` those that are to
+    get virtual functions.
+    """
+
+    inventory: Inventory
+    rules: NodeConfig | None
+    missing: Taint | None
+    away: frozenset[frozenset[PciAddress]]
+    virtual_off: frozenset[PciAddress]
 
 
 class Observer:
@@ -38,11 +63,13 @@ class Observer:
 
     ``on_offers`` gets them with the names of the devices that claims hold, whenever either may have changed;
     not before the plugin's state is known, since what claims hold of an earlier offer must not be handed out
-    in another form. While NVML as a whole cannot be asked, for want of an NVIDIA driver perhaps, what was
-    offered before stays with a taint, so that no new pod comes; before the first look that succeeds, that is
-    all that is published of the node. With ``withholds`` nothing is offered while a device plugin offers GPUs
-    of the node. What changes is logged once, when it changes; a GPU that is withheld is an event of the node
-    as well.
+    in another form. While NVML as a whole cannot be asked, what was offered before stays with a taint, so
+    that no new pod comes; before the first look that succeeds, that is all that is published of the node. On
+    a node without an NVIDIA driver that is so for all that needs one: what sysfs tells is offered to virtual
+    machines. A GPU that a claim has in such a form is no GPU that is missing. With ``withholds`` nothing is
+    offered while a device plugin offers GPUs of the node. What changes is logged once, when it changes; a
+    GPU that is withheld is an event of the node as well. ``on_virtual_off`` hears which GPUs are to get
+    virtual functions by their rule, have none, and are in no claim's hands.
     """
 
     def __init__(
@@ -55,6 +82,8 @@ class Observer:
         kinds: Kinds = KINDS,
         *,
         withholds: bool = False,
+        on_virtual_off: Callable[[frozenset[PciAddress]], None] = lambda _gpus: None,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._discovery = discovery
         self._rules = rules
@@ -63,9 +92,12 @@ class Observer:
         self._on_offers = on_offers
         self._kinds = kinds
         self._withholds = withholds
+        self._on_virtual_off = on_virtual_off
+        self._licenses = Licenses(events, now)
         self._device_plugin: tuple[str, ...] = ()
         self._lock = threading.Lock()
-        self._seen: tuple[Inventory, Offers] | None = None
+        self._seen: _Seen | None = None
+        self._made: tuple[_Seen, frozenset[frozenset[PciAddress]], Offers] | None = None
         self._failure: NvmlError | None = None
         self._state: NodeState | None = None
         self._allocated: frozenset[str] = frozenset()
@@ -74,27 +106,60 @@ class Observer:
         self._withheld: dict[str, str] = {}
 
     def check(self) -> None:
-        """Look once; raises NvmlError when NVML is there and cannot be asked."""
+        """Look once; raises NvmlError when NVML is there and cannot be asked.
+
+        While NVML is let go of for the plugin there is nothing to look at, and nothing is wrong.
+        """
         rules = self._rules()
-        busy = self._busy()
+        busy, away = self._busy(), self._away()
+        missing: Taint | None = None
         try:
             inventory = without_waits(self._discovery.snapshot(), {*busy, *self._busy()})
+        except LetGo:
+            return
         except NvmlError as error:
-            with self._lock:
-                self._failure = error
-                self._pass_on()
-            if not isinstance(error, DriverNotLoaded):
+            inventory, missing = self._discovery.without_driver(), taint_of_failure(error)
+            if not (isinstance(error, DriverNotLoaded) or _has_no_gpu(inventory)):
+                with self._lock:
+                    self._failure = error
+                    self._pass_on()
                 raise
             if not self._driver_missing:
-                _log.warning("no NVIDIA driver on this node, nothing new is offered", error=str(error))
-            self._driver_missing = True
-            return
-        self._driver_missing = False
-        offers = node_offers(inventory, rules, self._kinds)
-        self._report(inventory, offers)
+                _log.warning("no NVIDIA driver on this node, containers get nothing new", error=str(error))
+        self._driver_missing = missing is not None
+        virtual_off = virtual_to_enable(inventory, rules)
         with self._lock:
-            self._seen, self._failure = (inventory, offers), None
+            self._seen, self._failure = _Seen(inventory, rules, missing, away, virtual_off), None
+            offers = self._offers(self._seen)
             self._pass_on()
+        self._report(inventory, offers)
+
+    def _offers(self, seen: _Seen) -> Offers:
+        """What was seen as offers, with the GPUs that claims had then or have now. The lock is held."""
+        away = seen.away | self._away_now()
+        if self._made is None or self._made[:2] != (seen, away):
+            offers = node_offers(
+                seen.inventory, seen.rules, self._kinds, away=away, without_driver=seen.missing
+            )
+            if seen.missing is not None:
+                offers = replace(
+                    offers, doubts=(*offers.doubts, Doubt(None, whole=True, taints=(seen.missing,)))
+                )
+            self._made = seen, away, offers
+        return self._made[2]
+
+    def _away(self) -> frozenset[frozenset[PciAddress]]:
+        with self._lock:
+            return self._away_now()
+
+    def _away_now(self) -> frozenset[frozenset[PciAddress]]:
+        """The GPUs that claims have in a form for which they leave the NVIDIA driver, by device."""
+        names = map(self._kinds.parse, () if self._state is None else self._state.held)
+        return frozenset(
+            frozenset(region.pci for region in name.regions)
+            for name in names
+            if name is not None and name.kind.leaves_driver
+        )
 
     def _busy(self) -> tuple[PciAddress, ...]:
         """The GPUs that the plugin is at work on, whose calls may take long for no fault of theirs."""
@@ -131,17 +196,17 @@ class Observer:
         """Pass on what is known, once all of it is. The lock is held, so that nothing overtakes."""
         if self._state is None or (self._seen is None and self._failure is None):
             return
-        if self._seen is None:
-            found: tuple[Inventory, Offers] = (Inventory(), Offers((), ()))
-        else:
-            found = self._seen
-        inventory, offers = found
+        inventory = Inventory() if self._seen is None else self._seen.inventory
+        offers = Offers((), ()) if self._seen is None else self._offers(self._seen)
         taken = replace(self._state, held=tuple({*self._state.held, *self._allocated}))
         devices = with_blocked(offers.devices, taken, inventory.gpus, self._kinds)
         doubts, withheld = offers.doubts, offers.withheld
         if self._device_plugin and self._withholds:
             devices = ()
-            withheld = (*withheld, *(Withheld(gpu, BESIDE_DEVICE_PLUGIN) for gpu in inventory.gpus))
+            withheld = (
+                *withheld,
+                *(Withheld(gpu.pci, BESIDE_DEVICE_PLUGIN, problems=gpu.problems) for gpu in inventory.gpus),
+            )
         elif self._device_plugin:
             beside = Taint(TAINT_DEVICE_PLUGIN, self._device_plugin[0], "NoSchedule")
             devices = tuple(replace(device, taints=(*device.taints, beside)) for device in devices)
@@ -151,6 +216,14 @@ class Observer:
             doubts = (*doubts, Doubt(None, whole=True, taints=(failed,)))
         passed = replace(offers, devices=devices, doubts=doubts, withheld=withheld)
         self._on_offers(passed, frozenset(self._state.held))
+        self._on_virtual_off(self._virtual_off(taken.held))
+
+    def _virtual_off(self, taken: Collection[str]) -> frozenset[PciAddress]:
+        """The GPUs whose virtual functions are to be turned on now. The lock is held."""
+        if self._seen is None or self._failure is not None or not self._seen.virtual_off:
+            return frozenset()
+        names = (name for name in map(self._kinds.parse, taken) if name is not None)
+        return self._seen.virtual_off - {region.pci for name in names for region in name.regions}
 
     def _report(self, inventory: Inventory, offers: Offers) -> None:
         """Log, and post as events, what differs from the last look."""
@@ -158,7 +231,7 @@ class Observer:
             "gpus": [str(gpu.pci) for gpu in inventory.gpus],
             "driver_version": inventory.driver_version,
             "cuda_driver_version": inventory.cuda_driver_version,
-            "withheld": [f"{held.part} of {held.gpu.pci}: {held.reason}" for held in offers.withheld],
+            "withheld": [f"{held.part} of {held.pci}: {held.reason}" for held in offers.withheld],
             "problems": {
                 str(gpu.pci): [problem.message for problem in gpu.problems]
                 for gpu in inventory.gpus
@@ -172,19 +245,27 @@ class Observer:
                 *inventory.problems,
                 *(found for gpu in inventory.gpus for found in gpu.problems),
             ):
-                self._metrics.nvml_failed(problem.reason)
+                if problem.reason != "unlicensed":  # a call that has answered
+                    self._metrics.nvml_failed(problem.reason)
         if changed:
             _log.info("GPUs of the node", **changed)
         self._logged = now
-        self._tell_withheld([held for held in offers.withheld if held.part == "gpu"])
+        self._licenses.seen(inventory.gpus)
+        self._tell_withheld([held for held in offers.withheld if held.part in _TOLD])
 
     def _tell_withheld(self, withheld: list[Withheld]) -> None:
-        now = {str(held.gpu.pci): held.reason for held in withheld}
-        for pci, reason in now.items():
-            if self._withheld.get(pci) != reason:
+        now = {f"{held.pci} is not offered{_TOLD[held.part]}": held.reason for held in withheld}
+        for what, reason in now.items():
+            if self._withheld.get(what) != reason:
                 kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN_BY_RULE else "Warning"
-                self._events.post(kind, "GpuWithheld", f"GPU {pci} is not offered: {reason}")
+                self._events.post(kind, "GpuWithheld", f"GPU {what}: {reason}")
         self._withheld = now
+
+
+def _has_no_gpu(inventory: Inventory) -> bool:
+    """Whether the NVIDIA driver has no GPU of a node that has some: then NVML has nothing to tell."""
+    found = inventory.pci.physical
+    return bool(found) and all(function.driver != NVIDIA_KERNEL_DRIVER for function in found)
 
 
 def without_waits(inventory: Inventory, busy: Collection[PciAddress]) -> Inventory:

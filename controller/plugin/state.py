@@ -32,8 +32,20 @@ class PluginState:
     ``stream`` is what has to be listened to.
     """
 
-    def __init__(self, on_state: Callable[[NodeState], None]) -> None:
+    def __init__(
+        self,
+        on_state: Callable[[NodeState], None],
+        on_let_go: Callable[[Path, int], None] = lambda _path, _number: None,
+        controller: str = "",
+    ) -> None:
+        """``on_let_go`` hears what the plugin at a socket asks for, 0 for nothing.
+
+        ``controller`` is the name by which an answer to that is told from those of other controllers, empty
+        for one that does not answer.
+        """
         self._on_state = on_state
+        self._on_let_go = on_let_go
+        self._controller = controller
         self._lock = threading.Lock()
         self._told: dict[Path, NodeState] = {}
         self._silent: set[Path] = set()
@@ -44,11 +56,16 @@ class PluginState:
         """The plugin's state of the node."""
         return Stream(
             "/gpu.nvidia.com.nodestate.v1.NodeState/Watch",
-            v1.WatchRequest().SerializeToString(),
+            v1.WatchRequest(controller=self._controller).SerializeToString(),
             read_state,
             self._heard,
             self._ended,
         )
+
+    def plugins(self) -> tuple[Path, ...]:
+        """The sockets of the plugins that tell now."""
+        with self._lock:
+            return tuple(sorted(self._told))
 
     def health_ended(self, path: Path) -> None:
         """Take in that nobody answers for the health of a plugin at this socket, or no longer."""
@@ -64,11 +81,13 @@ class PluginState:
                 self._pass_on(union(self._told.values()))
 
     def _heard(self, path: Path, state: NodeState) -> None:
+        self._on_let_go(path, state.let_go)
         with self._lock:
             self._told[path] = state
             self._pass_on(union(self._told.values()))
 
     def _ended(self, path: Path, code: str) -> None:
+        self._on_let_go(path, 0)
         with self._lock:
             self._told.pop(path, None)
             self._silent.discard(path)
@@ -116,7 +135,7 @@ def read_state(data: bytes) -> NodeState:
     """The state in a message of the plugin; raises ValueError or DecodeError when it is none."""
     message = v1.State.FromString(data)
     busy = tuple(map(PciAddress.parse, message.busy))
-    return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)), busy)
+    return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)), busy, message.let_go)
 
 
 def _blocked(message: v1.BlockedPlacement) -> BlockedPlacement:

@@ -157,8 +157,8 @@ def published(
     first_counters: dict[str, CounterSet] = {}
     for one in counters:
         first_counters.setdefault(one.name, one)
-    usable = {"", *first_counters}
+    usable = frozenset(first_counters)
     return (
-        tuple(device for device in first_devices.values() if device.counter_set in usable),
+        tuple(device for device in first_devices.values() if usable.issuperset(device.consumed_sets)),
         tuple(first_counters.values()),
     )

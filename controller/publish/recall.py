@@ -1,7 +1,8 @@
 """Fills in what a look at the node could not tell from what its slices say already: pure.
 
-A controller that starts while a GPU is lost, hangs or fails knows nothing of it. What is published of that
-GPU may be allocated, and comes back as it was in most cases. So it stays, with a taint, until it is known
+A controller that starts while a GPU is lost, hangs or fails knows nothing of it, and no controller knows
+more than its address of a GPU that a virtual machine has. What is published of that GPU may be allocated,
+and comes back as it was in most cases. So it stays, with a taint where something is wrong, until it is known
 what the GPU offers, or the GPU has left the bus.
 """
 
@@ -21,38 +22,73 @@ if TYPE_CHECKING:
 def recalled(wanted: Offers, stored: Sequence[Device], stored_counters: Iterable[CounterSet]) -> Offers:
     """The offers, with what is stored of the GPUs in doubt.
 
-    Those in doubt as a whole keep their devices and counters; they stand last, as the order of the others is
-    that in which a scheduler shall take them. Others of which something was never told keep the attributes
-    and capacities that it would have told, as long as it is the same board.
+    Those in doubt as a whole keep their devices and counters, each device behind the one that it stands
+    behind now, so that nothing moves when a GPU goes to a virtual machine and comes back. Others of which
+    something was never told keep the attributes and capacities that it would have told, as long as it is the
+    same board; and while a GPU is away, all keep what it would change.
     """
     if not wanted.doubts:
         return wanted
-    doubts = _Doubts(wanted)
-    names = {device.name for device in wanted.devices}
+    doubts = _Doubts(wanted, stored)
+    fresh = [device for device in wanted.devices if not doubts.stands_in(device)]
+    names = {device.name for device in fresh}
     kept = [
         replace(device, taints=taints)
         for device in stored
         if device.name not in names and (taints := doubts.taints(device)) is not None
     ]
     by_name = {device.name: device for device in stored}
-    devices = (_completed(device, by_name.get(device.name), doubts) for device in wanted.devices)
-    used = {device.counter_set for device in kept} - {one.name for one in wanted.counter_sets}
-    counters = (*wanted.counter_sets, *(one for one in stored_counters if one.name in used))
-    return replace(
-        wanted,
-        devices=(*devices, *kept),
-        counter_sets=tuple(sorted(counters, key=lambda one: one.pci)) if used else wanted.counter_sets,
-    )
+    devices = [_completed(device, by_name.get(device.name), doubts) for device in fresh]
+    merged = _in_stored_order(devices, kept, stored)
+    used = {name for device in merged for name in device.consumed_sets}
+    counters = {one.name: one for one in wanted.counter_sets}
+    counters |= {one.name: one for one in stored_counters if one.name not in counters or doubts.keeps(one)}
+    sets = sorted((one for one in counters.values() if one.name in used), key=lambda one: one.pci)
+    return replace(wanted, devices=merged, counter_sets=tuple(sets))
+
+
+def _in_stored_order(
+    devices: Sequence[Device], kept: Sequence[Device], stored: Sequence[Device]
+) -> tuple[Device, ...]:
+    """The devices, and each of the kept ones behind the nearest that stands before it in what is stored."""
+    there = {device.name for device in (*devices, *kept)}
+    staying = {device.name: device for device in kept}
+    behind: dict[str, list[Device]] = {}
+    last = ""
+    for device in stored:
+        if device.name in staying:
+            behind.setdefault(last, []).append(staying[device.name])
+        elif device.name in there:
+            last = device.name
+    merged = list(behind.get("", ()))
+    for device in devices:
+        merged += [device, *behind.get(device.name, ())]
+    return tuple(merged)
+
+
+_OF_NEIGHBORS = frozenset({"index", "nvlinkDomain", "nvlinkMesh", "nvlinkPeers", "nvlinkPeerCount"})
+"""What a GPU says of itself and its neighbors: it is another when one of them leaves the NVIDIA driver."""
 
 
 class _Doubts:
     """What is in doubt, by GPU."""
 
-    def __init__(self, wanted: Offers) -> None:
+    def __init__(self, wanted: Offers, stored: Sequence[Device]) -> None:
         self._whole = {doubt.pci: doubt.taints for doubt in wanted.doubts if doubt.whole}
         self._partly = {doubt.pci for doubt in wanted.doubts if not doubt.whole}
         self._read = {region.pci for device in wanted.devices for region in device.regions}
-        self._read |= {withheld.gpu.pci for withheld in wanted.withheld} - self._whole.keys()
+        self._read |= {withheld.pci for withheld in wanted.withheld}
+        self._read -= self._whole.keys()
+        self._published = {region.pci for device in stored for region in device.regions}
+        self.is_any_away = any(doubt.away for doubt in wanted.doubts)
+
+    def stands_in(self, device: Device) -> bool:
+        """Whether a wanted device is there only in case that nothing is stored of a GPU in doubt."""
+        return any(region.pci in self._whole and region.pci in self._published for region in device.regions)
+
+    def keeps(self, counters: CounterSet) -> bool:
+        """Whether a stored counter set is that of a GPU whose stored devices stay."""
+        return counters.pci in self._whole and counters.pci in self._published
 
     def taints(self, device: Device) -> tuple[Taint, ...] | None:
         """The taints of a stored device that stays; None for one that does not.
@@ -75,9 +111,15 @@ class _Doubts:
 
 
 def _completed(device: Device, stored: Device | None, doubts: _Doubts) -> Device:
-    if stored is None or not doubts.is_partly(device):
+    if stored is None or not (doubts.is_partly(device) or doubts.is_any_away):
         return device
     if any(device.attributes.get(key) != stored.attributes.get(key) for key in ("uuid", "parentUUID")):
+        return device
+    if doubts.is_any_away:
+        kept = {name: value for name, value in stored.attributes.items() if name in _OF_NEIGHBORS}
+        others = {name: value for name, value in device.attributes.items() if name not in _OF_NEIGHBORS}
+        device = replace(device, attributes=dict(sorted({**others, **kept}.items())))
+    if not doubts.is_partly(device):
         return device
     return replace(
         device,

@@ -73,7 +73,7 @@ def next_step(
     """
     units = _Units((*stored, *wanted.devices))
     names = {unit: {one.name for one in devices} for unit, devices in units.group(wanted.devices).items()}
-    present = names.keys() | {units.of_gpu(withheld.gpu.pci) for withheld in wanted.withheld}
+    present = names.keys() | {units.of_gpu(withheld.pci) for withheld in wanted.withheld}
     there = units.group(stored)
     changes = []
     for unit, devices in sorted(there.items()):
@@ -172,7 +172,7 @@ def _merged(
 def _health_taints(wanted: Offers) -> dict[PciAddress | None, tuple[Taint, ...]]:
     """What is wrong with each GPU now, as taints: stored ones may be out of date."""
     found: dict[PciAddress | None, tuple[Taint, ...]] = {
-        withheld.gpu.pci: taints(withheld.gpu.problems) for withheld in wanted.withheld
+        withheld.pci: taints(withheld.problems) for withheld in wanted.withheld
     }
     for device in wanted.devices:
         if device.pci is not None:

@@ -33,6 +33,7 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "mig-large": MigDeviceConfig,
     "shared-mig": MigDeviceConfig,
     "vfio.gpu.nvidia.com": VfioDeviceConfig,
+    "vgpu.gpu.nvidia.com": VfioDeviceConfig,
 }
 """The classes that come with the driver by what their devices are; of any other class nothing is said."""
 

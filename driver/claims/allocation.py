@@ -13,6 +13,9 @@ from typing import Any
 
 from driver.errors import ClaimBlocked, ClaimRefused
 
+_POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim that was made for a pod (PodResourceClaimAnnotation of resource.k8s.io/v1)."""
+
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", re.ASCII)
 
 
@@ -60,13 +63,18 @@ class ClaimConfig:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An allocated claim, reduced to what one driver has to do for it, in allocation order."""
+    """An allocated claim, reduced to what one driver has to do for it, in allocation order.
+
+    ``pod_claim_name`` is what its annotation says that the pod calls it, where a template made it; whoever
+    makes a claim by hand may write anything there.
+    """
 
     namespace: str
     name: str
     uid: str
     devices: tuple[AllocatedDevice, ...]
     configs: tuple[ClaimConfig, ...]
+    pod_claim_name: str = ""
 
     def configs_of(self, device: AllocatedDevice) -> tuple[ClaimConfig, ...]:
         """What configures ``device``, weakest first: class before claim, later wins. Duplicates stay
@@ -102,6 +110,7 @@ def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
             uid,
             tuple(_device(result) for result in devices.get("results", ()) if result["driver"] == driver),
             tuple(_configs(devices.get("config", ()), driver)),
+            str((metadata.get("annotations") or {}).get(_POD_CLAIM_NAME, "")),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ClaimRefused(

@@ -60,11 +60,13 @@ class VfioDeviceConfig:
     """How a GPU is passed through to a virtual machine.
 
     ``enable_api_device`` asks for the node through which the machine's monitor reaches the IOMMU, beside
-    the device itself.
+    the device itself, and is on unless the document says otherwise: without that node no monitor can use the
+    device. So it is with NVIDIA's driver since the release after 0.5.0 (kubernetes-sigs/dra-driver-nvidia-gpu
+    issue 1415); before, it was off.
     """
 
     backend_policy: Literal["LegacyOnly", "PreferIommuFD"] = "LegacyOnly"
-    enable_api_device: bool = False
+    enable_api_device: bool = True
 
 
 Document = GpuConfig | MigDeviceConfig | VfioDeviceConfig
@@ -110,9 +112,11 @@ class _Fields:
         self.wrong(name, f"must be one of {', '.join(allowed)}")
         return None
 
-    def boolean(self, name: str) -> bool:
+    def boolean(self, name: str, *, default: bool = False) -> bool:
         value = self.values.pop(name, None)
-        if value is not None and not isinstance(value, bool):
+        if value is None:
+            return default
+        if not isinstance(value, bool):
             self.wrong(name, "must be true or false")
         return value is True
 
@@ -212,7 +216,7 @@ def _mig_sharing(fields: _Fields) -> MigDeviceConfig:
 
 def _iommu(fields: _Fields) -> VfioDeviceConfig:
     policy = fields.choice("backendPolicy", _BACKEND_POLICIES)
-    enable_api_device = fields.boolean("enableAPIDevice")
+    enable_api_device = fields.boolean("enableAPIDevice", default=True)
     fields.end()
     return VfioDeviceConfig("PreferIommuFD" if policy == "PreferIommuFD" else "LegacyOnly", enable_api_device)
 

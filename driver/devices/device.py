@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from driver.devices.region import Region
 
@@ -23,6 +23,20 @@ class Version:
 
 AttributeValue = bool | int | str | Version
 """The scalar attribute types of resource.k8s.io/v1; bool before int, since it is one in Python."""
+
+
+def attribute_json(value: AttributeValue) -> dict[str, Any]:
+    """The value as an attribute of resource.k8s.io/v1 (DeviceAttribute)."""
+    match value:
+        case bool():
+            return {"bool": value}
+        case int():
+            return {"int": value}
+        case Version():
+            return {"version": value.text}
+        case _:
+            return {"string": value}
+
 
 MEMORY_SLICE = "memory-slice-"
 """Before the number of a memory slice; all names of counters are those of NVIDIA's own driver."""
@@ -66,13 +80,14 @@ class RequestPolicy:
 class Device:
     """One device that the node offers, as it will stand in a ResourceSlice.
 
-    Attribute and capacity keys are qualified names, bare where the domain is the driver's.
-    Capacities are in base units (bytes, counts). ``pci`` is the GPU that the device is or lies on, None for
-    one that lies on no GPU. ``span`` is the place of a partition in the memory slices of its GPU, None for a
-    device that takes all of the GPU. ``consumes`` is what the device takes
-    from the counter set named ``counter_set``; both are empty for a device without counters. ``policies``
-    makes it a shared device, which several claims can be given at once: it then names every capacity.
-    ``more_regions`` is what a device that spans several GPUs takes of the others.
+    Attribute and capacity keys are qualified names, bare where the domain is the driver's. Capacities are in
+    base units (bytes, counts). ``pci`` is the GPU that the device is or lies on, None for one that lies on
+    no GPU. ``span`` is the place of a partition in the memory slices of its GPU, None for a device that
+    takes all of the GPU. ``consumes`` is what the device takes from the counter set named ``counter_set``;
+    both are empty for a device without counters. ``policies`` makes it a shared device, which several claims
+    can be given at once: it then names every capacity. ``more_regions`` is what a device that spans several
+    GPUs takes of the others, and ``more_consumes`` what it takes of other counter sets, by their names: the
+    API knows two sets for a device at most.
     """
 
     name: str
@@ -85,11 +100,18 @@ class Device:
     consumes: Mapping[str, int] = field(default_factory=dict)
     policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
     more_regions: tuple[Region, ...] = ()
+    more_consumes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def takes_all(self) -> bool:
         """Whether it takes all of its GPU, whether for one claim or for several."""
         return self.pci is not None and self.span is None
+
+    @property
+    def consumed_sets(self) -> Mapping[str, Mapping[str, int]]:
+        """What it takes of each counter set, by the set's name; empty for a device without counters."""
+        own = {self.counter_set: self.consumes} if self.counter_set else {}
+        return {**own, **self.more_consumes}
 
     @property
     def regions(self) -> tuple[Region, ...]:

@@ -12,6 +12,7 @@ from driver.devices.taints import (
     TAINT_FAILING,
     TAINT_LOST,
     TAINT_RESET,
+    TAINT_UNLICENSED,
     TAINT_UNMONITORED,
     TAINT_UNRESPONSIVE,
 )
@@ -32,9 +33,10 @@ _TAINTS: dict[Reason, tuple[str, _Effect]] = {
     "reset-required": (TAINT_RESET, "NoSchedule"),
     "failing": (TAINT_FAILING, "NoSchedule"),
     "fabric": (TAINT_FABRIC, "NoSchedule"),
+    "unlicensed": (TAINT_UNLICENSED, "NoSchedule"),
     "error": (TAINT_UNMONITORED, "None"),
 }
-_UNHEALTHY: tuple[Reason, ...] = ("lost", "hung", "reset-required", "fabric")
+_UNHEALTHY: tuple[Reason, ...] = ("lost", "hung", "reset-required", "fabric", "unlicensed")
 
 _MESSAGE_BYTES = 1024
 """The kubelet cuts what is longer (DRAResourceHealth, message)."""

@@ -19,6 +19,7 @@ MAX_ATTRIBUTES_AND_CAPACITIES = 32
 MAX_VALUE_BYTES = 64
 MAX_TAINTS = 16
 MAX_COUNTERS = 32
+MAX_CONSUMED_SETS = 2
 
 _MAX_LABEL = 63
 _MAX_DOMAIN = 63
@@ -114,17 +115,27 @@ def consumption_faults(device: Device, counter_sets: Mapping[str, CounterSet]) -
     ``counter_sets`` are those of the pool by name. The API server stores a device that consumes what is
     not there, but then the scheduler refuses the whole pool.
     """
-    if not device.counter_set:
-        return ("counters are consumed from no counter set",) if device.consumes else ()
-    found = counter_sets.get(device.counter_set)
-    if found is None:
-        return (f"counter set {device.counter_set!r} is not there",)
-    unknown = (
-        f"counter {name!r} is not in counter set {found.name!r}"
-        for name in device.consumes
-        if name not in found.counters
+    if device.consumes and not device.counter_set:
+        return ("counters are consumed from no counter set",)
+    consumed = device.consumed_sets
+    if len(consumed) > MAX_CONSUMED_SETS:
+        return (f"counters of {len(consumed)} sets are consumed, and {MAX_CONSUMED_SETS} can be",)
+    return tuple(
+        fault for name, taken in consumed.items() for fault in _consumed_faults(name, taken, counter_sets)
     )
-    return (*_counter_faults("consumption", device.consumes), *unknown)
+
+
+def _consumed_faults(
+    name: str, taken: Mapping[str, int], counter_sets: Mapping[str, CounterSet]
+) -> Iterator[str]:
+    found = counter_sets.get(name)
+    if found is None:
+        yield f"counter set {name!r} is not there"
+        return
+    yield from _counter_faults("consumption", taken)
+    for counter in taken:
+        if counter not in found.counters:
+            yield f"counter {counter!r} is not in counter set {name!r}"
 
 
 def _counter_faults(where: str, counters: Mapping[str, int]) -> Iterator[str]:

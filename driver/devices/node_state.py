@@ -16,16 +16,24 @@ class BlockedPlacement:
 
     ``span`` is where it lies in the memory slices, None for all of the GPU. ``reason``: ``in-use``, a
     partition of a claim that has ended cannot be destroyed because a process still uses it;
-    ``foreign-instance``, somebody else made a GPU instance; ``mps-daemon``, the MPS daemon of a shared device
-    does not run; ``driver-hangs``, a program of the driver that was to change how the GPU is shared did not
-    end; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a claim has it that another
-    driver prepared, so that no scheduler knows. ``message`` is for people.
+    ``foreign-instance``, somebody else made a GPU instance; ``foreign-vgpu``, somebody else made a vGPU;
+    ``mps-daemon``, the MPS daemon of a shared device does not run; ``driver-hangs``, a program of the driver
+    that was to change how the GPU is shared did not end; ``vfio-user``, a process that belongs to no claim
+    uses the GPU through vfio; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a
+    claim has it that another driver prepared, so that no scheduler knows. ``message`` is for people.
     """
 
     pci: PciAddress
     span: Placement | None
     reason: Literal[
-        "in-use", "foreign-instance", "mps-daemon", "driver-hangs", "held-by-claim", "device-plugin"
+        "in-use",
+        "foreign-instance",
+        "foreign-vgpu",
+        "mps-daemon",
+        "driver-hangs",
+        "held-by-claim",
+        "device-plugin",
+        "vfio-user",
     ]
     message: str
 
@@ -35,8 +43,10 @@ class NodeState:
     """One look at a node: the names of the devices that claims hold, sorted, and what is blocked.
 
     ``busy`` are the GPUs whose MIG mode the plugin is changing: a call into them may wait for as long.
+    ``let_go`` is the number with which the plugin asks that nobody has an NVML session, 0 where it does not.
     """
 
     held: tuple[str, ...] = ()
     blocked: tuple[BlockedPlacement, ...] = ()
     busy: tuple[PciAddress, ...] = ()
+    let_go: int = 0

@@ -17,6 +17,9 @@ TAINT_FAILING = "gpu.nvidia.com/failing"
 TAINT_FABRIC = "gpu.nvidia.com/fabric-not-ready"
 """The NVLink fabric is still being set up: until then CUDA does not start (error 802)."""
 
+TAINT_UNLICENSED = "gpu.nvidia.com/unlicensed"
+"""A vGPU without a license: CUDA stops to work on it after a while."""
+
 TAINT_UNMONITORED = "gpu.nvidia.com/unmonitored"
 """Something about the GPU cannot be read, so nobody watches it; NVIDIA's own driver uses the same key."""
 

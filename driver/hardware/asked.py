@@ -14,6 +14,7 @@ DECIDING: Mapping[str, str] = {
     "uuid": "tells an exchanged board from the one that was here",
     "minor": "names the device node that containers get",
     "virtualization": "a vGPU guest may not cut its GPU and has no compute modes",
+    "vgpu_types": "which vGPUs a host can make of the GPU",
     "mig_mode": "a GPU in MIG mode is no whole GPU",
     "memory_bytes": "decides whether the memory can be shared out, and in which steps",
     "compute_capability": "decides whether MPS can limit its clients",
@@ -36,12 +37,17 @@ DESCRIBING: Mapping[str, str] = {
     "addressing_mode": "an attribute",
     "mig_without_reset": "whether partitions can be made, which the architecture tells as well",
     "nvlinks": "attributes; which island a GPU is in, its neighbours tell as well",
+    "module_id": "an attribute; tells the GPU's partitions of the NVLink fabric",
+    "licensable_features": "attributes and a taint of vGPUs, and asked of those alone",
     "fabric": "an attribute; splits islands only where GPUs of a node differ in it",
 }
 """The calls that no device depends on: a failure of one that says nothing about the GPU is only marked."""
 
 MAY_END = frozenset({"nvlinks", "fabric"})
 """What a GPU may stop to support, in MIG mode. "Not supported" of others is a fault once answered."""
+
+FABRIC_PARTITIONS = "fabric_partitions"
+"""What the fabric manager would tell, in ``Gpu.untold`` while it is there and never told: attributes."""
 
 EVERYTHING = frozenset({*DECIDING, *DESCRIBING})
 """What is not known of a GPU whose walk ended early."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from driver.nvml.pci_address import PciAddress
 
 NVIDIA_VENDOR_ID = 0x10DE
+NVIDIA_KERNEL_DRIVER = "nvidia"
 
 _BRIDGE = 0x06
 _DISPLAY = frozenset({0x0300, 0x0302})
@@ -85,6 +86,19 @@ class PciView:
     functions: tuple[PciFunction, ...] = ()
     groups: tuple[IommuGroup, ...] = ()
     has_iommufd: bool = False
+
+    @property
+    def physical(self) -> tuple[PciFunction, ...]:
+        """The physical GPUs: NVML lists those that the NVIDIA driver holds, and no virtual function."""
+        return tuple(function for function in self.functions if function.physical is None)
+
+    def function(self, pci: PciAddress) -> PciFunction | None:
+        """The GPU function at an address, None where there is none."""
+        return next((function for function in self.functions if function.pci == pci), None)
+
+    def group(self, number: int | None) -> IommuGroup | None:
+        """The group of this number, None where no GPU is in it."""
+        return next((group for group in self.groups if group.number == number), None)
 
 
 NOTHING_SEEN = PciView()

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from driver.fabric.seen import NO_FABRIC, FabricView
 from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
+    from driver.hardware.vgpu import VgpuLicense
+    from driver.hardware.vgpu_places import VgpuHost
     from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
 
 
-Reason = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
+Reason = Literal["lost", "hung", "reset-required", "failing", "fabric", "unlicensed", "error"]
 """``lost``: fell off the bus. ``hung``: a call does not return. ``reset-required``: NVML says so.
 ``failing``: a call fails as it does on no healthy GPU, or one that decides about the devices fails.
-``fabric``: the NVLink fabric is not up, so CUDA does not start. ``error``: we cannot ask something."""
+``fabric``: the NVLink fabric is not up, so CUDA does not start. ``unlicensed``: a vGPU without a license,
+which stops to compute after a while. ``error``: we cannot ask something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,11 @@ class Gpu:
 
     ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
     is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
-    ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a multi-node NVLink domain, and only there.
-    ``mig`` is None where the GPU knows no MIG or could not tell; a vGPU guest has none either.
+    ``module_id`` is its place on the baseboard. ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a
+    multi-node NVLink domain, and only there. ``mig`` is None where the GPU knows no MIG or could not tell; a
+    vGPU guest has none either. A GPU that is passed through to this machine is as on bare metal. ``vgpu`` is
+    which vGPUs can be made of it, None where no vGPU manager has it. ``vgpu_license`` is that of a vGPU, None
+    elsewhere and where no licensing is known.
     ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
     tell is not known, whereas other fields that are None are what the GPU does not have.
     """
@@ -112,8 +119,11 @@ class Gpu:
     pcie_root: str | None = None
     mig_capable: bool | None = None
     mig_enabled: bool | None = None
-    virtualization: Literal["none", "vgpu"] | None = None
+    virtualization: Literal["none", "vgpu", "host-vgpu"] | None = None
     vgpu_profile: str | None = None
+    vgpu: VgpuHost | None = None
+    module_id: int | None = None
+    vgpu_license: VgpuLicense | None = None
     fabric_clique: str | None = None
     links: tuple[NvLink, ...] = ()
     switch_links: int = 0
@@ -139,7 +149,7 @@ class Inventory:
 
     ``problems`` are those that belong to no single GPU, or to one that never told who it is. ``unread`` are
     the latter: nothing is known of them but that they are there. ``pci`` is what the kernel tells of all GPU
-    functions, also of those that NVML does not have.
+    functions, also of those that NVML does not have. ``fabric`` is what the fabric manager tells.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -148,3 +158,4 @@ class Inventory:
     problems: tuple[Problem, ...] = ()
     unread: tuple[UnreadGpu, ...] = ()
     pci: PciView = NOTHING_SEEN
+    fabric: FabricView = NO_FABRIC

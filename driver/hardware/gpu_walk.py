@@ -12,6 +12,8 @@ from driver.hardware import pci as sysfs
 from driver.hardware.asked import DECIDING, EVERYTHING, MAY_END
 from driver.hardware.gpu import Gpu, NvLink, Problem
 from driver.hardware.mig_walk import MigWalk
+from driver.hardware.vgpu import license_of
+from driver.hardware.vgpu_places import read_vgpu_host
 from driver.nvml.api import (
     GPU_CALLS,
     Code,
@@ -24,22 +26,28 @@ from driver.nvml.api import (
     SessionLost,
 )
 from driver.nvml.pci_address import PciAddress
+from driver.nvml.vgpu import vgpu_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from driver.hardware.gpu import GpuMig, Reason
+    from driver.hardware.vgpu import VgpuLicense
+    from driver.hardware.vgpu_places import VgpuHost
     from driver.nvml.api import FabricInfo, NvLinkEnd, NvmlDevice
     from driver.nvml.deadline import Watch
 
 T = TypeVar("T")
-Virtual = Literal["none", "vgpu"]
+Virtual = Literal["none", "vgpu", "host-vgpu"]
 
-_VENDOR_WORDS = ("GRID ", "NVIDIA ")
 _FABRIC_STARTS = (
     "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
     "manager runs"
+)
+_LICENSE_NEEDED = (
+    "this vGPU has no license, without which CUDA stops to work after a while: see that nvidia-gridd runs, "
+    "and what it logs"
 )
 _HARMLESS = frozenset(
     {Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.NO_PERMISSION, Code.NOT_FOUND}
@@ -139,7 +147,10 @@ class GpuWalk:
             mig_enabled=mode.enabled if mode else capable,
             mig=self._mig(device, watch, mode, virtualization, architecture, before),
             virtualization=virtualization,
-            vgpu_profile=_vgpu_profile(name) if virtualization == "vgpu" else None,
+            vgpu_profile=vgpu_profile(name) if name and virtualization == "vgpu" else None,
+            vgpu=self._vgpu(blank.pci, device, watch, before) if virtualization == "host-vgpu" else None,
+            module_id=self._ask(watch, "module_id", device.module_id, before.module_id),
+            vgpu_license=self._license(device, watch, virtualization, before),
             fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
             links=links,
             switch_links=switch_links,
@@ -198,6 +209,24 @@ class GpuWalk:
             return None
         return MigWalk(device, watch, before.mig, before.untold, self._notice).run(mode, architecture)
 
+    def _vgpu(self, pci: PciAddress, device: NvmlDevice, watch: Watch, before: Gpu) -> VgpuHost:
+        """The vGPUs that this host can make of the GPU, and those that are there."""
+        former = before.vgpu.types if before.vgpu is not None else None
+        types = self._ask(watch, "vgpu_types", device.vgpu_types, former)
+        return read_vgpu_host(self._sysfs_root, pci, types)
+
+    def _license(
+        self, device: NvmlDevice, watch: Watch, virtualization: Virtual | None, before: Gpu
+    ) -> VgpuLicense | None:
+        """The license of a vGPU; that there is none is a problem. Nobody else is asked."""
+        if virtualization != "vgpu":
+            return None
+        call = "licensable_features"
+        found = self._ask(watch, call, lambda: license_of(device.licensable_features()), before.vgpu_license)
+        if found is not None and not found.licensed:
+            self.problems.append(Problem(GPU_CALLS[call], "unlicensed", _LICENSE_NEEDED))
+        return found
+
     def _fabric(
         self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: str | None
     ) -> str | None:
@@ -254,19 +283,11 @@ def _links(device: NvmlDevice) -> tuple[tuple[NvLink, ...], int]:
 
 
 def _virtualization(device: NvmlDevice) -> Virtual | None:
-    """A GPU passed through whole is a whole GPU; the modes of a vGPU host tell nothing about containers."""
+    """A GPU passed through whole is a whole GPU; what vSGA makes of one tells nothing about containers."""
     mode = device.virtualization()
     if mode in ("none", "passthrough"):
         return "none"
-    return "vgpu" if mode == "vgpu" else None
-
-
-def _vgpu_profile(name: str | None) -> str | None:
-    """The guest's product name without the vendor: ``GRID A100-10C`` is the profile ``A100-10C``."""
-    for word in _VENDOR_WORDS:
-        if name and name.startswith(word):
-            return name.removeprefix(word)
-    return name
+    return mode if mode in ("vgpu", "host-vgpu") else None
 
 
 def _clique(fabric: FabricInfo | None) -> str | None:

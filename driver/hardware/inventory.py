@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from driver.errors import NvmlError
+from driver.fabric.seen import NO_FABRIC, SeenFabric
 from driver.hardware import pci as sysfs
+from driver.hardware.asked import FABRIC_PARTITIONS
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.hardware.gate import Gate, LetGo
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
 from driver.hardware.gpu_walk import GpuWalk, problem_of
+from driver.hardware.pci_view import pci_view
 from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported, NvmlTimeout, SessionLost
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from driver.fabric.api import FabricManager
     from driver.nvml.api import Nvml, NvmlDevice
     from driver.nvml.deadline import Guard, Pending, Watch
 
 T = TypeVar("T")
 
 NODE_LANE = "the node"
-NVIDIA_KERNEL_DRIVER = "nvidia"
 _COUNT = "nvmlDeviceGetCount_v2"
+_ENTER_SECONDS = 10.0
+LET_GO_SECONDS = 15.0
+"""How long calls under way are waited for: longer than one that hangs is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +49,21 @@ class Discovery:
 
     It holds one NVML session, begun by the first call that needs it and begun anew when the NVIDIA
     driver went away, came back or changed its version. While a session is held the kernel driver
-    cannot be unloaded: ``close`` lets go of it, and the next call begins another.
-    ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node.
+    cannot be unloaded, nor a GPU be taken from it: ``close`` ends the session, and the next call begins
+    another; within ``let_go`` none is begun.
+    ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node. ``fabric`` is asked for the partitions
+    of the NVLink fabric, where somebody wants to know.
     """
 
-    def __init__(self, nvml: Nvml, sysfs_root: Path, guard: Guard) -> None:
+    def __init__(
+        self, nvml: Nvml, sysfs_root: Path, guard: Guard, fabric: FabricManager | None = None
+    ) -> None:
         self._nvml = nvml
         self._sysfs_root = sysfs_root
         self._guard = guard
+        self._fabric = None if fabric is None else SeenFabric(fabric)
         self._lock = Lock()
+        self._gate = Gate()
         self._session = 0
         self._open = False
         self._handles_taken = False
@@ -59,9 +74,14 @@ class Discovery:
         """Look at everything. What a GPU does not tell now is as it last was, with that problem.
 
         Raises DriverNotLoaded where there is no NVIDIA driver, and another NvmlError when NVML as a
-        whole cannot be asked; then nothing is known about any GPU.
+        whole cannot be asked; then nothing is known about any GPU. LetGo, at once, while no session may be
+        begun: that says nothing about the GPUs.
         """
-        return self._in_session(self._look)
+        return self._in_session(self._look, wait_seconds=0.0)
+
+    def without_driver(self) -> Inventory:
+        """What sysfs alone tells, for a node on which ``snapshot`` finds no NVIDIA driver."""
+        return Inventory(pci=pci_view(self._sysfs_root))
 
     def identity(self, pci: PciAddress) -> GpuIdentity:
         """Ask NVML anew which board is at an address; raises NvmlError, NotFound where there is none."""
@@ -113,15 +133,32 @@ class Discovery:
         """End the NVML session, if there is one; waits no longer than the guard's deadline."""
         self._end(self._session)
 
-    def _in_session(self, work: Callable[[], T]) -> T:
+    @contextmanager
+    def let_go(self, wait_seconds: float = LET_GO_SECONDS) -> Iterator[None]:
+        """End the session, and begin none until the block is left: no GPU is held by this process in it.
+
+        A kernel driver keeps a GPU for as long as any session has it open. Calls under way are waited for,
+        at most ``wait_seconds``. Other threads wait meanwhile; whoever is in the block must not ask for
+        GPUs. Several may be in such a block. Raises NvmlError where a call does not return or the session
+        does not end: this process may hold GPUs then.
+        """
+        with self._gate.closed(wait_seconds):
+            hung = self._guard.hung()
+            if hung:
+                raise LetGo(f"NVML cannot be let go of: a call of {', '.join(hung)} does not return")
+            self._end(self._session, strict=True)
+            yield
+
+    def _in_session(self, work: Callable[[], T], wait_seconds: float = _ENTER_SECONDS) -> T:
         """Do the work in a session; when that turns out to be void, do it once more in a new one."""
-        session = self._begin()
-        try:
-            return work()
-        except (SessionLost, DriverNotLoaded):
-            self._end(session)
-            self._begin()
-            return work()
+        with self._gate.entered(wait_seconds):
+            session = self._begin()
+            try:
+                return work()
+            except (SessionLost, DriverNotLoaded):
+                self._end(session)
+                self._begin()
+                return work()
 
     def _begin(self) -> int:
         """The number of the open session; opens one where there is none."""
@@ -138,8 +175,11 @@ class Discovery:
                 self._guard.run(NODE_LANE, job)
             return self._session
 
-    def _end(self, session: int) -> None:
-        """Close the session unless another thread has done so; a void one cannot be closed any more."""
+    def _end(self, session: int, *, strict: bool = False) -> None:
+        """Close the session unless another thread has done so; a void one cannot be closed any more.
+
+        With ``strict`` raises NvmlError where it does not end in time.
+        """
 
         def job(watch: Watch) -> None:
             self._open = False
@@ -149,12 +189,17 @@ class Discovery:
             if self._open and self._session == session:
                 try:
                     self._guard.run(NODE_LANE, job)
+                except NvmlTimeout:
+                    self._open = False
+                    if strict:
+                        raise
                 except NvmlError:
                     self._open = False
 
     def _look(self) -> Inventory:
         driver, count, problems = self._guard.run(NODE_LANE, self._ask_node)
-        present = sysfs.display_functions(self._sysfs_root)
+        seen = pci_view(self._sysfs_root)
+        present = tuple(function.pci for function in seen.physical)
         walks = self._walk(count, present)
         gpus: dict[PciAddress, Gpu] = {}
         nameless: list[GpuWalk] = []
@@ -172,7 +217,10 @@ class Discovery:
         self._last = gpus
         found = tuple(gpus[pci] for pci in sorted(gpus))
         unread = _unread(nameless, unlisted, bool(present))
-        return Inventory(found, driver, self._last_cuda, tuple(problems), unread)
+        fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
+        if fabric.untold:
+            found = tuple(replace(gpu, untold=gpu.untold | {FABRIC_PARTITIONS}) for gpu in found)
+        return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric)
 
     def _walk(self, count: int, present: Collection[PciAddress]) -> list[GpuWalk]:
         """Walk all GPUs side by side, each in its lane.
@@ -244,22 +292,20 @@ class Discovery:
     def _unlisted(
         self, present: Collection[PciAddress], gpus: dict[PciAddress, Gpu], problems: list[Problem]
     ) -> tuple[UnreadGpu, ...]:
-        """GPUs that are on the bus and that NVML does not list: lost where they were there before.
+        """GPUs that the NVIDIA driver has and that NVML does not list: lost where they were there before.
 
-        The others are the node's problem; those that the NVIDIA driver has are returned.
+        The others are the node's problem, and are returned. One of another kernel driver, or of none, is no
+        business of NVML's.
         """
         unread = []
         for pci in present:
             if pci in gpus:
                 continue
-            holder = sysfs.bound_driver(self._sysfs_root, pci)
-            message = (
-                f"NVML does not list the NVIDIA function {pci}, held by kernel driver {holder or 'none'}"
-            )
+            if sysfs.bound_driver(self._sysfs_root, pci) != NVIDIA_KERNEL_DRIVER:
+                continue
+            message = f"NVML does not list the NVIDIA function {pci}, which the NVIDIA driver has"
             before = self._last.get(pci)
-            if holder != NVIDIA_KERNEL_DRIVER:
-                problems.append(Problem(_COUNT, "error", message))
-            elif before is not None:
+            if before is not None:
                 gpus[pci] = replace(before, problems=(Problem(_COUNT, "lost", message),))
             else:
                 problems.append(Problem(_COUNT, "error", message))

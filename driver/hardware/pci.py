@@ -8,35 +8,13 @@ from pathlib import Path
 
 from driver.nvml.pci_address import PciAddress
 
-NVIDIA_VENDOR = "0x10de"
-
-_DISPLAY_CLASSES = ("0x0300", "0x0302")
 _DRM_NODE = re.compile(r"^(card|renderD)(\d+)\Z")
 _PCIE_ROOT = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
 
 
-def display_functions(sysfs_root: Path) -> tuple[PciAddress, ...]:
-    """All NVIDIA functions of class 0x0300 (VGA) or 0x0302 (3D), sorted; NVSwitches are of another class.
-
-    Empty where the folder of PCI devices cannot be read.
-    """
-    folder = sysfs_root / "bus" / "pci" / "devices"
-    try:
-        functions = list(folder.iterdir())
-    except OSError:
-        return ()
-    found = []
-    for function in functions:
-        if _read(function / "vendor") != NVIDIA_VENDOR:
-            continue
-        if (_read(function / "class") or "").startswith(_DISPLAY_CLASSES):
-            found.append(PciAddress.parse(function.name))
-    return tuple(sorted(found))
-
-
 def numa_node(sysfs_root: Path, pci: PciAddress) -> int | None:
     """The function's NUMA node; None where sysfs has none, which it also writes as a negative number."""
-    text = _read(_function(sysfs_root, pci) / "numa_node")
+    text = read_text(_function(sysfs_root, pci) / "numa_node")
     if text is None or not text.isdecimal():
         return None
     return int(text)
@@ -64,10 +42,7 @@ def pcie_root(sysfs_root: Path, pci: PciAddress) -> str | None:
 
 def bound_driver(sysfs_root: Path, pci: PciAddress) -> str | None:
     """The kernel driver that holds the function, such as ``nvidia`` or ``vfio-pci``; None where none does."""
-    try:
-        return (_function(sysfs_root, pci) / "driver").readlink().name
-    except OSError:
-        return None
+    return linked_name(_function(sysfs_root, pci) / "driver")
 
 
 def drm_folder(sysfs_root: Path, pci: PciAddress) -> str:
@@ -88,7 +63,16 @@ def _function(sysfs_root: Path, pci: PciAddress) -> Path:
     return sysfs_root / "bus" / "pci" / "devices" / str(pci)
 
 
-def _read(path: Path) -> str | None:
+def linked_name(link: Path) -> str | None:
+    """The last component of where a link leads; None where there is no such link."""
+    try:
+        return link.readlink().name
+    except OSError:
+        return None
+
+
+def read_text(path: Path) -> str | None:
+    """What a file of sysfs says, without the end of its line; None where it cannot be read."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

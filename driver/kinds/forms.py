@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from driver.hardware.gpu import Gpu, Inventory
     from driver.nvml.pci_address import PciAddress
 
-Part = Literal["gpu", "whole", "partitions", "shared"]
+Part = Literal["gpu", "whole", "partitions", "shared", "passthrough"]
+
+VGPU_MANAGER = "the vGPU manager has it, so no container can use it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +26,21 @@ class GpuForms:
 
     ``physical`` is the GPU as a whole, without counters; ``whole`` is whether it is offered so.
     ``partitions`` are devices in packing order, ``shared`` the GPU as a whole in the ways in which it is
-    shared. ``counters`` keep all of these apart, where they exclude each other. ``withheld`` maps what is
-    kept back to the reason. ``doubtful``: what of it is offered depends on what was never told.
+    shared. ``passthrough`` is the GPU for a virtual machine, without counters, perhaps together with other
+    GPUs: the first of them has it. ``counters`` keep all of these apart, where they exclude each other.
+    ``withheld`` maps what is kept back to the reason. ``doubtful``: what of it is offered depends on what
+    was never told. ``closed``: it is for virtual machines alone, since no container can use it.
     """
 
     physical: Device
     whole: bool = False
     partitions: tuple[Device, ...] = ()
     shared: tuple[Device, ...] = ()
+    passthrough: Device | None = None
     counters: CounterSet | None = None
     withheld: tuple[tuple[Part, str], ...] = ()
     doubtful: bool = False
+    closed: bool = False
 
     @property
     def all_of_it(self) -> Device:
@@ -45,7 +51,7 @@ class GpuForms:
 
     def nothing(self, reason: str) -> GpuForms:
         """The GPU when nothing of it is offered."""
-        return GpuForms(self.physical, withheld=(("gpu", reason),))
+        return GpuForms(self.physical, withheld=(("gpu", reason),), closed=self.closed)
 
     def unknown(self, reason: str) -> GpuForms:
         """The GPU while nobody can tell what is to be offered of it: what was published of it stays."""
@@ -65,15 +71,20 @@ class Forms:
         policies: Mapping[PciAddress, GpuPolicy],
         change: Callable[[Gpu, GpuPolicy, GpuForms], GpuForms],
     ) -> Forms:
-        """The forms after a kind has changed those of each GPU by its policy, as far as they are known."""
+        """The forms after a kind has changed those of each GPU by its policy, as far as they are known.
+
+        Those of GPUs that no container can use stay as they are.
+        """
         gpus = {
-            gpu.pci: change(gpu, policies[gpu.pci], self.gpus[gpu.pci])
+            gpu.pci: change(gpu, policies[gpu.pci], forms)
             for gpu in inventory.gpus
-            if gpu.pci in policies and gpu.pci in self.gpus and not self.gpus[gpu.pci].doubtful
+            if gpu.pci in policies
+            and (forms := self.gpus.get(gpu.pci))
+            and not (forms.doubtful or forms.closed)
         }
         return replace(self, gpus={**self.gpus, **gpus})
 
 
-def alternatives(gpu: Gpu, names: Iterable[str]) -> CounterSet:
+def alternatives(pci: PciAddress, names: Iterable[str]) -> CounterSet:
     """One counter for each thing of a GPU that is offered in several ways, of which one is taken."""
-    return CounterSet(gpu_device_name(gpu.pci), gpu.pci, dict.fromkeys(names, 1))
+    return CounterSet(gpu_device_name(pci), pci, dict.fromkeys(names, 1))

@@ -70,7 +70,8 @@ class OfferedKind(Offering, Protocol):
     ``word`` is how the journal and logs name it. ``opaque`` is the kind of opaque configuration that its
     devices take, empty for none, and ``described`` names such a device in messages. ``by_admin``: somebody
     else makes the devices, so they come and go without the driver's doing. ``has_modes``: a device is a GPU
-    with a compute mode and a time-slice, which sharing sets.
+    with a compute mode and a time-slice, which sharing sets. ``leaves_driver``: its GPUs are not with the
+    NVIDIA driver while a claim has the device, so that NVML tells nothing of them.
     """
 
     word: str
@@ -78,6 +79,7 @@ class OfferedKind(Offering, Protocol):
     described: str
     by_admin: bool
     has_modes: bool
+    leaves_driver: bool
 
     def parse(self, unshared: str) -> tuple[Region, ...] | None:
         """What a device of this name takes at least, None for a name that is not this kind's.

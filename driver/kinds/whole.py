@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.device import Device
 from driver.devices.health import taints
+from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
 from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
-from driver.kinds.forms import Forms, GpuForms
+from driver.hardware.vgpu import parse_profile
+from driver.kinds.fabric import fabric_attributes
+from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 
 if TYPE_CHECKING:
@@ -21,11 +24,14 @@ if TYPE_CHECKING:
     from driver.kinds.kind import Policies, PolicyField
     from driver.nvml.pci_address import PciAddress
 
+_OF_A_CUT_GPU = 7
+"""The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.devices)."""
+
+_LEAST_NEEDED = ("nvlinkPeers", "nvlinkPeerCount", "nvlinkMesh")
+"""What is left out first of a GPU that says too much: fabric partitions tell better what NVLinks connect."""
+
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
 MODE_NOT_TOLD = "NVML does not tell whether it is in MIG mode"
-
-_MIG_BACKED = re.compile(r".+-[1-8]-[0-9]{1,4}[A-Z]{1,3}", re.ASCII)
-"""The vGPU types that lie on a GPU instance, ``A100-1-5C``; time-sliced ones are ``A100-10C``."""
 
 
 class WholeKind:
@@ -38,16 +44,19 @@ class WholeKind:
     described = "a GPU"
     by_admin = False
     has_modes = True
+    leaves_driver = False
     policy_field: PolicyField | None = None
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
         """Each GPU as a whole; one in MIG mode runs nothing outside its instances, so it is kept back."""
         islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
         meshes = nvlink_meshes(inventory.gpus)
+        fabric = fabric_attributes(inventory)
         gpus = dict(so_far.gpus)
         for gpu in inventory.gpus:
             if gpu.pci in policies:
                 links = _links(gpu, islands.get(gpu.pci), meshes.get(gpu.pci), peers.get(gpu.pci))
+                links |= fabric.get(gpu.pci, {})
                 forms = GpuForms(_whole_gpu(gpu, inventory, links), whole=True)
                 gpus[gpu.pci] = _unless_cut(gpu, forms)
         return Forms(gpus, so_far.others)
@@ -78,16 +87,32 @@ WHOLE = WholeKind()
 
 
 def _unless_cut(gpu: Gpu, forms: GpuForms) -> GpuForms:
+    if gpu.virtualization == "host-vgpu":
+        return replace(forms.nothing(VGPU_MANAGER), closed=True)
     if "mig_mode" in gpu.untold:
         return forms.unknown(MODE_NOT_TOLD)
     return forms.nothing(MODE_ON) if gpu.mig_enabled else forms
 
 
 def _memory_isolation(gpu: Gpu) -> str | None:
-    """Nobody else is on a whole GPU; behind a vGPU others may be, unless it lies on an instance."""
-    if gpu.virtualization == "none" or _MIG_BACKED.fullmatch(gpu.vgpu_profile or ""):
-        return "hardware"
-    return None if gpu.virtualization == "vgpu" or "virtualization" in gpu.untold else "hardware"
+    """Nobody else is on a whole GPU; behind a vGPU others may be, unless it has an instance for itself."""
+    if gpu.virtualization == "vgpu":
+        profile = parse_profile(gpu.vgpu_profile or "")
+        return "hardware" if profile is not None and profile.isolates_memory else None
+    return None if "virtualization" in gpu.untold else "hardware"
+
+
+def _vgpu(gpu: Gpu) -> dict[str, AttributeValue | None]:
+    """What a vGPU guest knows of its vGPU; nothing elsewhere."""
+    profile = parse_profile(gpu.vgpu_profile or "")
+    told = gpu.vgpu_license
+    return {
+        "virtualization": gpu.virtualization,
+        "vgpuProfile": attribute_text(gpu.vgpu_profile),
+        "vgpuKind": None if profile is None else profile.kind,
+        "vgpuLicenseStatus": None if told is None else ("Licensed" if told.licensed else "Unlicensed"),
+        "vgpuLicenseProduct": None if told is None else attribute_text(told.product),
+    }
 
 
 def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValue | None]) -> Device:
@@ -100,12 +125,20 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValu
             "sharing": "none",
             "memoryIsolation": _memory_isolation(gpu),
             "migCapable": gpu.mig_capable,
-            "virtualization": gpu.virtualization,
-            "vgpuProfile": attribute_text(gpu.vgpu_profile),
+            **_vgpu(gpu),
         }
     )
     capacity = {} if gpu.memory_bytes is None else {"memory": gpu.memory_bytes}
-    return Device(gpu_device_name(gpu.pci), gpu.pci, attributes, capacity, taints(gpu.problems))
+    return Device(gpu_device_name(gpu.pci), gpu.pci, _with_room(attributes), capacity, taints(gpu.problems))
+
+
+def _with_room(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """As many of the attributes as leave room for all capacities, in whatever form the GPU is offered."""
+    found = dict(attributes)
+    for name in _LEAST_NEEDED:
+        if len(found) > MAX_ATTRIBUTES_AND_CAPACITIES - _OF_A_CUT_GPU:
+            found.pop(name, None)
+    return found
 
 
 def _links(

@@ -14,7 +14,9 @@ from driver.errors import NvmlError
 from driver.nvml.mig_calls import MIG_CALLS, MigCalls
 
 if TYPE_CHECKING:
+    from driver.nvml.license import LicensableFeature
     from driver.nvml.pci_address import PciAddress
+    from driver.nvml.vgpu import VgpuType
 
 
 class Code(IntEnum):
@@ -243,8 +245,27 @@ class NvmlDevice(MigCalls, Protocol):
         """The place in the NVLink fabric (nvmlDeviceGetGpuFabricInfoV)."""
         ...
 
+    def module_id(self) -> int:
+        """The GPU's place on its baseboard, from 1 (nvmlDeviceGetModuleId); NotSupported off a baseboard."""
+        ...
+
     def virtualization(self) -> Virtualization | None:
         """Seen from this machine (nvmlDeviceGetVirtualizationMode); ``vgpu`` means a vGPU guest."""
+        ...
+
+    def vgpu_types(self) -> tuple[VgpuType, ...]:
+        """The vGPUs that a host can make of the GPU, sorted by id (nvmlDeviceGetSupportedVgpus).
+
+        What is there already changes nothing about it, the MIG mode does. NotSupported on a machine that is
+        no vGPU host.
+        """
+        ...
+
+    def licensable_features(self) -> tuple[LicensableFeature, ...]:
+        """What takes a license in a vGPU guest (nvmlDeviceGetGridLicensableFeatures_v4).
+
+        Empty where the NVIDIA driver knows no licensing, as on bare metal.
+        """
         ...
 
     def compute_mode(self) -> ComputeMode | None:
@@ -259,6 +280,21 @@ class NvmlDevice(MigCalls, Protocol):
 
         Processes that compute already go on. NotSupported: this is a vGPU guest, or MIG is on, where the
         mode stays DEFAULT. NvmlCallFailed with NO_PERMISSION: not root.
+        """
+        ...
+
+    def persistence_mode(self) -> bool:
+        """Whether the GPU stays initialised while nobody uses it (nvmlDeviceGetPersistenceMode).
+
+        NotSupported where the platform has no such mode.
+        """
+        ...
+
+    def set_persistence_mode(self, on: bool) -> None:
+        """Set it at once, until the kernel driver lets go of the GPU (nvmlDeviceSetPersistenceMode).
+
+        Where nvidia-persistenced runs, NVML has it open or close the GPU. NvmlCallFailed with NO_PERMISSION:
+        not root.
         """
         ...
 
@@ -333,9 +369,14 @@ GPU_CALLS: dict[str, str] = {
     "nvlinks": "nvmlDeviceGetNvLinkState",
     "mig_mode": "nvmlDeviceGetMigMode",
     "fabric": "nvmlDeviceGetGpuFabricInfoV",
+    "module_id": "nvmlDeviceGetModuleId",
     "virtualization": "nvmlDeviceGetVirtualizationMode",
+    "vgpu_types": "nvmlDeviceGetSupportedVgpus",
+    "licensable_features": "nvmlDeviceGetGridLicensableFeatures_v4",
     "compute_mode": "nvmlDeviceGetComputeMode",
     "set_compute_mode": "nvmlDeviceSetComputeMode",
+    "persistence_mode": "nvmlDeviceGetPersistenceMode",
+    "set_persistence_mode": "nvmlDeviceSetPersistenceMode",
     "process_ids": "nvmlDeviceGetComputeRunningProcesses_v3",
     "common_ancestor": "nvmlDeviceGetTopologyCommonAncestor",
     "p2p_read": "nvmlDeviceGetP2PStatus",

@@ -26,13 +26,14 @@ DEADLINE_SECONDS = 5.0
 LONG_CALLS = frozenset(
     {
         "set_mig_mode",
+        "set_persistence_mode",
         "create_gpu_instance",
         "destroy_gpu_instance",
         "create_compute_instance",
         "destroy_compute_instance",
     }
 )
-"""Calls that change MIG: they take seconds on a healthy GPU, and are given more time."""
+"""Calls that change MIG or initialise a GPU: they take seconds on a healthy one, and are given more time."""
 
 LONG_FACTOR = 6
 """How many deadlines such a call is given, and one that is made patiently."""

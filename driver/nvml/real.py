@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -31,8 +32,10 @@ from driver.nvml.api import (
     failure,
 )
 from driver.nvml.library import Loaded, NvmlLibrary
+from driver.nvml.license import LicensableFeature
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.real_mig import RealMigCalls
+from driver.nvml.vgpu import VgpuType
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.root import SLASH
 
@@ -43,10 +46,13 @@ T = TypeVar("T")
 
 # 16 words of 64 bits hold every NUMA node that Linux can have (1024).
 _NODE_SET_WORDS = 16
+_NO_PROFILE = 0xFFFFFFFF  # INVALID_GPU_INSTANCE_PROFILE_ID
 _ADDRESSING: dict[int, AddressingMode] = {0: "None", 1: "HMM", 2: "ATS"}
 _VIRTUALIZATION: dict[int, Virtualization] = {
     0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga",
 }  # fmt: skip
+# The binding's own NVML_GRID_LICENSE_EXPIRY_VALID is a tuple by mistake.
+_EXPIRY_VALID = 2
 _COMPUTE_MODES: dict[ComputeMode, int] = {"default": 0, "prohibited": 2, "exclusive-process": 3}
 _LEVELS: dict[int, TopologyLevel] = {
     0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system",
@@ -238,9 +244,44 @@ class RealDevice(RealMigCalls):
         error.what = f"the NVLink fabric of {self._subject} failed with {code_name(status)} ({status})"
         return error
 
+    def module_id(self) -> int:
+        return int(self._get("module_id", pynvml.nvmlDeviceGetModuleId, ctypes.c_uint()))
+
     def virtualization(self) -> Virtualization | None:
         mode = self._get("virtualization", pynvml.nvmlDeviceGetVirtualizationMode)
         return _VIRTUALIZATION.get(int(mode))
+
+    def vgpu_types(self) -> tuple[VgpuType, ...]:
+        ids = sorted(map(int, self._get("vgpu_types", pynvml.nvmlDeviceGetSupportedVgpus)))
+        return tuple(self._vgpu_type(number) for number in ids)
+
+    def _vgpu_type(self, number: int) -> VgpuType:
+        def ask(function: Callable[..., Any], *arguments: object) -> Any:
+            return self._ask("vgpu_types", f" type {number}", function, *arguments)
+
+        profile = int(ask(pynvml.nvmlVgpuTypeGetGpuInstanceProfileId, number))
+        try:
+            frames = int(ask(pynvml.nvmlVgpuTypeGetFrameRateLimit, number)) or None
+        except NotSupported:
+            frames = None
+        return VgpuType(
+            number,
+            str(ask(pynvml.nvmlVgpuTypeGetName, number)),
+            str(ask(pynvml.nvmlVgpuTypeGetClass, number)),
+            int(ask(pynvml.nvmlVgpuTypeGetFramebufferSize, number)),
+            int(ask(pynvml.nvmlVgpuTypeGetMaxInstances, self._handle, number)),
+            None if profile == _NO_PROFILE else profile,
+            frames,
+        )
+
+    def licensable_features(self) -> tuple[LicensableFeature, ...]:
+        # The binding has the structure and no function for the call.
+        found = pynvml.c_nvmlGridLicensableFeatures_v4_t()
+        self._get("licensable_features", _licensable_features, found)
+        if not found.isGridLicenseSupported:
+            return ()
+        count = min(found.licensableFeaturesCount, len(found.gridLicensableFeatures))
+        return tuple(_licensable_feature(found.gridLicensableFeatures[place]) for place in range(count))
 
     def compute_mode(self) -> ComputeMode | None:
         number = int(self._get("compute_mode", pynvml.nvmlDeviceGetComputeMode))
@@ -248,6 +289,12 @@ class RealDevice(RealMigCalls):
 
     def set_compute_mode(self, mode: ComputeMode) -> None:
         self._get("set_compute_mode", pynvml.nvmlDeviceSetComputeMode, _COMPUTE_MODES[mode])
+
+    def persistence_mode(self) -> bool:
+        return bool(self._get("persistence_mode", pynvml.nvmlDeviceGetPersistenceMode))
+
+    def set_persistence_mode(self, on: bool) -> None:
+        self._get("set_persistence_mode", pynvml.nvmlDeviceSetPersistenceMode, int(on))
 
     def process_ids(self) -> tuple[int, ...]:
         compute = self._get("process_ids", pynvml.nvmlDeviceGetComputeRunningProcesses_v3)
@@ -265,3 +312,33 @@ class RealDevice(RealMigCalls):
         # The binding's own NVML_P2P_CAPS_INDEX_READ is a tuple by mistake; READ is 0.
         status = self._get("p2p_read", pynvml.nvmlDeviceGetP2PStatus, _handle_at(other), 0)
         return _P2P.get(int(status), "unknown")
+
+
+def _licensable_features(handle: Any, found: Any) -> None:
+    """Call the function that the binding does not wrap; raises its NVMLError."""
+    name = GPU_CALLS["licensable_features"]
+    code = pynvml._nvmlGetFunctionPointer(name)(handle, ctypes.byref(found))  # noqa: SLF001 - as its own wrappers
+    pynvml._nvmlCheckReturn(code)  # noqa: SLF001 - likewise
+
+
+def _licensable_feature(feature: Any) -> LicensableFeature:
+    return LicensableFeature(
+        product=_text(feature.productName),
+        licensed=bool(feature.featureState),
+        enabled=bool(feature.featureEnabled),
+        expires=_expiry(feature.licenseExpiry),
+    )
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _expiry(told: Any) -> datetime | None:
+    """When a license ends, in UTC; None where the status says that this is not known, or not meant."""
+    if int(told.status) != _EXPIRY_VALID:
+        return None
+    try:
+        return datetime(told.year, told.month, told.day, told.hour, told.min, told.sec, tzinfo=UTC)
+    except ValueError:  # no such date
+        return None

@@ -6,7 +6,8 @@ the same; to them come ours. What is not known is left out, never invented.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
@@ -15,17 +16,18 @@ from driver.errors import ConfigError
 from driver.kinds.forms import Forms
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
+from driver.policy.elsewhere import Doubt, absent, elsewhere, held_by
 from driver.policy.predicate import NotTold
+from driver.policy.rules import NodeConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from driver.devices.device import CounterSet, Device, Taint
-    from driver.hardware.gpu import Gpu, Inventory
+    from driver.hardware.gpu import Inventory, Problem
     from driver.kinds.forms import GpuForms, Part
     from driver.kinds.kind import Kinds
     from driver.nvml.pci_address import PciAddress
-    from driver.policy.rules import NodeConfig
 
 HIDDEN_BY_RULE = "the node configuration hides it"
 
@@ -35,25 +37,14 @@ class Withheld:
     """A GPU that is there and not offered, or not in one of its forms, with the reason in words.
 
     ``part`` is what is kept back: all of the ``gpu``, the ``whole`` GPU while partitions of it are
-    offered, the ``partitions`` that were asked for beside the whole GPU, or the ``shared`` devices.
+    offered, the ``partitions`` that were asked for beside the whole GPU, the ``shared`` devices, or
+    ``passthrough``. ``problems`` are what is wrong with the GPU.
     """
 
-    gpu: Gpu
+    pci: PciAddress
     reason: str
     part: Part = "gpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Something of a GPU was never told, so what is published of it already has to stand in for it.
-
-    ``pci`` is None for whatever GPU of the node was not read. With ``whole`` nobody knows which devices the
-    GPU has, else only some of their attributes are missing. ``taints`` are for devices that nobody can see.
-    """
-
-    pci: PciAddress | None
-    whole: bool
-    taints: tuple[Taint, ...]
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +69,51 @@ class Offers:
         return not self.devices and not self.withheld and any(one.pci is None for one in self.doubts)
 
 
-def node_offers(inventory: Inventory, config: NodeConfig | None = None, kinds: Kinds = KINDS) -> Offers:
+def node_offers(
+    inventory: Inventory,
+    config: NodeConfig | None = None,
+    kinds: Kinds = KINDS,
+    *,
+    away: Collection[frozenset[PciAddress]] = (),
+    without_driver: Taint | None = None,
+) -> Offers:
     """The devices of a node in the forms that ``config`` says.
 
     Without it each GPU is offered whole, or as the partitions that an admin made on it. A GPU with
     problems stays, with taints on all its forms. A rule that cannot be evaluated for a GPU keeps it back.
+    ``away`` are the GPUs that claims have in forms for which they leave the NVIDIA driver, one set for each
+    device. ``without_driver`` is the taint of GPUs that wait for the NVIDIA driver, on a node without it.
     """
-    policies, withheld, undecided = _policies(inventory, config)
+    judged = _judged(inventory, config)
     forms = Forms()
     for offering in kinds.offerings:
-        forms = offering.devices(inventory, policies, forms)
-    by_address = sorted((gpu for gpu in inventory.gpus if gpu.pci in forms.gpus), key=lambda gpu: gpu.pci)
-    withheld += [
-        Withheld(gpu, reason, part) for gpu in by_address for part, reason in forms.gpus[gpu.pci].withheld
+        forms = offering.devices(inventory, judged.policies, forms)
+    ordered = [(pci, forms.gpus[pci]) for pci in sorted(forms.gpus)]
+    problems = {gpu.pci: gpu.problems for gpu in inventory.gpus}
+    withheld = [
+        *judged.withheld,
+        *(
+            Withheld(pci, reason, part, problems.get(pci, ()))
+            for pci, found in ordered
+            for part, reason in found.withheld
+        ),
     ]
-    ordered = [forms.gpus[gpu.pci] for gpu in by_address]
-    counters = tuple(one.counters for one in ordered if one.counters is not None)
-    undecided |= {gpu.pci for gpu in by_address if forms.gpus[gpu.pci].doubtful}
+    unneeding = {kind.form for kind in kinds if kind.leaves_driver}
+    in_need = {pci for pci, policy in judged.policies.items() if policy.form not in unneeding}
+    apart = absent(inventory, in_need | judged.undecided, away, without_driver)
+    withheld = [one for one in withheld if one.pci not in apart]
+    withheld += [
+        Withheld(function.pci, held_by(function))
+        for function in elsewhere(inventory)
+        if function.pci in judged.policies and function.pci not in forms.gpus and function.pci not in apart
+    ]
+    undecided = judged.undecided | {pci for pci, found in ordered if found.doubtful}
+    doubts = (one for one in _doubts(inventory, undecided) if one.pci not in apart)
     return Offers(
-        _in_packing_order(ordered, forms.others),
-        tuple(sorted(withheld, key=_address)),
-        counters,
-        _doubts(inventory, undecided),
+        _in_packing_order([found for _, found in ordered], forms.others),
+        tuple(sorted(withheld, key=lambda one: one.pci)),
+        tuple(found.counters for _, found in ordered if found.counters is not None),
+        (*doubts, *apart.values()),
     )
 
 
@@ -115,28 +129,42 @@ def _doubts(inventory: Inventory, undecided: Collection[PciAddress]) -> tuple[Do
     )
 
 
-def _policies(
-    inventory: Inventory, config: NodeConfig | None
-) -> tuple[dict[PciAddress, GpuPolicy], list[Withheld], set[PciAddress]]:
+@dataclass(frozen=True, slots=True)
+class _Judged:
     """What is to be offered of each GPU, the GPUs of which nothing is, and those where nobody can tell."""
-    policies: dict[PciAddress, GpuPolicy] = {}
-    withheld: list[Withheld] = []
-    undecided: set[PciAddress] = set()
-    for gpu in inventory.gpus:
+
+    policies: dict[PciAddress, GpuPolicy] = field(default_factory=dict)
+    withheld: list[Withheld] = field(default_factory=list)
+    undecided: set[PciAddress] = field(default_factory=set)
+
+    def judge(
+        self, pci: PciAddress, policy_of: Callable[[], GpuPolicy], problems: tuple[Problem, ...] = ()
+    ) -> None:
+        """Add what is to be offered of a GPU."""
         try:
-            policy = config.policy_of(gpu) if config else GpuPolicy()
+            policy = policy_of()
         except NotTold as error:
-            undecided.add(gpu.pci)
-            withheld.append(Withheld(gpu, error.what))
-            continue
+            self.undecided.add(pci)
+            self.withheld.append(Withheld(pci, error.what, problems=problems))
+            return
         except ConfigError as error:
-            withheld.append(Withheld(gpu, f"the node configuration does not say what to offer: {error}"))
-            continue
+            reason = f"the node configuration does not say what to offer: {error}"
+            self.withheld.append(Withheld(pci, reason, problems=problems))
+            return
         if policy.form == HIDDEN:
-            withheld.append(Withheld(gpu, HIDDEN_BY_RULE))
+            self.withheld.append(Withheld(pci, HIDDEN_BY_RULE, problems=problems))
         else:
-            policies[gpu.pci] = policy
-    return policies, withheld, undecided
+            self.policies[pci] = policy
+
+
+def _judged(inventory: Inventory, config: NodeConfig | None) -> _Judged:
+    rules = config or NodeConfig()
+    judged = _Judged()
+    for gpu in inventory.gpus:
+        judged.judge(gpu.pci, partial(rules.policy_of, gpu), gpu.problems)
+    for function in elsewhere(inventory):
+        judged.judge(function.pci, partial(rules.policy_of_function, function))
+    return judged
 
 
 def _in_packing_order(ordered: Sequence[GpuForms], others: Sequence[Device]) -> tuple[Device, ...]:
@@ -151,8 +179,29 @@ def _in_packing_order(ordered: Sequence[GpuForms], others: Sequence[Device]) -> 
         for device in forms.shared:
             # Who asks a fractional device for no amount takes all of it, as of a whole GPU.
             (plain if device.attributes["type"] == WHOLE.attribute_type else shared).append(device)
-    return (*partitions, *shared, *plain, *reversed(counting), *others)
+    return (*partitions, *shared, *plain, *reversed(counting), *_passed_through(ordered), *others)
 
 
-def _address(withheld: Withheld) -> PciAddress:
-    return withheld.gpu.pci
+def _passed_through(ordered: Sequence[GpuForms]) -> tuple[Device, ...]:
+    """The GPUs for virtual machines, each with the counters of all its GPUs; in the order of whole GPUs."""
+    counters = {forms.physical.pci: forms.counters for forms in ordered}
+    plain: list[Device] = []
+    counting: list[Device] = []
+    for forms in ordered:
+        if forms.passthrough is None:
+            continue
+        sets = [found for region in forms.passthrough.regions if (found := counters.get(region.pci))]
+        if not sets:
+            plain.append(forms.passthrough)
+            continue
+        taken = {one.name: dict(one.counters) for one in sets}
+        first = sets[0].name
+        counting.append(
+            replace(
+                forms.passthrough,
+                counter_set=first,
+                consumes=taken.pop(first),
+                more_consumes=taken,
+            )
+        )
+    return (*plain, *reversed(counting))

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.errors import ConfigError
+from driver.hardware.functions import PciFunction
 from driver.hardware.gpu import Gpu
+from driver.hardware.pci_products import product_name
+from driver.hardware.vgpu import parse_profile
 from driver.policy.predicate import NotTold, compile_predicate, holds
 
 if TYPE_CHECKING:
@@ -33,8 +36,17 @@ _TOLD_BY = {
     "migCapable": "mig_mode",
     "migEnabled": "mig_mode",
     "virtualization": "virtualization",
+    "vgpuKind": "name",
 }
 """What a rule can ask of a GPU -> the call of NVML that tells it."""
+
+_OF_NVML = ("uuid", "index", "minor")
+"""What else a rule can ask that NVML alone tells: without an answer NVML does not have the GPU."""
+
+_OF_SYSFS = ("pciBusID", "pcieRoot", "numaNode")
+"""What sysfs tells of every function; where it tells nothing, there is nothing to tell."""
+
+Values = dict[str, bool | int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +71,43 @@ class NodeConfig:
         """
         values = selectable(gpu)
         missing = {name for name, call in _TOLD_BY.items() if call in gpu.untold and name not in values}
+        return self._policy(values, missing, "NVML does not tell")
+
+    def policy_of_function(self, function: PciFunction) -> GpuPolicy:
+        """What is to be offered of a GPU that the NVIDIA driver does not have; raises as ``policy_of`` does.
+
+        What sysfs tells of it can be asked; all else was never told.
+        """
+        values = selectable_function(function)
+        missing = {*_TOLD_BY, *_OF_NVML}.difference(values, _OF_SYSFS)
+        return self._policy(
+            values, missing, f"while the NVIDIA driver does not have {function.pci}, nobody tells"
+        )
+
+    def _policy(self, values: Values, missing: Collection[str], nobody_tells: str) -> GpuPolicy:
         for rule in self.rules:
             asked = sorted(name for name in missing if rule.when is not None and name in rule.when)
             if asked:
-                raise NotTold(f"NVML does not tell {', '.join(asked)}, which the rules ask for")
+                raise NotTold(f"{nobody_tells} {', '.join(asked)}, which the rules ask for")
             if rule.when is None or holds(rule.when, "gpu", values):
                 return rule.policy
         return GpuPolicy()
 
 
-def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
+def selectable_function(function: PciFunction) -> Values:
+    """What a rule can ask of a GPU that NVML does not tell of; what is not known of it is absent."""
+    values = {
+        "pciBusID": str(function.pci),
+        "pcieRoot": function.pcie_root,
+        "numaNode": function.numa_node,
+        "productName": product_name(function.device_id),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def selectable(gpu: Gpu) -> Values:
     """What a rule can ask of a GPU; what is not known of it is absent."""
+    profile = parse_profile(gpu.vgpu_profile or "")
     values: dict[str, bool | int | str | None] = {
         "uuid": gpu.uuid,
         "index": gpu.index,
@@ -84,6 +122,7 @@ def selectable(gpu: Gpu) -> dict[str, bool | int | str]:
         "migCapable": gpu.mig_capable,
         "migEnabled": gpu.mig_enabled,
         "virtualization": gpu.virtualization,
+        "vgpuKind": None if profile is None else profile.kind,
     }
     return {name: value for name, value in values.items() if value is not None}
 

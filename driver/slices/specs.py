@@ -9,7 +9,14 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from driver.devices.device import CounterSet, Device, RequestPolicy, Taint, Version
+from driver.devices.device import (
+    CounterSet,
+    Device,
+    RequestPolicy,
+    Taint,
+    Version,
+    attribute_json,
+)
 from driver.devices.limits import consumption_faults, counter_set_faults, device_faults, is_pool_name
 from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
 from driver.errors import ConfigError
@@ -72,7 +79,7 @@ def lay_out(
         if not counter_set_faults(counter_set):
             usable.setdefault(counter_set.name, counter_set)
     accepted, rejected = _sorted_out(devices, usable, driver)
-    used = {device.counter_set for device in accepted}
+    used = {name for device in accepted for name in device.consumed_sets}
     parts: list[Spec] = [
         {"sharedCounters": [_counter_set_json(counter_set) for counter_set in chunk]}
         for chunk in _chunks([one for one in usable.values() if one.name in used], COUNTER_SETS_PER_SLICE)
@@ -122,7 +129,7 @@ def _device_json(device: Device) -> dict[str, Any]:
     result: dict[str, Any] = {"name": device.name}
     if device.attributes:
         result["attributes"] = {
-            name: _attribute_json(value) for name, value in sorted(device.attributes.items())
+            name: attribute_json(value) for name, value in sorted(device.attributes.items())
         }
     if device.capacity:
         result["capacity"] = _amounts_json(device.capacity)
@@ -130,9 +137,11 @@ def _device_json(device: Device) -> dict[str, Any]:
         result["allowMultipleAllocations"] = True
         for name, policy in device.policies.items():
             result["capacity"][name]["requestPolicy"] = _policy_json(policy)
-    if device.consumes:
-        consumed = {"counterSet": device.counter_set, "counters": _amounts_json(device.consumes)}
-        result["consumesCounters"] = [consumed]
+    if device.consumed_sets:
+        result["consumesCounters"] = [
+            {"counterSet": name, "counters": _amounts_json(taken)}
+            for name, taken in device.consumed_sets.items()
+        ]
     if device.taints:
         result["taints"] = [_taint_json(taint) for taint in device.taints]
     return result
@@ -144,18 +153,6 @@ def _policy_json(policy: RequestPolicy) -> dict[str, Any]:
         return {"default": default, "validValues": [default]}
     steps = {"min": format_bytes(policy.minimum), "step": format_bytes(policy.step)}
     return {"default": default, "validRange": steps}
-
-
-def _attribute_json(value: AttributeValue) -> dict[str, Any]:
-    match value:
-        case bool():
-            return {"bool": value}
-        case int():
-            return {"int": value}
-        case Version():
-            return {"version": value.text}
-        case _:
-            return {"string": value}
 
 
 def _taint_json(taint: Taint) -> dict[str, Any]:
@@ -182,8 +179,8 @@ def _read_device(stored: Mapping[str, Any], kinds: Kinds) -> Device | None:
     if name is None:
         return None
     attributes = {key: _read_attribute(value) for key, value in (stored.get("attributes") or {}).items()}
-    [consumed] = (stored.get("consumesCounters") or [{}])[:1]
-    consumes = _read_amounts(consumed.get("counters"))
+    first, *others = stored.get("consumesCounters") or [{}]
+    consumes = _read_amounts(first.get("counters"))
     regions = name.kind.stored(name.unshared, consumes)
     region = regions[0] if regions else None
     return Device(
@@ -196,10 +193,11 @@ def _read_device(stored: Mapping[str, Any], kinds: Kinds) -> Device | None:
             for taint in stored.get("taints") or []
         ),
         region.span if region else None,
-        consumed.get("counterSet", ""),
+        first.get("counterSet", ""),
         consumes,
         _read_policies(stored),
         regions[1:],
+        {one.get("counterSet", ""): _read_amounts(one.get("counters")) for one in others},
     )
 
 

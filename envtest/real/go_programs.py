@@ -1,7 +1,8 @@
 """Builds programs that tests run from pinned Go modules, each once, into the user's cache.
 
 Each folder of ``go_programs/`` is a module whose ``tool`` lines name what it builds: programs of others that
-judge what this project ships. They lie apart from those of a cluster, whose cache they would end.
+judge what this project ships, and small ones that have the libraries of others judge it. They lie apart from
+those of a cluster, whose cache they would end.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ def look_from_outside(
     Raises Unreachable, Unauthorized, and ConfigError for a node that is not there.
     """
     from gpuctl.doctor.outside.checks import OUTSIDE
+    from gpuctl.doctor.outside.offered import offered_to_machines, read_configurations
     from gpuctl.doctor.outside.reading import look_at_cluster
 
     seen = look_at_cluster(client, node)
@@ -51,11 +52,12 @@ def look_from_outside(
             *results,
             Result(CLUSTER, "inside", "skipped", "no node was named to look at from inside", way_out),
         )
-    return seen, (*results, *_inside_pod(seen, node, kubeconfig, context))
+    offers = offered_to_machines(seen, node, read_configurations(client, seen.namespaces))
+    return seen, (*results, *_inside_pod(seen, node, offers, kubeconfig, context))
 
 
 def _inside_pod(
-    seen: ClusterSeen, node: str, kubeconfig: Path | None, context: str | None
+    seen: ClusterSeen, node: str, offers: tuple[str, ...], kubeconfig: Path | None, context: str | None
 ) -> tuple[Result, ...]:
     from gpuctl.doctor.outside.seen import Unread
     from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
@@ -66,7 +68,8 @@ def _inside_pod(
         way_out = "see that the plugin's pod runs there, or run `gpuctl doctor --local` on the node"
         return (Result(place, "inside", "skipped", target.why, way_out),)
     try:
-        return read_results(run_in_pod(target, INSIDE_WORDS, kubeconfig, context), place)
+        words = (*INSIDE_WORDS, *(("--offers", ",".join(offers)) if offers else ()))
+        return read_results(run_in_pod(target, words, kubeconfig, context), place)
     except ConfigError as error:
         return (Result(place, "inside", "skipped", error.what, error.way_out),)
 

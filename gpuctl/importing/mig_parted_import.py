@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import yaml
 
+from driver.hardware.functions import NVIDIA_VENDOR_ID
+from driver.hardware.pci_products import PRODUCTS
 from gpuctl.importing.mig_parted import Entry
-from gpuctl.importing.pci_products import NVIDIA_VENDOR, PRODUCTS
 
 Mode = Literal["layout", "static"]
 
@@ -103,7 +104,7 @@ def products_of(device_id: str) -> tuple[str, ...]:
     if ":" in device_id:
         return ()
     number = int(device_id, 16)
-    return PRODUCTS.get(number >> 16, ()) if number & 0xFFFF == NVIDIA_VENDOR else ()
+    return PRODUCTS.get(number >> 16, ()) if number & 0xFFFF == NVIDIA_VENDOR_ID else ()
 
 
 def _mig(where: str, entry: Entry, lost: list[str]) -> Any:

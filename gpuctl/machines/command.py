@@ -57,6 +57,7 @@ def _data(machine: MachineSpec) -> dict[str, Any]:
         "migEnabled": [str(slot.pci) for slot in machine.slots if slot.mig_enabled],
         "nvlinks": max(len(slot.links) for slot in machine.slots),
         "virtualization": product.virtualization,
+        **({"iommuGroups": _iommu_groups(machine)} if machine.iommu.present else {}),
         "driverVersion": machine.driver_version,
         "cudaDriverVersion": machine.cuda_driver_version,
     }
@@ -64,7 +65,7 @@ def _data(machine: MachineSpec) -> dict[str, Any]:
 
 def _table(machines: Sequence[MachineSpec], *, wide: bool) -> str:
     heads = ("name", "gpus", "product", "memory", "mig", "nvlinks")
-    more = ("architecture", "driver", "cuda", "numa-nodes") if wide else ()
+    more = ("architecture", "driver", "cuda", "numa-nodes", "iommu-groups") if wide else ()
     rows = [(*_row(one), *(_more(one) if wide else ()), one.description or "-") for one in machines]
     return columns((*heads, *more, "what-it-is"), rows)
 
@@ -85,5 +86,13 @@ def _more(machine: MachineSpec) -> tuple[str, ...]:
     nodes = {slot.numa_node for slot in machine.slots} - {None}
     return (
         *(machine.product.architecture, machine.driver_version, machine.cuda_driver_version),
-        str(len(nodes) or "-"),
+        *(str(len(nodes) or "-"), str(_iommu_groups(machine)) if machine.iommu.present else "-"),
     )
+
+
+def _iommu_groups(machine: MachineSpec) -> int:
+    """In how many IOMMU groups the machine's GPUs are."""
+    from fakegpu.sysfs.functions import functions_of
+
+    known = functions_of(machine)
+    return len({known[slot.pci].group for slot in machine.slots})

@@ -157,7 +157,7 @@ def _offered(inventory: Inventory, config: NodeConfig) -> dict[Any, Offered]:
             withheld=tuple(
                 held.reason if held.part == "gpu" else f"{held.part}: {held.reason}"
                 for held in offers.withheld
-                if held.gpu.pci == gpu.pci
+                if held.pci == gpu.pci
             ),
             shared=tuple(dict.fromkeys(words for device in devices if (words := _shared(device)))),
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from driver.devices.names import gpu_device_name, unshared_name
+from driver.devices.names import gpu_device_name, parse_gpu_device_name, unshared_name
 from driver.kinds.registry import KINDS
 from driver.slices.specs import read_devices
 from gpuctl.node.share_words import STRATEGIES, share_words
@@ -81,10 +81,11 @@ def published_gpus(
     foreign: list[list[Mapping[str, Any]]] = []
     for device in (device for one in slices for device in one["spec"].get("devices") or ()):
         name = KINDS.parse(str(device["name"]))
-        if name is None or name.pci is None:
+        if name is None or not name.regions:
             foreign.append([device])
-        else:
-            ours.setdefault(name.pci, []).append(device)
+            continue
+        for region in name.regions:
+            ours.setdefault(region.pci, []).append(device)
     grouped = [(gpu_device_name(pci), ours[pci]) for pci in sorted(ours)]
     grouped += [(str(forms[0]["name"]), forms) for forms in foreign]
     return tuple(_facts(name, forms, holders) for name, forms in grouped)
@@ -112,22 +113,27 @@ def _taken(result: Mapping[str, Any]) -> str:
 def _facts(
     name: str, listed: Sequence[Mapping[str, Any]], holders: Mapping[str, tuple[Holder, ...]]
 ) -> GpuFacts:
-    """One GPU from all devices that are forms of it; the whole one says most of it, else a shared one."""
-    whole = next((one for one in listed if one["name"] == name), None) or next(
-        (one for one in listed if unshared_name(str(one["name"])) == name), None
+    """One GPU from all devices that are forms of it; the whole one says most, then shared ones."""
+    whole = (
+        next((one for one in listed if one["name"] == name), None)
+        or next((one for one in listed if unshared_name(str(one["name"])) == name), None)
+        or next((one for one in listed if _has_one_gpu(one)), None)
     )
     attributes = (whole or listed[0]).get("attributes") or {}
 
     def value(name: str) -> Any:
         return next(iter(attributes.get(name, {}).values()), None)
 
+    pci = value("resource.kubernetes.io/pciBusID")
+    if pci is not None:
+        pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs tells that of the first
     peers = value("nvlinkPeers")
     memory = ((whole or {}).get("capacity") or {}).get("memory")
     return GpuFacts(
         device=name,
         index=value("index"),
         product=value("productName"),
-        pci=value("resource.kubernetes.io/pciBusID"),
+        pci=pci,
         numa_node=value("numaNode"),
         memory_bytes=None if memory is None else int(parse_quantity(memory["value"])),
         nvlink_island=value("nvlinkDomain"),
@@ -146,8 +152,16 @@ def _forms(name: str, listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, i
 
 
 def _is_all_of_it(form: str) -> bool:
-    """Whether the form is the GPU and no partition of it."""
-    return form == WHOLE or form.startswith(tuple(f"{strategy}:" for strategy in STRATEGIES.values()))
+    """Whether the form is the GPU and no part of it: a GPU that leaves its driver does so as a whole."""
+    away = {kind.form for kind in KINDS if kind.leaves_driver}
+    shared = tuple(f"{strategy}:" for strategy in STRATEGIES.values())
+    return form == WHOLE or form.startswith(shared) or form.split(" ", maxsplit=1)[0] in away
+
+
+def _has_one_gpu(listed: Mapping[str, Any]) -> bool:
+    """Whether the device is all of one GPU, so that its memory is the GPU's."""
+    name = KINDS.parse(str(listed["name"]))
+    return name is not None and name.takes_all and len(name.regions) == 1
 
 
 def _form(listed: Mapping[str, Any]) -> str:

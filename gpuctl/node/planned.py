@@ -57,7 +57,7 @@ def plan_node(
     fake = FakeMachine.open(machine)
     with tempfile.TemporaryDirectory(prefix="gpuctl-plan-") as folder:
         guard = Guard()
-        discovery = Discovery(fake.nvml(), build_sysfs(Path(folder), fake), guard)
+        discovery = Discovery(fake.nvml(), build_sysfs(Path(folder), fake), guard, fake.fabric.manager())
         try:
             inventory = discovery.snapshot()
         finally:
@@ -85,4 +85,4 @@ def plan_inventory(inventory: Inventory, node: str, rules: NodeConfig | None) ->
 
 
 def _withheld_name(held: Withheld) -> str:
-    return str(held.gpu.pci) if held.part == "gpu" else f"{held.gpu.pci} {held.part}"
+    return str(held.pci) if held.part == "gpu" else f"{held.pci} {held.part}"

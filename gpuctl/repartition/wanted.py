@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driver.errors import ConfigError
+from driver.hardware.pci_products import PRODUCTS
 from fakegpu.spec import known_machines, load_machine
 from gpuctl.importing.mig_parted import Entry, load_mig_parted
 from gpuctl.importing.mig_parted_import import products_of, whole_instance
-from gpuctl.importing.pci_products import PRODUCTS
 from gpuctl.mig.fit import Layout, fit
 from gpuctl.mig.plan import counted, placed_data
 from gpuctl.node.planned import plan_node

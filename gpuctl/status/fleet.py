@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
+from driver.kinds.registry import KINDS
 from gpuctl.status.pool_counters import PoolCounters, counters_of
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.pool_generations import newest_slices
@@ -117,14 +118,25 @@ def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]
 def tier_of(device: Object) -> str:
     """The form in which a device is handed out: ``whole``, ``mig 1g.10gb``, ``shared, mps`` and so on.
 
-    A device that is whole for who asks for no amount, and shared for others, is ``fractional``.
+    A device that is whole for who asks for no amount, and shared for others, is ``fractional``. What is no
+    form of a container's GPU is called as its kind calls it.
     """
     form, profile = attribute(device, "type") or "gpu", attribute(device, "profile")
     if not device.get("allowMultipleAllocations"):
-        return f"mig {profile or '?'}" if form == "mig" else "whole" if form == "gpu" else str(form)
+        return f"mig {profile or '?'}" if form == "mig" else "whole" if form == "gpu" else _own_title(device)
     name = f"mig {profile}, shared" if profile else "fractional" if form == "gpu" else "shared"
     strategy = attribute(device, "sharing")
     return f"{name}, {strategy}" if strategy else name
+
+
+def _own_title(device: Object) -> str:
+    """What a device is called by its kind: the word of that, and what tells it from others of the kind."""
+    name = KINDS.parse(str(device.get("name", "")))
+    if name is None:
+        return str(attribute(device, "type"))
+    attributes = {key: attribute(device, key) for key in device.get("attributes") or {}}
+    title = name.kind.title(name.unshared, attributes)
+    return title if title.startswith(name.kind.word) else f"{name.kind.word} {title}".rstrip()
 
 
 def attribute(device: Object, name: str) -> Any:

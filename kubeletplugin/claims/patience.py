@@ -8,14 +8,21 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from driver.errors import ApiError, DeviceHeld, DriverError, NodeIncomplete, NvmlError
+from driver.fabric.api import FabricError
 from driver.nvml.api import GpuLost, NotFound
+from kubeletplugin.fabric.matching import PartitionTaken
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.sharing.gpus import NotReady
+from kubeletplugin.vfio.failures import FunctionInUse
 from kubeletplugin.wire.claim_call import Call
+from kubeletplugin.wire.controllers import NotLetGo
 
 T = TypeVar("T")
 
-_WAITED_FOR = (ApiError, DeviceHeld, InstanceInUse, NodeIncomplete, NotReady, NvmlError)
+_WAITED_FOR = (
+    ApiError, DeviceHeld, FabricError, FunctionInUse, InstanceInUse, NodeIncomplete, NotLetGo, NotReady,
+    NvmlError, PartitionTaken,
+)  # fmt: skip
 _NOT_SOON = (GpuLost, NotFound)
 _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0

@@ -6,7 +6,6 @@ next call for the claim, which does the rest or undoes it, or by the reconciler.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,14 +13,15 @@ from typing import Any
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, StorageError
 from driver.process.log import get_logger
-from kubeletplugin.cdi.store import CdiStore
-from kubeletplugin.claims.collisions import refuse_if_held
+from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late_unprepare
+from kubeletplugin.claims.locating import located, own_devices, with_board
 from kubeletplugin.claims.patience import Patience
 from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.progress import Progress
-from kubeletplugin.claims.specs import Spec, Specs, refuse_changed_board
+from kubeletplugin.claims.specs import Spec, Specs
 from kubeletplugin.claims.taking_back import take_back, without_made
+from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
@@ -72,8 +72,9 @@ class Preparer:
         locks: KeyedLocks,
         kinds: HeldKinds,
         shares: ClaimShares,
+        fabric: ClaimFabric,
         specs: Specs,
-        store: CdiStore,
+        files: ClaimFiles,
         ports: Ports,
         patience_seconds: float,
     ) -> None:
@@ -82,8 +83,9 @@ class Preparer:
         self._locks = locks
         self._kinds = kinds
         self._shares = shares
+        self._fabric = fabric
         self._specs = specs
-        self._store = store
+        self._files = files
         self._ports = ports
         self._patience = Patience(journal.wait_for_release)
         self._patience_seconds = patience_seconds
@@ -149,9 +151,7 @@ class Preparer:
                     return True
                 if entry is not None:
                     refuse_unknown(entry, self._kinds)
-                if entry is not None and entry.is_taken_over:
-                    self._store.remove_former(uid)
-                self._store.remove(uid)
+                self._files.remove(uid, entry)
                 self._ports.step("spec removed")
                 if entry is not None:
                     self._take_back(entry)
@@ -171,31 +171,31 @@ class Preparer:
             if self._journal.get(entry.uid) is not None:
                 return False
             try:
-                spec = self._specs.spec(entry.devices, self._ports.look())
+                spec = self._specs.spec(entry, self._ports.look())
             except DriverError as error:
                 _log.warning("CDI spec of a claim of another driver stays", uid=entry.uid, error=str(error))
                 self._journal.put(entry)
                 return True
             self._journal.put(replace(entry, spec_sha256=spec.sha256))
             self._ports.step("taken over")
-            self._write_spec(entry, spec)
+            self._files.write(entry, spec)
             return True
 
     def restore(self, entry: Entry) -> bool:
-        """Write the CDI spec of a prepared claim again if it was lost or damaged; whether that was so.
+        """Write the files of a prepared claim again that were lost or damaged; whether there were any.
 
         A container that starts again needs it, and for that the kubelet does not ask again. Raises
         DriverError.
         """
-        if not self._is_finished(entry, self._identity.era()) or self._has_spec(entry):
+        if not self._is_finished(entry, self._identity.era()) or self._files.are_as_written(entry):
             return False
         with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
             if self._journal.get(entry.uid) != entry or not self._is_intact(entry, self._identity.era()):
                 return False
-            spec = self._specs.spec(entry.devices, self._ports.look())
+            spec = self._specs.spec(entry, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
                 # The entry stays as old as it is: an unprepare that waits for this is not late by it.
-                self._write_spec(entry, spec)
+                self._files.write(entry, spec)
             else:
                 self._commit(entry, spec)
             return True
@@ -209,7 +209,7 @@ class Preparer:
         with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
             if self._journal.get(entry.uid) != entry or not self._is_intact(entry, self._identity.era()):
                 return False
-            spec = self._specs.spec(entry.devices, self._ports.look())
+            spec = self._specs.spec(entry, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
                 return False
             self._commit(entry, spec)
@@ -232,6 +232,7 @@ class Preparer:
         except DriverError:
             self._ports.left_behind(entry.uid)
             raise
+        self._fabric.leave(entry)
 
     def _bury(self, uid: str, entry: Entry | None) -> None:
         """Leave a tombstone, so that a prepare that is still on its way cannot bring the claim back."""
@@ -255,7 +256,7 @@ class Preparer:
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
-        gpus = tuple(sorted(self._shares.reach({*before, *gpus_of(planned)})))
+        gpus = tuple(sorted(self._fabric.reach(self._shares.reach({*before, *gpus_of(planned)}))))
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
@@ -266,9 +267,12 @@ class Preparer:
                 refuse_unknown(entry, self._kinds)
             entry = self._without_former_devices(entry, planned)
             self._shares.clear(gpus, ref.uid)
+            self._fabric.clear(gpus)
             look = self._ports.look()
             held = self._located(ref, planned, entry, era, look)
-            return answer(self._carry_out(ref, held, entry, era, look)) if held else ()
+            if not held:
+                return ()
+            return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, era, look))
 
     def _without_former_devices(
         self, entry: Entry | None, planned: tuple[PlannedDevice, ...]
@@ -289,58 +293,51 @@ class Preparer:
         look: Look,
     ) -> tuple[HeldDevice, ...]:
         """What the claim is about to hold; everything that can be refused is refused here."""
-        is_live = before is not None and before.holds and before.is_live(era)
-        own = {held.device: held for held in before.devices} if before is not None and is_live else {}
+        own = own_devices(before, era, self._kinds)
         held = []
         for device in planned:
-            kind = self._kinds.of_name(device.name)
-            found = kind.locate(device, own.get(device.allocated.device), look)
-            refuse_if_held(found, ref.uid, self._journal.holders_of(found), self._kinds)
-            published = self._ports.published_uuid(found.device)
-            if published is not None:
-                refuse_changed_board(replace(found, uuid=published), found.uuid)
-            held.append(found)
+            found = located(
+                device, own.get(device.allocated.device), ref.uid, look, self._kinds, self._journal
+            )
+            held.append(with_board(found, self._ports.published_uuid(found.device)))
         return self._shares.shared(ref.uid, planned, held)
 
     def _carry_out(
-        self, ref: ClaimRef, held: tuple[HeldDevice, ...], before: Entry | None, era: Era, look: Look
+        self,
+        ref: ClaimRef,
+        pod_claim_name: str,
+        held: tuple[HeldDevice, ...],
+        before: Entry | None,
+        era: Era,
+        look: Look,
     ) -> tuple[HeldDevice, ...]:
-        entry = Entry(
-            ref.uid,
-            ref.namespace,
-            ref.name,
-            "preparing",
-            era.boot_id,
-            boottime_ns(),
-            held,
-            driver_generation=era.driver_generation,
-        )
+        partition = self._fabric.partition_of(ref, held, look)
+        entry = Entry(ref.uid, ref.namespace, ref.name, "preparing", era.boot_id, boottime_ns(), held)
+        entry = replace(entry, driver_generation=era.driver_generation, pod_claim_name=pod_claim_name)
         progress = Progress(self._journal, entry, self._ports.step, is_written=False)
         try:
-            if entry.shares or any(self._kinds.of(device).changes(device) for device in held):
+            changes = any(self._kinds.of(device).changes(device) for device in held)
+            if entry.shares or partition is not None or changes:
                 # From here on something may be left on the hardware; before, nothing has to be known.
                 progress.write("begun", "preparing")
+            self._fabric.join(progress.entry, partition)
             for index, device in enumerate(held):
                 note = progress.noting(index, "preparing")
                 progress.is_now(index, self._kinds.of(device).make(progress.entry, index, look, note))
             for text in self._shares.join(progress.entry):
                 self._ports.note(ref, text)
-            return self._commit(progress.entry, self._specs.spec(progress.entry.devices, look)).devices
+            spec = self._specs.spec(progress.entry, look)
+            return self._commit(progress.entry, spec, is_new=True).devices
         except Exception:  # what nobody foresaw leaves nothing behind, either
             self._undo(ref.uid, before)
             raise
 
-    def _commit(self, entry: Entry, spec: Spec) -> Entry:
-        """Note the end, then write the spec: a spec that is not there (any more) the next call writes."""
-        done = replace(
-            entry,
-            state="prepared",
-            changed_ns=boottime_ns(),
-            spec_sha256=spec.sha256,
-        )
+    def _commit(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> Entry:
+        """Note the end, then write the files: what is not there (any more) the next call writes."""
+        done = replace(entry, state="prepared", changed_ns=boottime_ns(), spec_sha256=spec.sha256)
         self._journal.put(done)
         self._ports.step("committed")
-        self._write_spec(entry, spec)
+        self._files.write(done, spec, is_new=is_new)
         self._ports.step("spec written")
         self._ports.prepared(done)
         return done
@@ -352,7 +349,7 @@ class Preparer:
         """
         taken = self._journal.get(uid)
         if before is None or not before.holds:
-            self._store.remove(uid)
+            self._files.remove(uid, taken)
         if taken is not None and taken.holds:
             if before is not None and before.rebuilt:
                 self._journal.put(before)  # its pods may run: their GPUs stay as they are
@@ -366,32 +363,19 @@ class Preparer:
         else:
             self._journal.put(without_made(before, self._kinds))
 
-    def _write_spec(self, entry: Entry, spec: Spec) -> None:
-        if entry.is_taken_over:
-            self._store.remove_former(entry.uid)
-        self._store.write(entry.uid, spec.data)
-
     def _verify(self, entry: Entry) -> Entry:
-        """Check a finished claim against the hardware; write its spec again if it was lost or is stale."""
+        """Check a finished claim against the hardware; write files again that were lost or are stale."""
         self._shares.join(entry)
-        spec = self._specs.spec(entry.devices, self._ports.look())
-        if spec.sha256 == entry.spec_sha256 and self._store.read(entry.uid) == spec.data:
+        spec = self._specs.spec(entry, self._ports.look())
+        if self._files.are_there(entry, spec):
             return entry
         return self._commit(entry, spec)
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
         """Whether the claim was prepared in this era; before, nothing is left of it but the record."""
-        return entry.state == "prepared" and entry.is_live(era) and not entry.rebuilt
+        return entry.state == "prepared" and self._kinds.all_live(entry, era) and not entry.rebuilt
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and all(
             self._kinds.of(held).intact(held) for held in entry.devices
         )
-
-    def _has_spec(self, entry: Entry) -> bool:
-        """Whether the claim's spec lies there as it was written."""
-        try:
-            data = self._store.read(entry.uid)
-        except StorageError:
-            return False
-        return data is not None and hashlib.sha256(data).hexdigest() == entry.spec_sha256

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import HardwareChanged, NodeIncomplete
-from driver.nvml.pci_address import PciAddress
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.host_paths import HostPaths
-from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, FileEdits, build_spec, file_edits
+from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, Edits, FileEdits, build_spec, file_edits
 from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
-from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.kinds.kind import HeldKinds, Look
+from kubeletplugin.metadata.mounts import metadata_mounts
 from kubeletplugin.sharing.mps_edits import MpsFolders, mps_edits
 
 _MOST_REMEMBERED = 256
@@ -50,28 +49,36 @@ class Specs:
         driver: InstalledDriver,
         mps: MpsFolders,
         hooks: Hooks,
+        metadata: Path,
     ) -> None:
+        """``metadata`` is the folder of metadata files, as the host has it, too."""
         self._kinds = kinds
         self._nodes = nodes
         self._driver = driver
         self._mps = mps
         self._hooks = hooks
+        self._metadata = metadata
         self._made: dict[frozenset[str], tuple[DriverFiles, FileEdits]] = {}
         self._specs: OrderedDict[str, tuple[_Parts, Spec]] = OrderedDict()
 
-    def spec(self, devices: Sequence[HeldDevice], look: Look) -> Spec:
-        """The spec of a claim's devices, which have to exist.
+    def spec(self, entry: Entry, look: Look) -> Spec:
+        """The spec of a claim, whose devices have to exist.
 
         Raises HardwareChanged when a GPU is not the one that the journal names, NodeIncomplete when a
         device node or the driver's libraries are missing, ClaimBlocked for a device that is not made.
         """
         found = []
-        for held in devices:
-            if held.pci:
-                refuse_changed_board(held, look.identity(PciAddress.parse(held.pci)).uuid)
-            edits = self._kinds.of(held).edits(held, look)
+        mounts = metadata_mounts(entry, self._metadata)
+        for held in entry.devices:
+            kind = self._kinds.of(held)
+            board = kind.board(held, look)
+            if board is not None:
+                refuse_changed_board(held, board)
+            edits = kind.edits(held, look)
             if held.share is not None:
-                edits += mps_edits(held, devices, self._mps)
+                edits += mps_edits(held, entry.devices, self._mps)
+            if held.cdi_device in mounts:
+                edits += Edits(mounts=(mounts[held.cdi_device],), needs_driver=False)
             found.append(CdiDevice(held.cdi_device, edits))
         if any(device.edits.needs_driver for device in found):
             without = frozenset().union(*(device.edits.without_programs for device in found))

@@ -18,18 +18,17 @@ def take_back(
 ) -> None:
     """Take back what the entry says was made for the claim.
 
-    What is gone already is fine: nothing outlives a reboot, or the driver, or a GPU that was lost. One device
+    What is gone already is fine: nothing outlives a reboot, or a GPU that was lost, and most do not outlive
+    the driver. One device
     that cannot be taken back does not keep the others: the first error is raised at the end, and the journal
     then has the entry as ``releasing``.
     """
-    if not entry.is_live(era):
-        return
     progress = Progress(journal, entry, step, is_written=True)
     failure: DriverError | None = None
     for index in reversed(range(len(entry.devices))):
         held = progress.entry.devices[index]
         kind = kinds.of(held)
-        if not kind.is_made(held):
+        if not kinds.is_live(entry, held, era) or not kind.is_made(held):
             continue
         try:
             progress.is_now(index, kind.unmake(progress.entry, index, progress.noting(index, "releasing")))

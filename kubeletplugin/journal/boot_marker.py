@@ -2,9 +2,10 @@
 
 A boot ends every claim on the node, every MIG instance, time-slice and compute mode, and a power cut may
 leave any part of files that only had to outlive the process. So the first start within a boot drops the
-journal's entries, the records of sharing and the CDI specs of claims; the kubelet has its claims prepared
-anew. One file, the marker, names the boot that has done so. It is written last, and so that it outlives a
-power cut: a start that ends before drops again, and only what was left before the first marker lacks one.
+journal's entries, the records of sharing and of the NVLink fabric, and the CDI specs of claims; the kubelet
+has its claims prepared anew. One file, the marker, names the boot that has done so. It is written last, and
+so that it outlives a power cut: a start that ends before drops again, and only what was left before the first
+marker lacks one.
 
 A version of the plugin that knows no marker may have written in this boot before this one was started,
 and may even run beside it. So what proves to be of this boot stays.
@@ -28,6 +29,7 @@ from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOCK_SECONDS = 10.0
+_PARTITION = "partition-"
 _LONGEST_BYTES = 1 << 24
 
 _log = get_logger("boot")
@@ -49,6 +51,7 @@ class BootFiles:
     journal: Path
     sharing: Path
     cdi: Path
+    fabric: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
         files.marker.parent: lambda name: name == files.marker.name,
         files.journal: lambda name: uid_of_entry(name) is not None,
         files.sharing: lambda name: _group(name) is not None,
+        files.fabric: lambda name: name.startswith(_PARTITION),
         files.cdi: lambda name: claim_of_cdi_spec(name) is not None,
     }
     for folder, is_ours in ours.items():
@@ -116,6 +120,8 @@ class _Dropping:
         specs = {uid for name in _names(self.files.cdi) if (uid := claim_of_cdi_spec(name)) is not None}
         entries = {uid for name in _names(self.files.journal) if (uid := uid_of_entry(name)) is not None}
         groups = {group for name in _names(self.files.sharing) if (group := _group(name)) is not None}
+        for name in _names(self.files.fabric):
+            self._drop_partition(self.files.fabric / name)
         claims = [self._drop_claim(uid, uid in specs) for uid in sorted(specs | entries)]
         return Dropped(
             sum(entry for entry, _ in claims),
@@ -149,6 +155,11 @@ class _Dropping:
                 return False
             remove(record)
             return True
+
+    def _drop_partition(self, record: Path) -> None:
+        """Drop the record of a fabric partition: no version without a marker has written any."""
+        if record.name.startswith(_PARTITION) and _boot_of_record(record) != self.boot_id:
+            remove(record)
 
     def _boot_of_entry(self, uid: str, path: Path) -> str | None:
         """The boot that a claim's entry is of; empty where it does not prove one, None without an entry."""

@@ -59,6 +59,21 @@ class ShareRecord:
         """Whether other claims can have shares beside it; else the claim has the device for itself."""
         return bool(self.shares or self.memory_bytes)
 
+    @property
+    def told(self) -> dict[str, str | int]:
+        """How the device is shared, and the limits of each process of the claim, as users are told."""
+        if self.strategy == "TimeSlicing":
+            found: dict[str, str | int] = {"sharing": "time-slicing", "interval": self.interval or "Default"}
+        else:
+            found = {"sharing": "mps", "activeThreadPercentage": self.active_thread_percentage}
+            if self.pinned_memory_mib:
+                found["pinnedMemoryMiB"] = self.pinned_memory_mib
+        if self.shares:
+            found["shares"] = self.shares
+        if self.memory_bytes:
+            found["memoryBytes"] = self.memory_bytes
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
@@ -132,7 +147,8 @@ class Entry:
     is CLOCK_BOOTTIME and means something within ``boot_id`` only. ``driver_generation`` is the load of the
     NVIDIA driver, empty where it was not known. ``rebuilt`` marks an entry whose file was lost or unreadable:
     namespace, name and requests are not known. Namespace and name may also be empty in an entry of a claim
-    that another driver prepared.
+    that another driver prepared. ``pod_claim_name`` is what the claim's pod calls it where a template
+    made it, empty where none did, and None in an entry of an instance that did not know it.
     """
 
     uid: str
@@ -145,6 +161,7 @@ class Entry:
     spec_sha256: str = ""
     rebuilt: bool = False
     driver_generation: str = ""
+    pod_claim_name: str | None = None
 
     @property
     def holds(self) -> bool:

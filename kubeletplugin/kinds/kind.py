@@ -13,6 +13,7 @@ from driver.kinds.kind import Kinds
 from kubeletplugin.host.gpu_nodes import FolderStamps
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.health import Health
     from driver.devices.node_state import BlockedPlacement
     from driver.devices.region import Region
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.cdi.spec import Edits
     from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+    from kubeletplugin.journal.identity import Era
     from kubeletplugin.wire.planned import PlannedDevice
 
 Note = Callable[[str, "Record"], None]
@@ -52,9 +54,13 @@ class HeldKind(Protocol):
     """A kind of device on the node. Callers hold the locks of the claim and of its GPUs.
 
     Everything that asks the hardware raises NvmlError; then it can be repeated as it was.
+
+    ``condition`` is how the status of a claim says that a device of which it tells something is ready: a
+    reason and a message.
     """
 
     offered: OfferedKind
+    condition: tuple[str, str]
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
         """What the device is on this node, before anything is changed.
@@ -62,6 +68,13 @@ class HeldKind(Protocol):
         ``own`` is the device as an earlier try of the same claim left it in this era, None where there was
         none. Raises ClaimRefused for what the hardware cannot be or has no more, ClaimBlocked for what it
         is not yet.
+        """
+        ...
+
+    def board(self, held: HeldDevice, look: Look) -> str | None:
+        """The UUID of the board that sits in its place now, of its GPU or the first of them.
+
+        None where it lies on no GPU, and where nobody can tell now.
         """
         ...
 
@@ -116,6 +129,14 @@ class HeldKind(Protocol):
         """What the status of the claim tells of the device, and no slice does; empty for nothing."""
         ...
 
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """What containers read of the device (KEP-5304) that no slice tells, or that one tells otherwise.
+
+        Asked once the device is made. Keys are names of attributes, bare where the domain is the driver's; a
+        text has at most 64 bytes. What is unknown is left out, and empty is nothing.
+        """
+        ...
+
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """What somebody else made on the GPUs that keeps devices of this kind from being made.
 
@@ -143,6 +164,23 @@ class HeldKinds:
     def of_name(self, name: DeviceName) -> HeldKind:
         """The kind of a parsed name."""
         return self._by_word[name.kind.word]
+
+    def leaves_driver(self, held: HeldDevice) -> bool:
+        """Whether its GPU is not with the NVIDIA driver while the claim has it, as far as anybody knows."""
+        return not self.knows(held) or self.of(held).offered.leaves_driver
+
+    def is_live(self, entry: Entry, held: HeldDevice, era: Era) -> bool:
+        """Whether what the entry says of this device of it means anything in this era.
+
+        What left the NVIDIA driver outlives that driver's being loaded anew.
+        """
+        if self.leaves_driver(held):
+            return entry.boot_id == era.boot_id
+        return entry.is_live(era)
+
+    def all_live(self, entry: Entry, era: Era) -> bool:
+        """Whether what the entry says of its devices means anything in this era."""
+        return all(self.is_live(entry, held, era) for held in entry.devices)
 
     def knows(self, held: HeldDevice) -> bool:
         """Whether the kind of a held device is one of these, and not one of a newer version."""

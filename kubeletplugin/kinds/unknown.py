@@ -16,6 +16,7 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.entry import Entry, HeldDevice, Record
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.health import Health
     from driver.devices.node_state import BlockedPlacement
     from driver.hardware.gpu import Inventory
@@ -28,10 +29,15 @@ class HeldUnknown:
     """Devices of a kind that this version does not know."""
 
     offered: OfferedKind = WHOLE
+    condition = ("", "")
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
         """Refuse."""
         raise _refusal(device.allocated.device, device.name.kind.word)
+
+    def board(self, held: HeldDevice, look: Look) -> str | None:
+        """Nobody can tell: NVML may have no such GPU."""
+        return None
 
     def occupies(self, held: HeldDevice) -> tuple[Region, ...]:
         """All of its GPUs, since nobody knows which part."""
@@ -78,6 +84,10 @@ class HeldUnknown:
         return gpus.get(PciAddress.parse(held.pci)) if held.pci else None
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
         """Nothing."""
         return {}
 

@@ -17,6 +17,7 @@ from kubeletplugin.kinds.found import FoundKind
 from kubeletplugin.kinds.kind import Look, Note
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.health import Health
     from kubeletplugin.wire.planned import PlannedDevice
 
@@ -80,6 +81,10 @@ class HeldWhole(FoundKind):
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """Nothing that the slice does not tell."""
         return {}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """Its place on the bus, which is known without any slice, too."""
+        return {"resource.kubernetes.io/pciBusID": held.pci}
 
 
 def _pci(held: HeldDevice) -> PciAddress:

@@ -1,22 +1,31 @@
-"""Tells the controller which devices claims hold and where nothing can be made (NodeState.Watch).
+"""Tells the controller which devices claims hold and where nothing can be made (NodeState.Watch), asks it to
+let go of NVML (NodeState.HasLetGo is its answer), and does what it asks for (EnableVirtualFunctions).
 
 It is no stream of the kubelet's: whether one is open says nothing about the kubelet.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from driver.errors import DriverError
+from driver.nvml.pci_address import PciAddress
+from driver.process.log import get_logger
+from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.streams import Published, TooManyStreams
 from proto import node_state_v1_pb2 as v1
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from driver.devices.node_state import NodeState
     from kubeletplugin.wire.streams import StreamCall
+
+_log = get_logger("node-state")
 
 NODE_STATE_V1 = "gpu.nvidia.com.nodestate.v1.NodeState"
 
@@ -24,12 +33,20 @@ RESEND_SECONDS = 10.0
 """A connection that broke without a sign is noticed by what does not come through."""
 
 
+class NotReady(Exception):
+    """The plugin has just started."""
+
+
 class NodeStateBoard:
-    """The state of this node, for every stream that is open."""
+    """The state of this node, for every stream that is open, and the controllers behind these."""
 
     def __init__(self) -> None:
         """Begin with nothing known, so that nothing is sent: the controller waits for the first state."""
         self._state: Published[NodeState | None] = Published(None)
+        self._lock = Lock()
+        self._let_go = 0
+        self._enable_virtual: Callable[[PciAddress], None] | None = None
+        self.controllers = Controllers(self._ask)
 
     @property
     def version(self) -> int:
@@ -38,7 +55,31 @@ class NodeStateBoard:
 
     def update(self, state: NodeState) -> None:
         """Send this state, which must be complete: what is not in it is neither held nor blocked."""
-        self._state.publish(state)
+        with self._lock:
+            self._state.publish(replace(state, let_go=self._let_go))
+
+    def _ask(self, number: int) -> None:
+        """Ask all that listen to let go, 0 that they need not any longer."""
+        with self._lock:
+            self._let_go = number
+            state = self._state.value
+            if state is not None:
+                self._state.publish(replace(state, let_go=number))
+
+    def enables_virtual(self, enable: Callable[[PciAddress], None]) -> None:
+        """Take in who turns on the virtual functions of a GPU; ``enable`` raises DriverError."""
+        self._enable_virtual = enable
+
+    def enable_virtual(self, pci: PciAddress) -> str:
+        """Have them turned on; why they are not, empty where they are. Raises NotReady before anybody can."""
+        if self._enable_virtual is None:
+            raise NotReady
+        try:
+            self._enable_virtual(pci)
+        except DriverError as error:
+            _log.warning("virtual functions not turned on", gpu=str(pci), error=error.logged)
+            return str(error)
+        return ""
 
     def close(self) -> None:
         """End all streams, when the plugin stops."""
@@ -52,23 +93,54 @@ class NodeStateBoard:
 def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
     """The handlers of the service."""
 
-    def watch(_request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
+    def watch(request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
+        board.controllers.joined(request.controller)
         try:
             yield from map(answer, board.follow(context))
         except TooManyStreams:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watches of the node's state are open")
+        finally:
+            board.controllers.left(request.controller)
 
-    method = grpc.unary_stream_rpc_method_handler(
-        watch,
-        request_deserializer=v1.WatchRequest.FromString,
-        response_serializer=v1.State.SerializeToString,
-    )
-    return (grpc.method_handlers_generic_handler(NODE_STATE_V1, {"Watch": method}),)
+    def has_let_go(request: v1.HasLetGoRequest, _context: grpc.ServicerContext) -> v1.HasLetGoResponse:
+        board.controllers.answered(request.controller, request.let_go, request.failure)
+        return v1.HasLetGoResponse()
+
+    def enable_virtual(
+        request: v1.EnableVirtualFunctionsRequest, context: grpc.ServicerContext
+    ) -> v1.EnableVirtualFunctionsResponse:
+        try:
+            pci = PciAddress.parse(request.pci_bus_id)
+        except ValueError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        try:
+            return v1.EnableVirtualFunctionsResponse(failure=board.enable_virtual(pci))
+        except NotReady:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the plugin is not ready yet")
+
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Watch": grpc.unary_stream_rpc_method_handler(
+            watch,
+            request_deserializer=v1.WatchRequest.FromString,
+            response_serializer=v1.State.SerializeToString,
+        ),
+        "HasLetGo": grpc.unary_unary_rpc_method_handler(
+            has_let_go,
+            request_deserializer=v1.HasLetGoRequest.FromString,
+            response_serializer=v1.HasLetGoResponse.SerializeToString,
+        ),
+        "EnableVirtualFunctions": grpc.unary_unary_rpc_method_handler(
+            enable_virtual,
+            request_deserializer=v1.EnableVirtualFunctionsRequest.FromString,
+            response_serializer=v1.EnableVirtualFunctionsResponse.SerializeToString,
+        ),
+    }
+    return (grpc.method_handlers_generic_handler(NODE_STATE_V1, methods),)
 
 
 def answer(state: NodeState) -> v1.State:
     """The state as it is sent."""
-    message = v1.State(held=state.held, busy=map(str, state.busy))
+    message = v1.State(held=state.held, busy=map(str, state.busy), let_go=state.let_go)
     for blocked in state.blocked:
         span = blocked.span
         message.blocked.add(

@@ -1,4 +1,4 @@
-"""Says what the status of a claim has to tell of its partitions and shares, which no slice tells.
+"""Says what the status of a claim has to tell of what was made for it and of shares, which no slice tells.
 
 The form is that of ``AllocatedDeviceStatus`` (resource.k8s.io/v1), one for each device.
 """
@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.kinds.kind import HeldKind, HeldKinds
 
 Object = dict[str, Any]
 
-_MADE = ("PartitionMade", "The partition exists.")
 _SHARE = ("ShareReady", "The share can be used.")
 
 
@@ -81,9 +80,13 @@ def told_claims(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterato
     have no partitions any more, and of a rebuilt entry nobody knows the name.
     """
     for entry in entries:
-        if entry.state != "prepared" or not entry.is_live(era) or entry.rebuilt:
+        if entry.state != "prepared" or entry.rebuilt:
             continue
-        devices = tuple(told for held in entry.devices if (told := _told(held, kinds.of(held))) is not None)
+        devices = tuple(
+            told
+            for held in entry.devices
+            if kinds.is_live(entry, held, era) and (told := _told(held, kinds.of(held))) is not None
+        )
         if devices:
             yield ToldClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, devices)
 
@@ -108,27 +111,12 @@ def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> 
 
 def _told(held: HeldDevice, kind: HeldKind) -> ToldDevice | None:
     made = kind.status(held)
-    share = {} if held.share is None else _share(held.share)
+    share = {} if held.share is None else held.share.told
     if not (made or share):
         return None
     uuid = kind.cuda_uuid(held)
     data = {**({"uuid": uuid} if uuid else {}), **made, **share}
-    return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else _MADE, data)
-
-
-def _share(share: ShareRecord) -> Object:
-    """How the device is shared, and the limits that hold for each process of the claim."""
-    if share.strategy == "TimeSlicing":
-        found: Object = {"sharing": "time-slicing", "interval": share.interval or "Default"}
-    else:
-        found = {"sharing": "mps", "activeThreadPercentage": share.active_thread_percentage}
-        if share.pinned_memory_mib:
-            found["pinnedMemoryMiB"] = share.pinned_memory_mib
-    if share.shares:
-        found["shares"] = share.shares
-    if share.memory_bytes:
-        found["memoryBytes"] = share.memory_bytes
-    return found
+    return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else kind.condition, data)
 
 
 def _tells(there: Mapping[str, Any], entry: Object) -> bool:

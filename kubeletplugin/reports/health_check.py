@@ -9,6 +9,7 @@ from typing import Literal
 from driver.devices.health import Health, health
 from driver.devices.names import gpu_device_name
 from driver.errors import DriverError, NvmlError
+from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.pci_address import PciAddress
@@ -54,18 +55,28 @@ class HealthCheck:
         self._log = get_logger("health")
 
     def run_once(self) -> None:
-        """Look at every GPU and send the complete list."""
+        """Look at every GPU and send the complete list; nothing is sent while NVML is let go of."""
         entries = self._journal.entries()
         try:
             inventory = self._discovery.snapshot()
+        except LetGo:
+            return
         except NvmlError as error:
             now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
         else:
             now = {gpu.pci: health(gpu.problems) for gpu in inventory.gpus}
             self._look_elsewhere(inventory)
             self._watch.saw(inventory, entries)
-        # A GPU that was unbound, or taken out, while no claim has it is nobody's loss.
-        held = {pci for entry in entries if entry.holds for pci in entry.gpus}
+        # A GPU that was unbound, or taken out, while no claim has it is nobody's loss; nor is one that was
+        # taken from the driver for a claim.
+        held = {
+            pci
+            for entry in entries
+            if entry.holds
+            for device in entry.devices
+            if not self._kinds.leaves_driver(device)
+            for pci in device.gpus
+        }
         for pci in self._seen.keys() - now.keys():
             if str(pci) in held:
                 now[pci] = Health("Unhealthy", "the GPU is not there any more")

@@ -115,8 +115,9 @@ class NodeWatch:
         owners = [
             held
             for entry in (*before, *self._journal.entries())
-            if entry.holds and (entry.is_live(era) or entry.rebuilt)
+            if entry.holds
             for held in entry.devices
+            if entry.rebuilt or self._kinds.is_live(entry, held, era)
         ]
         return tuple(one for kind in self._kinds for one in kind.foreign(inventory, owners))
 
@@ -207,6 +208,6 @@ def leftovers(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[Blo
         )
         for entry in entries
         for held in entry.devices
-        if entry.is_live(era) and kinds.of(held).is_made(held)
+        if kinds.is_live(entry, held, era) and kinds.of(held).is_made(held)
         for region in kinds.of(held).occupies(held)
     )

@@ -1,7 +1,8 @@
-"""Remembers which GPU this node's ResourceSlices say that each device is, and how much memory it has."""
+"""Remembers what this node's ResourceSlices say of each device: its GPU, its memory, its attributes."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ _log = get_logger(__name__)
 
 
 class PublishedDevices:
-    """The UUID and the memory of each published device, from the node's own slices.
+    """The UUID, the memory and the attributes of each published device, from the node's own slices.
 
     A device that is not published any more keeps what was last said: the kubelet wipes the slices whenever
     it starts, and a claim that was allocated before may be prepared meanwhile.
@@ -27,6 +28,7 @@ class PublishedDevices:
     def __init__(self) -> None:
         self._uuids: dict[str, str] = {}
         self._memory: dict[str, int] = {}
+        self._attributes: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def uuid_of(self, device: str) -> str | None:
@@ -38,6 +40,12 @@ class PublishedDevices:
         """The memory of the device in bytes as last published; None: never seen."""
         with self._lock:
             return self._memory.get(device)
+
+    def attributes_of(self, device: str) -> dict[str, Any]:
+        """The attributes of the device as last published, in the form of the API; empty: never seen."""
+        with self._lock:
+            text = self._attributes.get(device)
+        return {} if text is None else json.loads(text)
 
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
         """Learn from one event about a ResourceSlice; what has another form than ours is passed over."""
@@ -54,7 +62,14 @@ class PublishedDevices:
             for device in devices
             if (amount := _memory(device.get("capacity") or {})) is not None
         }
+        # Text takes a tenth of the memory of the objects that are decoded from it.
+        attributes = {
+            str(device["name"]): json.dumps(told, separators=(",", ":"))
+            for device in devices
+            if isinstance(told := device.get("attributes"), dict)
+        }
         with self._lock:
+            self._attributes.update(attributes)
             self._uuids.update(found)
             self._memory.update(memory)
 

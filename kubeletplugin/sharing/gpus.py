@@ -29,6 +29,8 @@ from kubeletplugin.wire.mps_daemon import MpsDaemon
 _log = get_logger("sharing")
 
 _MODES: dict[str, ComputeMode] = {"MPS": "exclusive-process", "TimeSlicing": "default"}
+_NO_SLICE = "time-slice {} has no effect on GPU {}"
+_OF_HOST = "it is a vGPU, whose host decides how long each vGPU computes"
 _GONE = (DriverNotLoaded, GpuLost, NotFound)
 
 
@@ -159,6 +161,11 @@ class Sharing:
     def _slice_time(self, wanted: SharingRecord, whole: Sequence[HeldDevice], interval: str) -> str | None:
         if not whole or (wanted.applied and wanted.interval == interval):
             return None
+        if self._is_vgpu(whole[0].pci):
+            self._applied(wanted)
+            return (
+                None if interval == "Default" else f"{_NO_SLICE.format(interval, whole[0].pci)}: {_OF_HOST}"
+            )
         # Until Default is set again, what is to be put back stays written down.
         noted = wanted.interval if interval == "Default" else interval
         wanted = self._take_modes(replace(wanted, interval=noted, applied=False), whole)
@@ -167,7 +174,7 @@ class Sharing:
         self._applied(replace(wanted, interval=interval))
         if cannot is None or interval == "Default":
             return None
-        return f"time-slice {interval} has no effect on GPU {whole[0].pci}: {cannot}"
+        return f"{_NO_SLICE.format(interval, whole[0].pci)}: {cannot}"
 
     def _applied(self, record: SharingRecord) -> None:
         if not record.applied:
@@ -196,9 +203,11 @@ class Sharing:
         return wanted
 
     def _mode(self, pci: str) -> ComputeMode | None:
-        """The compute mode now; None where the GPU has none, or one that CUDA knows no longer."""
+        """The compute mode now; None where the GPU has none (a vGPU), or one that CUDA knows no longer."""
 
         def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
+            if _told_vgpu(device, watch):
+                return None
             try:
                 return watch("compute_mode", device.compute_mode)
             except NotSupported:
@@ -210,6 +219,12 @@ class Sharing:
         """Set it and read it back, since some tools say that they did what they did not."""
 
         def job(device: NvmlDevice, watch: Watch) -> ComputeMode | None:
+            if _told_vgpu(device, watch):
+                raise ClaimRefused(
+                    f"GPU {pci} is a vGPU and cannot be set to compute mode {mode}, without which its "
+                    "sharing would not hold",
+                    "offer this GPU in another form",
+                )
             watch("set_compute_mode", lambda: device.set_compute_mode(mode))
             return watch("compute_mode", device.compute_mode)
 
@@ -225,6 +240,9 @@ class Sharing:
             raise NotReady(
                 f"GPU {pci} was set to compute mode {mode} and is in {now}", "see its driver's log"
             )
+
+    def _is_vgpu(self, pci: str) -> bool:
+        return self._discovery.on_gpu(PciAddress.parse(pci), _told_vgpu)
 
     def _undo(self, record: SharingRecord) -> None:
         """Put back what the record says was changed, then forget it; a GPU that is gone needs nothing.
@@ -281,6 +299,14 @@ class Sharing:
 
     def _uuid(self, pci: str) -> str:
         return self._discovery.identity(PciAddress.parse(pci)).uuid
+
+
+def _told_vgpu(device: NvmlDevice, watch: Watch) -> bool:
+    """Whether the GPU is a vGPU, of which only its host can change the modes."""
+    try:
+        return watch("virtualization", device.virtualization) == "vgpu"
+    except NotSupported:
+        return False
 
 
 def _widened(record: SharingRecord, members: Sequence[Member]) -> SharingRecord:

@@ -39,3 +39,14 @@ def claim_of_cdi_spec(file_name: str) -> str | None:
     """The UID of the claim whose CDI spec a file of this name is; None for files of others."""
     uid = file_name.removeprefix(f"{CDI_VENDOR}-{CDI_CLASS}_").removesuffix(".json")
     return uid if is_safe_uid(uid) and cdi_spec_file_name(uid) == file_name else None
+
+
+def metadata_file_name(claim_uid: str, request: str) -> str:
+    """The file of what a container may read of the devices of a request, which is a DNS label."""
+    return f"{claim_uid}_{request}.json"
+
+
+def claim_of_metadata_file(file_name: str) -> str | None:
+    """The UID of the claim of a metadata file; None for any other file."""
+    uid, _, request = file_name.removesuffix(".json").rpartition("_")
+    return uid if is_safe_uid(uid) and metadata_file_name(uid, request) == file_name else None

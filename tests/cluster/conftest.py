@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from conformance.oracle import Oracle
 from envtest.client import paths
 from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ApiRefused
 from envtest.client.readiness import wait_until
 from envtest.driver_node import DriverNode
+from envtest.real.assets import find_assets
 from envtest.real.cluster import RealCluster
 from tests.cluster.objects import event_of, slice_of
 from tests.flow.claims import restored
@@ -44,6 +46,16 @@ def _refusal(controller: ApiClient, path: str, written: Object, said: str) -> st
         forbidden = error.status == http.client.FORBIDDEN and said in str(error)
         return str(error) if forbidden else None
     return None
+
+
+@pytest.fixture(scope="module")
+def oracle(kubernetes: str) -> Iterator[Oracle]:
+    """Kubernetes' validation and allocator behind a pipe."""
+    binary = find_assets(kubernetes).binary("oracle")
+    if not binary.exists():
+        pytest.skip(f"{binary.parent} holds no oracle: it comes with binaries that are built here")
+    with Oracle(binary) as asked:
+        yield asked
 
 
 @pytest.fixture(scope="session")

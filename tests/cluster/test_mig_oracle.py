@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
 from conformance.nodes.mig_area import AREA, written_cases
 from conformance.oracle import Oracle
-from envtest.real.assets import find_assets
-
-
-@pytest.fixture(scope="module")
-def oracle(kubernetes: str) -> Iterator[Oracle]:
-    """Kubernetes' validation and allocator behind a pipe."""
-    binary = find_assets(kubernetes).binary("oracle")
-    if not binary.exists():
-        pytest.skip(f"{binary.parent} holds no oracle: it comes with binaries that are built here")
-    with Oracle(binary) as asked:
-        yield asked
 
 
 def test_every_slice_of_every_machine_and_sample_is_taken_and_allocated_from(oracle: Oracle) -> None:

@@ -24,7 +24,10 @@ class FakePlugin:
     """Serves grpc.health.v1 ``Watch`` at a socket, and the node's state unless it is None: an old plugin.
 
     ``serving`` is what it says of itself. ``watches`` counts how often its health was asked for,
-    ``state_calls`` how often its state was, by an old plugin as well.
+    ``state_calls`` how often its state was, by an old plugin as well. ``controllers`` are the names of those
+    that asked, ``let_go`` what they answered to being asked to let go: the number, and why it failed.
+    ``enabled`` are the GPUs whose virtual functions it was asked for; it answers with ``failure``, and knows
+    no such call where that is None.
     """
 
     def __init__(self, socket: Path, *, serving: bool = True, state: v1.State | None = None) -> None:
@@ -35,6 +38,10 @@ class FakePlugin:
         self._cuts = 0
         self.watches = 0
         self.state_calls = 0
+        self.controllers: list[str] = []
+        self.let_go: list[tuple[int, str]] = []
+        self.enabled: list[str] = []
+        self.failure: str | None = None
         self._server = grpc.server(ThreadPoolExecutor(max_workers=8), handlers=[_Calls(self)])
         self._server.add_insecure_port(f"unix:{socket}")
         self._server.start()
@@ -100,8 +107,31 @@ class FakePlugin:
         while (said := self._next_serving(said, cuts, context)) is not None:
             yield health.HealthCheckResponse(status="SERVING" if said else "NOT_SERVING")
 
-    def watch_state(self, _request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
+    def has_answered(self, *numbers: int) -> bool:
+        """Wait until the controllers have answered with these numbers, each without a failure."""
+        wanted = [(number, "") for number in numbers]
+        with self.changed:
+            return self.changed.wait_for(lambda: self.let_go == wanted, 10)
+
+    def has_let_go(self, request: v1.HasLetGoRequest, _context: grpc.ServicerContext) -> v1.HasLetGoResponse:
+        """Take in what a controller answers."""
+        with self.changed:
+            self.let_go.append((request.let_go, request.failure))
+            self.changed.notify_all()
+        return v1.HasLetGoResponse()
+
+    def enable(
+        self, request: v1.EnableVirtualFunctionsRequest, _context: grpc.ServicerContext
+    ) -> v1.EnableVirtualFunctionsResponse:
+        """Take in which GPU is to get virtual functions."""
+        with self.changed:
+            self.enabled.append(request.pci_bus_id)
+            self.changed.notify_all()
+            return v1.EnableVirtualFunctionsResponse(failure=self.failure or "")
+
+    def watch_state(self, request: v1.WatchRequest, context: grpc.ServicerContext) -> Iterator[v1.State]:
         """Answer for the state."""
+        self.controllers.append(request.controller)
         said: v1.State | None = None
         while (said := self._next_state(said, context)) is not None:
             yield said
@@ -146,4 +176,16 @@ class _Calls(grpc.GenericRpcHandler):
                     request_deserializer=v1.WatchRequest.FromString,
                     response_serializer=v1.State.SerializeToString,
                 )
+        if details.method == f"/{NODE_STATE}/HasLetGo" and self._plugin.tells:
+            return grpc.unary_unary_rpc_method_handler(
+                self._plugin.has_let_go,
+                request_deserializer=v1.HasLetGoRequest.FromString,
+                response_serializer=v1.HasLetGoResponse.SerializeToString,
+            )
+        if details.method == f"/{NODE_STATE}/EnableVirtualFunctions" and self._plugin.failure is not None:
+            return grpc.unary_unary_rpc_method_handler(
+                self._plugin.enable,
+                request_deserializer=v1.EnableVirtualFunctionsRequest.FromString,
+                response_serializer=v1.EnableVirtualFunctionsResponse.SerializeToString,
+            )
         return None

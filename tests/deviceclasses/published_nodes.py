@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from conformance.nodes.mig_nodes import inventory, look
+from conformance.nodes.mig_nodes import VGPU_HOSTS, inventory, look
 from driver.hardware.gpu import Inventory
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
@@ -24,10 +24,13 @@ NODE = "node-a"
 _SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "node-config"
 
 MIG_MACHINES = (
-    *("a30-quad", "dgx-a100", "dgx-a100-80gb", "gb200-tray", "gh200"),
+    *("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb", "gb200-tray", "gh200"),
     *("hgx-b200", "hgx-h100", "hgx-h200", "rtx-pro-6000-octo"),
 )
-OTHER_MACHINES = tuple(sorted(set(known_machines()) - set(MIG_MACHINES)))
+SAME_GPUS = "hgx-h100-shared-nvswitch"
+"""Its GPUs are those of hgx-h100, so the tables of partitions do without it."""
+
+OTHER_MACHINES = tuple(sorted(set(known_machines()) - {*MIG_MACHINES, *VGPU_HOSTS, SAME_GPUS}))
 
 DYNAMIC = "version: v1\nrules: [{mig: dynamic}]\n"
 BALANCED = "version: v1\nrules: [{mig: {layout: all-balanced}}]\n"
@@ -48,6 +51,11 @@ ALL_TIERS = rule(f"offer: whole, mig: dynamic, shared: [{_SLICES}, {_CLIENTS}]")
 SHARED_PARTITIONS = rule(
     "mig: {layout: all-balanced}, shared: [{strategy: MPS, shares: 2}, {strategy: TimeSlicing, shares: 2}]"
 )
+TO_MACHINES = rule("offer: passthrough")
+VGPUS = rule(
+    "vgpu: {profiles: [L40S-8Q, L40S-24Q, L40S-8A, A100-10C, A100-40C, A100-1-5C, A100-3-20C, A30-12C]}"
+)
+ALL_KINDS = rule(f"offer: whole, mig: dynamic, shared: [{_SLICES}, {_CLIENTS}], passthrough: true")
 SHARED_CONFIGURATIONS = {
     "time-sliced": TIME_SLICED,
     "MPS": MPS,
@@ -58,6 +66,9 @@ SHARED_CONFIGURATIONS = {
     "fractional and sliced": rule("shared: {strategy: TimeSlicing, shares: 10, fractional: true}"),
     "whole or shared": rule(f"offer: whole, mig: off, shared: [{_CLIENTS}, {_SLICES}]"),
     "all tiers": ALL_TIERS,
+    "passthrough": TO_MACHINES,
+    "all kinds": ALL_KINDS,
+    "vGPUs": VGPUS,
     **{file.name: file.read_text() for file in sorted(_SAMPLES.glob("*.yaml"))},
 }
 
@@ -126,12 +137,16 @@ def devices(planned: PlannedNode) -> list[Object]:
 
 
 def profile_of(device: Object) -> str:
-    """The profile of a partition, ``whole`` for a whole GPU, ``mps share`` or ``mps share of 1g.10gb``."""
+    """The profile of a partition, ``whole`` for a whole GPU, ``passthrough`` for one of a virtual machine,
+    ``vgpu``, ``mps share`` or ``mps share of 1g.10gb``.
+    """
     attributes = {name: value.get("string") for name, value in device["attributes"].items()}
     profile = attributes.get("profile")
     if attributes["type"] == "shared":
         return f"{attributes['sharing']} share" + (f" of {profile}" if profile else "")
-    return profile or "whole"
+    if attributes["type"] == "vgpu":
+        return "vgpu"
+    return "passthrough" if attributes["type"] == "vfio" else profile or "whole"
 
 
 def selectable(device: Object, driver: str = DRIVER) -> SelectorDevice:

@@ -89,6 +89,7 @@ MATCHED: dict[str, dict[str, str]] = {
         " 2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me 4g.96gb 4g.96gb+gfx",
     },
 }
+MATCHED["a30-passthrough-guest"] = MATCHED["a30-quad"]
 """Machine -> size -> the profiles of the machine that are of this size."""
 
 
@@ -102,7 +103,7 @@ def test_the_api_server_takes_every_class_as_it_stands_in_its_file() -> None:
 
 def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_resource() -> None:
     assert set(DEFAULT) == {
-        *("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
+        *("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com", "vgpu.gpu.nvidia.com"),
         *("large", "medium", *SIZES, "shared-timesliced", "shared-mps", "shared-mig", "monitoring"),
     }
     assert [name for name, one in DEFAULT.items() if "extendedResourceName" in one["spec"]] == []
@@ -136,7 +137,9 @@ def test_a_named_class_matches_its_profile_and_nothing_else(machine: str) -> Non
         seen = selectable(device)
         matched = [name for name in PROFILES if matches(name, seen)]
         profile = profile_of(device)
-        named = profile != "whole" and "share" not in profile and "c." not in profile
+        named = (
+            profile not in ("whole", "passthrough", "vgpu") and "share" not in profile and "c." not in profile
+        )
         assert matched == ([f"mig-{profile.replace('+', '.')}"] if named else [])
 
 

@@ -43,6 +43,7 @@ def given(sample: str, machine: str, configuration: str | None, **state: bool) -
 
 
 ONE_G = {
+    "a30-passthrough-guest": "1g.6gb",
     "a30-quad": "1g.6gb",
     "dgx-a100": "1g.5gb",
     "dgx-a100-80gb": "1g.10gb",
@@ -54,6 +55,7 @@ ONE_G = {
     "rtx-pro-6000-octo": "1g.24gb",
 }
 MEDIUM = {
+    "a30-passthrough-guest": "2g.12gb",
     "a30-quad": "2g.12gb",
     "dgx-a100": "2g.10gb",
     "dgx-a100-80gb": "2g.20gb",
@@ -64,6 +66,7 @@ MEDIUM = {
     "hgx-h200": "2g.35gb",
     "rtx-pro-6000-octo": "1g.24gb",
 }
+A30 = ("a30-passthrough-guest", "a30-quad")
 ONLY_80GB = {"dgx-a100-80gb", "hgx-h100"}
 
 
@@ -77,7 +80,7 @@ def without(profiles: dict[str, str], *machines: str) -> dict[str, str]:
 
 GIVEN: dict[str, dict[str, str]] = {
     "any-partition": ONE_G,
-    "at-least": {**without(MEDIUM, "a30-quad"), "dgx-a100": "3g.20gb"},
+    "at-least": {**without(MEDIUM, *A30), "dgx-a100": "3g.20gb"},
     "by-size": MEDIUM,
     "exact-profile": dict.fromkeys(ONLY_80GB, "3g.40gb"),
     "extended-resource": dict.fromkeys(ONLY_80GB, "1g.10gb"),
@@ -86,7 +89,7 @@ GIVEN: dict[str, dict[str, str]] = {
     "distinct-parents": without(twice(ONE_G), "gh200"),
     "beside-whole-gpu": {
         machine: f"whole {profile}"
-        for machine, profile in without(ONE_G, "gh200", "a30-quad", "dgx-a100", "dgx-a100-80gb").items()
+        for machine, profile in without(ONE_G, "gh200", *A30, "dgx-a100", "dgx-a100-80gb").items()
     },
 }
 """Sample -> machine -> the profiles that its claim gets, on a node with MIG mode on; no entry: it waits.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conformance.nodes.mig_nodes import VGPU_HOSTS
 from envtest.embedded.api.server import EmbeddedApiServer
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import PlannedNode
@@ -20,6 +21,7 @@ from tests.deviceclasses.published_nodes import (
     FRACTIONAL,
     MIG_MACHINES,
     MPS,
+    SAME_GPUS,
     SHARED_PARTITIONS,
     TIME_SLICED,
     all_plans,
@@ -30,6 +32,7 @@ from tests.deviceclasses.published_nodes import (
 from tests.deviceclasses.sample_claims import beside, claim_of, results
 from tests.deviceclasses.shipped_classes import ALL, ROOT, SHARED_SAMPLE_FILES, objects
 from tests.deviceclasses.test_tiers import TIER
+from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
 
 Object = dict[str, Any]
 
@@ -40,13 +43,25 @@ def node_config(name: str) -> str:
 
 
 FILES = {file.stem: file for file in SHARED_SAMPLE_FILES}
-MACHINES = known_machines()
-WITH_MPS = [machine for machine in MACHINES if machine != "a100-vgpu-guest"]
+MACHINES = sorted(set(known_machines()) - {SAME_GPUS, *VGPU_HOSTS})
+"""Those whose GPUs containers can have; a host of vGPUs offers none of what is shared."""
+GIVING = [machine for machine in MACHINES if machine not in UNLICENSED]
+WITH_MPS = [machine for machine in GIVING if machine not in VGPU_GUESTS]
 """Compute modes cannot be set in a vGPU."""
-SMALLER = ("a30-quad", "dgx-a100", "dgx1-v100", "dgx2", "l40s-octo", "t4")
+SMALLER = (
+    "a30-passthrough-guest",
+    "a30-quad",
+    "dgx-a100",
+    "dgx1-v100",
+    "dgx2",
+    "l40s-octo",
+    "passthrough-quad",
+    "t4",
+)
 """GPUs of less than 60 GiB, which the sample of shares by memory does not offer as fractional."""
-SEVERAL_GPUS = [machine for machine in MACHINES if len(plan(machine).inventory.gpus) > 1]
+SEVERAL_GPUS = [machine for machine in GIVING if len(plan(machine).inventory.gpus) > 1]
 BALANCED_PARTITION = {
+    "a30-passthrough-guest": "2g.12gb",
     "a30-quad": "2g.12gb",
     "dgx-a100": "2g.10gb",
     "dgx-a100-80gb": "1g.10gb",
@@ -59,10 +74,10 @@ BALANCED_PARTITION = {
 }
 
 GIVEN: dict[str, tuple[str | None, dict[str, str]]] = {
-    "large": (None, {machine: "whole" for machine, tier in TIER.items() if tier == "large"}),
-    "medium": (None, {machine: "whole" for machine, tier in TIER.items() if tier == "medium"}),
-    "time-sliced": (node_config("time-slicing"), dict.fromkeys(MACHINES, "time-slicing share")),
-    "extended-resource": (node_config("time-slicing"), dict.fromkeys(MACHINES, "time-slicing share")),
+    "large": (None, {machine: "whole" for machine in GIVING if TIER[machine] == "large"}),
+    "medium": (None, {machine: "whole" for machine in GIVING if TIER[machine] == "medium"}),
+    "time-sliced": (node_config("time-slicing"), dict.fromkeys(GIVING, "time-slicing share")),
+    "extended-resource": (node_config("time-slicing"), dict.fromkeys(GIVING, "time-slicing share")),
     "two-gpus": (
         node_config("time-slicing"),
         dict.fromkeys(SEVERAL_GPUS, "time-slicing share, time-slicing share"),
@@ -75,11 +90,11 @@ GIVEN: dict[str, tuple[str | None, dict[str, str]]] = {
         SHARED_PARTITIONS,
         {machine: f"mps share of {profile}" for machine, profile in BALANCED_PARTITION.items()},
     ),
-    "one-claim-mps": (None, dict.fromkeys(MACHINES, "whole")),
-    "one-claim-time-slicing": (None, dict.fromkeys(MACHINES, "whole")),
+    "one-claim-mps": (None, dict.fromkeys(GIVING, "whole")),
+    "one-claim-time-slicing": (None, dict.fromkeys(GIVING, "whole")),
     "monitoring": (
         None,
-        {machine: ", ".join(["whole"] * len(plan(machine).inventory.gpus)) for machine in MACHINES},
+        {machine: ", ".join(["whole"] * len(plan(machine).inventory.gpus)) for machine in GIVING},
     ),
 }
 """Sample -> the node configuration that it is for, and machine -> what it gets there; no entry: it waits."""

@@ -17,7 +17,10 @@ Object = dict[str, Any]
 
 TIER = {
     "a100-vgpu-guest": "",
+    "a100-vgpu-guest-quad": "large",
+    "a30-passthrough-guest": "medium",
     "a30-quad": "medium",
+    "a30-vgpu-guest": "",
     "dgx-a100": "large",
     "dgx-a100-80gb": "large",
     "dgx1-v100": "medium",
@@ -26,10 +29,16 @@ TIER = {
     "gh200": "large",
     "hgx-b200": "large",
     "hgx-h100": "large",
+    "hgx-h100-shared-nvswitch": "large",
     "hgx-h200": "large",
     "l40s-octo": "large",
+    "l40s-vgpu-unlicensed": "medium",
+    "passthrough-quad": "large",
     "rtx-pro-6000-octo": "large",
     "t4": "",
+    "vgpu-and-passthrough": "",
+    "vgpu-host-a100-mdev": "",
+    "vgpu-host-l40s": "",
 }
 """Machine -> the tier of its whole GPUs, if they are of any."""
 
@@ -37,6 +46,8 @@ CLASSES = {
     "whole": "gpu.nvidia.com gpu",
     "time-slicing share": "shared-timesliced gpu.shared",
     "mps share": "shared-mps",
+    "passthrough": "vfio.gpu.nvidia.com",
+    "vgpu": "vgpu.gpu.nvidia.com",
 }
 """What a device is -> the classes that it is of, beside those of partitions and the tier of its size."""
 
@@ -76,7 +87,8 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
 
 
 def test_all_forms_are_published_by_one_machine_or_another() -> None:
-    forms = {profile_of(device) for device in of_machine("hgx-h100")}
+    machines = ("hgx-h100", "vgpu-host-l40s")
+    forms = {profile_of(device) for machine in machines for device in of_machine(machine)}
 
     assert {*CLASSES, "1g.10gb", "mps share of 1g.10gb", "time-slicing share of 3g.40gb"} <= forms
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.hardware import pci
+from driver.hardware.pci_view import pci_view
 from fakegpu.driver_root import (
     CALL_LOG,
     CDI_HOOK,
@@ -24,6 +25,13 @@ from fakegpu.spec import known_machines
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from driver.nvml.pci_address import PciAddress
+
+
+def gpus(sysfs: Path) -> tuple[PciAddress, ...]:
+    """The GPUs on the bus."""
+    return tuple(function.pci for function in pci_view(sysfs).physical)
 
 
 @pytest.fixture
@@ -117,7 +125,7 @@ def test_the_cdi_hook_is_there_only_when_asked_for(tmp_path: Path, machine: Fake
 def test_sysfs_tells_what_the_machine_file_says(tmp_path: Path, name: str) -> None:
     machine = FakeMachine.open(name)
     sysfs = build_sysfs(tmp_path, machine)
-    assert pci.display_functions(sysfs) == tuple(slot.pci for slot in machine.spec.slots)
+    assert gpus(sysfs) == tuple(slot.pci for slot in machine.spec.slots)
     for slot in machine.spec.slots:
         assert pci.numa_node(sysfs, slot.pci) == slot.numa_node
         assert pci.pcie_root(sysfs, slot.pci) == slot.pcie_root
@@ -126,13 +134,13 @@ def test_sysfs_tells_what_the_machine_file_says(tmp_path: Path, name: str) -> No
 
 def test_the_drm_nodes_that_sysfs_names_are_in_the_driver_root(tmp_path: Path, machine: FakeMachine) -> None:
     root, sysfs = build_driver_root(tmp_path, machine), build_sysfs(tmp_path, machine)
-    named = [node for gpu in pci.display_functions(sysfs) for node in pci.drm_nodes(sysfs, gpu)]
+    named = [node for gpu in gpus(sysfs) for node in pci.drm_nodes(sysfs, gpu)]
     assert len(set(named)) == 16
     assert {*named, "by-path"} == {path.name for path in (root / "dev/dri").iterdir()}
     by_path = {path.name: path.readlink().name for path in (root / "dev/dri/by-path").iterdir()}
     assert by_path == {
         f"pci-{gpu}-{kind}": node
-        for gpu in pci.display_functions(sysfs)
+        for gpu in gpus(sysfs)
         for kind, node in zip(("card", "render"), pci.drm_nodes(sysfs, gpu), strict=True)
     }
 

@@ -32,7 +32,9 @@ V100_PAIRS = {
 def test_the_shipped_machines_are_all_there() -> None:
     assert set(known_machines()) >= {
         "dgx-a100", "hgx-h100", "a30-quad", "l40s-octo", "t4", "dgx1-v100", "gb200-tray",
-        "a100-vgpu-guest", "dgx2", "dgx-a100-80gb", "gh200", "hgx-h200", "hgx-b200", "rtx-pro-6000-octo",
+        "a100-vgpu-guest", "a100-vgpu-guest-quad", "a30-vgpu-guest", "a30-passthrough-guest",
+        "l40s-vgpu-unlicensed", "dgx2", "dgx-a100-80gb", "gh200", "hgx-h200", "hgx-b200", "rtx-pro-6000-octo",
+        "passthrough-quad",
     }  # fmt: skip
 
 
@@ -47,12 +49,17 @@ def test_the_shipped_machines_are_all_there() -> None:
         ("dgx1-v100", 8, {0: 4, 1: 4}, 2, 6),
         ("gb200-tray", 4, {0: 2, 1: 2}, 4, 18),
         ("a100-vgpu-guest", 1, {None: 1}, 1, 0),
+        ("a100-vgpu-guest-quad", 4, {None: 4}, 1, 0),
+        ("a30-vgpu-guest", 1, {None: 1}, 1, 0),
+        ("a30-passthrough-guest", 2, {None: 2}, 1, 0),
+        ("l40s-vgpu-unlicensed", 2, {None: 2}, 1, 0),
         ("dgx2", 16, {0: 8, 1: 8}, 8, 6),
         ("dgx-a100-80gb", 8, {3: 2, 1: 2, 7: 2, 5: 2}, 4, 12),
         ("gh200", 1, {0: 1}, 1, 0),
         ("hgx-h200", 8, {0: 4, 1: 4}, 8, 18),
         ("hgx-b200", 8, {0: 4, 1: 4}, 8, 18),
         ("rtx-pro-6000-octo", 8, {0: 4, 1: 4}, 4, 0),
+        ("passthrough-quad", 4, {0: 2, 1: 2}, 3, 0),
     ],
 )
 def test_a_machine_has_its_gpus_nodes_roots_and_links(

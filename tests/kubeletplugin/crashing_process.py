@@ -20,12 +20,14 @@ from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine import FakeMachine
+from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Cluster, Folders, Listeners, assemble
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.identity import Identity, boottime_ns
+from kubeletplugin.pci_ports import pretended_users
 from kubeletplugin.wire.claim_call import Call, ClaimRef
 from kubeletplugin.wire.health_board import HealthBoard
-from tests.kubeletplugin.fake_node import POOL, fake_hardware
+from tests.kubeletplugin.fake_node import POOL, PciParts, fake_hardware, pci_parts
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 ENDED = 70
@@ -48,7 +50,14 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
     mps.reload()
     preparer = assemble(
         Identity(DRIVER_NAME, POOL, "boot-1"),
-        fake_hardware(discovery, folder, FakeTimeSlices(machine, folder / "driver"), mps),
+        fake_hardware(
+            discovery,
+            folder,
+            FakeTimeSlices(machine, folder / "driver"),
+            mps,
+            machine.fabric.manager(),
+            pci=_pci(folder / "sys", machine),
+        ),
         Cluster(
             lambda *_: claim,
             lambda _: None,
@@ -62,12 +71,20 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         Intervals(),
     ).preparer
-    _end_before(end_before, tuple(str(folder / name) for name in ("journal", "cdi", "sharing")))
+    own = ("journal", "cdi", "sharing", "metadata", "fabric")
+    _end_before(end_before, tuple(str(folder / name) for name in own))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
     if operation == "prepare":
         preparer.prepare(ref, call)
     else:
         preparer.unprepare(ref, call)
+
+
+def _pci(sysfs: Path, machine: FakeMachine) -> PciParts | None:
+    """What binds functions, where the node's sysfs is its own."""
+    if sysfs.is_symlink():
+        return None
+    return pci_parts(FakeKernel(sysfs, machine), sysfs, pretended_users(machine))
 
 
 def _end_before(count: int, folders: tuple[str, ...]) -> None:

@@ -17,32 +17,40 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.devices.node_state import NodeState
 from driver.errors import ClaimRefused, DriverError
+from driver.fabric.api import FabricManager
 from driver.hardware.inventory import Discovery
 from driver.kinds.partition.names import partition_device_name
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
+from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.claims.recovery import Recovered
+from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.peers import Peers
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
+from kubeletplugin.pci_ports import pretended_users
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
+from kubeletplugin.vfio.binder import GroupBinder, Users
+from kubeletplugin.vfio.function_files import Deadlines
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 from kubeletplugin.wire.names import cdi_spec_file_name
-from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
+from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
 from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 NODE = "node-a"
+SHORT = Deadlines(0.3, 0.3, 0.3, 0.3)
 POOL = pool_name(NODE)
 MPS_FOLDER = Path("/run/gpu.nvidia.com/mps")
-STEPS_OF_PREPARE = ("committed", "spec written")
+STEPS_OF_PREPARE = ("committed", "metadata written", "spec written")
 STEPS_OF_UNPREPARE = ("spec removed", "released")
 STEPS_OF_MAKING = (
     "begun",
@@ -50,6 +58,7 @@ STEPS_OF_MAKING = (
     "compute instance",
     "made",
     "committed",
+    "metadata written",
     "spec written",
 )
 STEPS_OF_DESTROYING = ("spec removed", "releasing", "destroyed", "released")
@@ -62,24 +71,58 @@ class Crash(BaseException):
     """The process ends here."""
 
 
+class NoKernel:
+    """The kernel of a node on which nothing may be bound."""
+
+    def write(self, path: Path, text: str, deadline_seconds: float) -> None:
+        """Refuse."""
+        raise AssertionError(path, text, deadline_seconds)
+
+    def read(self, path: Path, deadline_seconds: float) -> str:
+        """Refuse."""
+        raise AssertionError(path, deadline_seconds)
+
+    def load_module(self, name: str, deadline_seconds: float) -> None:
+        """Refuse."""
+        raise AssertionError(name, deadline_seconds)
+
+
 def fake_hardware(
     discovery: Discovery,
     folder: Path,
     time_slices: TimeSlices,
     mps: MpsClient,
+    fabric: FabricManager,
     hook: HookSource = NO_HOOK,
+    pci: PciParts | None = None,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
-    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, hook)
+    parts = pci or pci_parts(NoKernel(), folder / "sys")
+    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, fabric, *parts, hook)
+
+
+PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
+
+
+def pci_parts(
+    kernel: Kernel,
+    sysfs: Path,
+    users: Users = lambda _function: (),
+    controllers: Controllers | None = None,
+    deadlines: Deadlines = SHORT,
+) -> PciParts:
+    """What devices for virtual machines need of a node."""
+    binder = GroupBinder(kernel, sysfs, lambda: (), users, deadlines)
+    return kernel, binder, users, controllers or Controllers(lambda _number: None)
 
 
 class FakeNode:
     """The machine, the API's claims, what containers use, and the plugin that runs right now.
 
     ``machine`` is a shipped machine's name; with ``on_disk`` its state outlives the process as well.
-    ``kinds_of`` gives the kinds that the node prepares.
+    ``kinds_of`` gives the kinds that the node prepares. With ``binds`` its PCI functions can change drivers.
     """
 
     def __init__(
@@ -89,6 +132,7 @@ class FakeNode:
         *,
         on_disk: bool = False,
         kinds_of: KindsOf = own_kinds,
+        binds: bool = False,
     ) -> None:
         self.folder = folder
         self._kinds_of = kinds_of
@@ -97,6 +141,13 @@ class FakeNode:
         self.cdi = folder / "cdi"
         self.driver_root = lay_driver_root(folder / "driver", self.machine)
         self.sysfs = lay_sysfs(folder, self.machine)
+        self.controllers = Controllers(lambda _number: None)
+        self._pci: PciParts | None = None
+        if binds:
+            own_sysfs(self.sysfs)
+            self.kernel = FakeKernel(self.sysfs, self.machine)
+            users = pretended_users(self.machine)
+            self._pci = pci_parts(self.kernel, self.sysfs, users, self.controllers)
         self.cdi.mkdir()
         self.api: dict[tuple[str, str], dict[str, Any]] = {}
         self.api_failures: list[DriverError] = []
@@ -107,6 +158,7 @@ class FakeNode:
         self.complaints: list[str] = []
         self.notes: list[str] = []
         self.published_memory: dict[str, int] = {}
+        self.published_attributes: dict[str, dict[str, Any]] = {}
         self.mps = FakeMps(folder / "mps.json" if on_disk else None)
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
@@ -134,9 +186,9 @@ class FakeNode:
         parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
-        self.reconciler, self.keeper = parts.reconciler, parts.keeper
+        self.reconciler, self.keeper, self.fabric = parts.reconciler, parts.keeper, parts.fabric
         self.kinds, self.hooks = parts.kinds, parts.hooks
-        self.watch, self.health = parts.watch, parts.health
+        self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
         return parts.recovered
 
     def instance(self) -> Parts:
@@ -145,7 +197,15 @@ class FakeNode:
         """
         return assemble(
             Identity(DRIVER_NAME, POOL, self.boot_id, lambda: self.driver_generation),
-            fake_hardware(self.discovery, self.folder, self.time_slices, self.mps, self.hook),
+            fake_hardware(
+                self.discovery,
+                self.folder,
+                self.time_slices,
+                self.mps,
+                self.machine.fabric.manager(),
+                self.hook,
+                self._pci,
+            ),
             Cluster(
                 self._get_claim,
                 self.published.get,
@@ -154,6 +214,7 @@ class FakeNode:
                 self._given_by_device_plugins,
                 self._complain,
                 self._note,
+                lambda device: self.published_attributes.get(device, {}),
             ),
             Folders(self.folder, self.cdi),
             Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step),

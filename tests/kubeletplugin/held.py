@@ -17,8 +17,11 @@ from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds
 from kubeletplugin.kinds.partition.record import PartitionRecord, partition_name, record_of, written
+from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
+from kubeletplugin.wire.controllers import Controllers
+from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="kinds-")
 
@@ -37,6 +40,10 @@ def held_kinds() -> HeldKinds:
         GpuNodes(InstalledDriver.below(nowhere), nowhere),
         Journal(nowhere / "journal", lambda: False),
         era,
+        nowhere,
+        *pci_parts(NoKernel(), nowhere)[:3],
+        VfioNodes(InstalledDriver.below(nowhere)),
+        Controllers(lambda _number: None),
     )
     return HeldKinds(own_kinds(ports), HeldUnknown())
 

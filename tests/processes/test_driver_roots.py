@@ -40,7 +40,7 @@ def test_a_driver_that_comes_late_is_published_and_prepared_with_the_hosts_paths
         for process in (plugin, controller):
             told = process.wait_for("driver root", used=None)
             assert told["passed_over"][ROOT] == "there is no such folder"
-        controller.wait_for("no NVIDIA driver on this node, nothing new is offered")
+        controller.wait_for("no NVIDIA driver on this node, containers get nothing new")
         (answer,) = node.prepare(claim, within_seconds=3)
         assert "(retryable)" in answer.error
 

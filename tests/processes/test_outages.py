@@ -46,7 +46,7 @@ def test_without_the_nvml_library_the_plugin_unprepares_and_nothing_is_published
     without = {"nvml": "real", "driver_root": str(bare)}
 
     with node.plugin(**without) as plugin, node.controller(**without) as controller:
-        told = controller.wait_for("no NVIDIA driver on this node, nothing new is offered")
+        told = controller.wait_for("no NVIDIA driver on this node, containers get nothing new")
         assert f"libnvidia-ml.so.1 below {bare}" in told["error"]
         assert "install or load the NVIDIA driver" in told["error"]
         controller.wait_for("kubelet plugin serves")

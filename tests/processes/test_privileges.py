@@ -42,7 +42,7 @@ def test_with_nvml_what_makes_a_privileged_user_is_left(node: Node) -> None:
     bare = node.folder / "bare"
     bare.mkdir()
     with node.plugin(), node.controller(nvml="real", driver_root=str(bare)) as controller:
-        controller.wait_for("no NVIDIA driver on this node, nothing new is offered")
+        controller.wait_for("no NVIDIA driver on this node, containers get nothing new")
 
         left = NEEDED["real"]
         assert rights(controller) == {(0, left, left, left, 0)}

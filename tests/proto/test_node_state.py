@@ -14,15 +14,22 @@ def test_messages_keep_their_names_and_numbers() -> None:
     assert (file.package, ours) == (
         "gpu.nvidia.com.nodestate.v1",
         {
-            "WatchRequest": {},
-            "State": {"held": 1, "blocked": 2, "busy": 3},
+            "WatchRequest": {"controller": 1},
+            "State": {"held": 1, "blocked": 2, "busy": 3, "let_go": 4},
+            "HasLetGoRequest": {"controller": 1, "let_go": 2, "failure": 3},
+            "HasLetGoResponse": {},
+            "EnableVirtualFunctionsRequest": {"pci_bus_id": 1},
+            "EnableVirtualFunctionsResponse": {"failure": 1},
             "BlockedPlacement": {"pci_bus_id": 1, "span": 2, "reason": 3, "message": 4},
             "Span": {"start": 1, "size": 2},
         },
     )
 
 
-def test_the_service_keeps_its_call() -> None:
+def test_the_service_keeps_its_calls() -> None:
     [service] = node_state_v1_pb2.DESCRIPTOR.services_by_name.values()
-    [method] = service.methods
-    assert (service.name, method.name, method.server_streaming) == ("NodeState", "Watch", True)
+    calls = {method.name: method.server_streaming for method in service.methods}
+    assert (service.name, calls) == (
+        "NodeState",
+        {"Watch": True, "HasLetGo": False, "EnableVirtualFunctions": False},
+    )

@@ -61,6 +61,7 @@ class ToyKind:
     described = "a toy"
     by_admin = False
     has_modes = False
+    leaves_driver = False
     policy_field: PolicyField | None = ToysField()
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:

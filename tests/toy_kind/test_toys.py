@@ -76,7 +76,7 @@ def test_a_pod_with_a_toy_has_its_variable_and_nothing_of_the_nvidia_driver(
     (toy,) = allocated(claim_of(cluster, namespace, "plays"))
     assert toys_of(facts) == {toy.upper().replace("-", "_"): "wound-up"}
     assert facts.device_nodes == ()
-    assert facts.mounts == {}
+    assert [path.rpartition("/")[2] for path in facts.mounts] == ["gpu.nvidia.com-metadata.json"]
 
 
 def test_each_toy_is_one_pods_and_who_comes_third_waits(

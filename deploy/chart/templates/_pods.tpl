@@ -92,12 +92,16 @@ rollingUpdate:
 # All of it, since the nodes of GPUs and of MIG's capabilities come and go; a container's own /dev is a copy of its start.
 - name: dev
   mountPath: /dev
-- name: sys
-  mountPath: /sys
-  readOnly: true
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* What the kernel tells of the GPUs; who only reads it can write nothing there. */}}
+{{- define "gpu-dra.sys-mount" -}}
+- name: sys
+  mountPath: /sys
+  readOnly: true
 {{- end -}}
 
 {{- define "gpu-dra.driver-volumes" -}}

@@ -28,6 +28,7 @@ class _PartitionKind:
     opaque = "MigDeviceConfig"
     described = "a partition"
     has_modes = False
+    leaves_driver = False
     by_admin = False
 
     def parse(self, unshared: str) -> tuple[Region, ...] | None:

@@ -38,7 +38,7 @@ def with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
     kept_back = "; ".join(f"{one.strategy}: {reason}" for one, reason in reasons.items() if reason)
     found = replace(forms, whole=policy.form == "whole")
     if found.counters is None and found.whole + len(ways) > 1:
-        found = replace(found, counters=alternatives(gpu, ("gpu",)))
+        found = replace(found, counters=alternatives(gpu.pci, ("gpu",)))
     found = replace(found, shared=tuple(shared_device(found.all_of_it, one) for one in ways))
     return _withholding(found, kept_back) if kept_back else found
 
@@ -61,7 +61,7 @@ def _shared_partitions(gpu: Gpu, offers: Sequence[SharedOffer], forms: GpuForms)
     partitions = forms.partitions
     counters = forms.counters
     if counters is None and len(offers) > 1 and partitions:
-        counters = alternatives(gpu, [_counter(gpu, one) for one in partitions])
+        counters = alternatives(gpu.pci, [_counter(gpu, one) for one in partitions])
         partitions = tuple(
             replace(one, counter_set=counters.name, consumes={_counter(gpu, one): 1}) for one in partitions
         )
@@ -83,6 +83,6 @@ def _counter(gpu: Gpu, partition: Device) -> str:
 
 def _withholding(forms: GpuForms, reason: str) -> GpuForms:
     """The forms with the reason why it is not shared, or not offered at all where nothing is left."""
-    if forms.whole or forms.shared or forms.partitions:
+    if forms.whole or forms.shared or forms.partitions or forms.passthrough:
         return replace(forms, withheld=(*forms.withheld, ("shared", reason)))
     return forms.nothing(reason)

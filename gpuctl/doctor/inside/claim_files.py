@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -60,6 +61,14 @@ def read_sharing(folder: Path) -> tuple[SharingSeen, ...]:
     if isinstance(files, Unread):
         return ()
     return tuple(_record(file) for file in files if file.suffix == ".json")
+
+
+def read_noted_partitions(folder: Path) -> frozenset[int]:
+    """The fabric partitions that the plugin has on record, by their numbers."""
+    files = _files(folder)
+    names = () if isinstance(files, Unread) else (file.name for file in files)
+    found = (re.fullmatch(r"partition-(\d+)\.json", name, re.ASCII) for name in names)
+    return frozenset(int(match[1]) for match in found if match)
 
 
 def read_bounded(file: Path) -> bytes:

@@ -49,7 +49,12 @@ def _library(seen: NodeSeen) -> Finding:
     found, version = seen.inventory, seen.inventory.driver_version or "of a version that it does not tell"
     if not found.gpus and not found.unread:
         return warn(f"NVML, driver {version}, tells of no GPU", "nothing, where there is none")
-    problems = [f"{gpu.pci}: {one.call}: {one.message}" for gpu in found.gpus for one in gpu.problems]
+    problems = [
+        f"{gpu.pci}: {one.call}: {one.message}"
+        for gpu in found.gpus
+        for one in gpu.problems
+        if one.reason != "unlicensed"  # the check vgpu-license
+    ]
     problems += [f"{one.call}: {one.message}" for one in found.problems]
     problems += [f"{one.pci or 'a GPU'}: it never told who it is" for one in found.unread]
     if problems:

@@ -29,6 +29,7 @@ _DEFAULTS = {
     "mps_dir": "/run/gpu.nvidia.com/mps",
     "sysfs_root": "/sys",
     "nvml": "real",
+    "offers": "",
 }
 _HELP = {
     "driver_root": "Where this process sees the installed NVIDIA driver, or auto.",
@@ -40,14 +41,17 @@ _HELP = {
     "mps_dir": "The folder of the MPS supervisor.",
     "sysfs_root": "Where sysfs is mounted.",
     "nvml": "real, or fake:MACHINE[@STATE].",
+    "offers": "What the node configuration offers to virtual machines: passthrough, vgpu, iommufd.",
 }
+_METAVARS = {"nvml": "NVML", "offers": "WORD,..."}
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
     """The paths on this node, as this process sees them, and which NVML there is.
 
-    ``driver_root`` is a path or ``auto``; ``host_driver_root`` is empty where nobody gave it.
+    ``driver_root`` is a path or ``auto``; ``host_driver_root`` is empty where nobody gave it. ``offers`` is
+    what the node is said to offer to virtual machines, with commas between.
     """
 
     driver_root: str
@@ -59,6 +63,7 @@ class Places:
     mps_dir: Path
     sysfs_root: Path
     nvml: str
+    offers: str = ""
 
     def roots(self) -> DriverRoots:
         """Where the NVIDIA driver is looked for; raises ConfigError for flags that contradict each other."""
@@ -84,7 +89,7 @@ def place_options(command: Command) -> Command:
         command = click.option(
             f"--{name.replace('_', '-')}",
             name,
-            metavar="PATH" if name != "nvml" else "NVML",
+            metavar=_METAVARS.get(name, "PATH"),
             envvar=f"GPU_DRA_{name.upper()}",
             help=f"With --local: {_HELP[name][0].lower()}{_HELP[name][1:]}"
             if name != "nvml"
@@ -112,6 +117,7 @@ def read_places(given: Mapping[str, str | None], command_lines: Iterable[Sequenc
         mps_dir=Path(chosen["mps_dir"]),
         sysfs_root=Path(chosen["sysfs_root"]),
         nvml=chosen["nvml"],
+        offers=chosen["offers"],
     )
 
 

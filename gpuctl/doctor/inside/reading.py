@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Literal
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError, DriverError, NodeIncomplete, NvmlError
-from driver.hardware.pci import display_functions
+from driver.hardware.pci_view import pci_view
 from driver.roots.probe import loaded_version
-from gpuctl.doctor.inside.claim_files import read_journal, read_put_aside, read_sharing, read_specs
+from gpuctl.doctor.inside.claim_files import (
+    read_journal,
+    read_noted_partitions,
+    read_put_aside,
+    read_sharing,
+    read_specs,
+)
+from gpuctl.doctor.inside.machines.files import kernel_seen
 from gpuctl.doctor.inside.runtime_files import runtime_configs
-from gpuctl.doctor.inside.seen import NodeSeen
+from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
 from gpuctl.doctor.outside.seen import Unread
 
@@ -31,6 +38,7 @@ def look_at_node(places: Places) -> NodeSeen:
     """Look at everything; what cannot be looked at says why. Raises ConfigError for flags that cannot be."""
     roots = places.roots()
     looked, root = roots.look(), roots.state()[0]
+    journal = read_journal(places.data_dir / "journal")
     if root is None and len(looked) == 1:  # the one that was named, whether a driver lies there or not
         root = roots.current()
     return NodeSeen(
@@ -39,13 +47,13 @@ def look_at_node(places: Places) -> NodeSeen:
         looked=looked,
         driver_files=_driver_files(root),
         kernel_driver=loaded_version(places.sysfs_root),
-        gpus_on_bus=len(display_functions(places.sysfs_root)),
+        gpus_on_bus=len(pci_view(places.sysfs_root).physical),
         inventory=_inventory(places, roots),
         device_nodes=_device_nodes(places, root),
         cgroups=_cgroups(places.host_root),
         runtimes=runtime_configs(places.host_root),
         cdi_writable=_writable(places.cdi_dir),
-        journal=read_journal(places.data_dir / "journal"),
+        journal=journal,
         put_aside=read_put_aside(places.data_dir / "journal"),
         specs=read_specs(places.cdi_dir, lambda path: _host_has(places, root, path)),
         sharing=read_sharing(places.data_dir / "sharing"),
@@ -53,6 +61,8 @@ def look_at_node(places: Places) -> NodeSeen:
         plugins={str(socket): plugin_health(socket) for socket in sorted(places.data_dir.glob("dra*.sock"))},
         registrations=tuple(sorted(map(str, places.registry_dir.glob("*-reg.sock")))),
         in_containers=_in_containers(places),
+        fabric=_fabric(places, roots),
+        kernel=kernel_seen(places, [*([root.seen] if root else []), places.host_root], journal),
     )
 
 
@@ -86,6 +96,21 @@ def _inventory(places: Places, roots: DriverRoots) -> Inventory | Unread:
         return Unread(error.what)
     finally:
         guard.close()
+
+
+def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
+    """What the fabric manager tells, and the records of the plugin."""
+    from driver.fabric.api import FabricError, NotShared
+    from fakegpu.nvml_flag import fabric_from_flag
+
+    noted = read_noted_partitions(places.data_dir / "fabric")
+    try:
+        manager = fabric_from_flag(places.nvml, roots)
+        return FabricSeen(None if manager.instance() is None else manager.partitions(), noted)
+    except NotShared:
+        return FabricSeen(None, noted)
+    except (FabricError, ConfigError) as error:
+        return FabricSeen(Unread(error.what), noted)
 
 
 def _device_nodes(places: Places, root: Root | None) -> frozenset[str]:

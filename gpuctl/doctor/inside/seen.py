@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpuctl.doctor.outside.seen import Unread
 
 if TYPE_CHECKING:
+    from driver.fabric.api import FabricPartition
     from driver.hardware.gpu import Inventory
     from driver.roots.probe import Looked
+    from gpuctl.doctor.inside.machines.seen import KernelSeen
     from gpuctl.doctor.inside.places import Places
     from kubeletplugin.host.driver_files import DriverFiles
     from kubeletplugin.journal.entry import Entry
@@ -54,6 +56,14 @@ class SharingSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class FabricSeen:
+    """The fabric manager's partitions, None without a shared fabric, and those that the plugin has noted."""
+
+    partitions: tuple[FabricPartition, ...] | Unread | None
+    noted: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSeen:
     """A node at one moment.
 
@@ -64,6 +74,7 @@ class NodeSeen:
     version of control groups. ``journal`` are the entries by claim, or what is wrong with the file;
     ``put_aside`` the files that a plugin could not read. ``plugins`` says of each plugin's socket what it
     answers. ``in_containers`` are the CDI devices of this driver that the kubelet knows in containers.
+    ``kernel`` is what matters to virtual machines.
     """
 
     places: Places
@@ -85,3 +96,5 @@ class NodeSeen:
     plugins: Mapping[str, str]
     registrations: tuple[str, ...]
     in_containers: frozenset[str] | Unread
+    kernel: KernelSeen
+    fabric: FabricSeen = field(default_factory=lambda: FabricSeen(None))

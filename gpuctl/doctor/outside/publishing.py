@@ -27,6 +27,7 @@ MEANINGS = {
     taints.TAINT_RESET: "it has to be reset: end its pods and reset it",
     taints.TAINT_FAILING: "a call into its driver fails: see the controller's log and the kernel log",
     taints.TAINT_FABRIC: "the NVLink fabric is not up: if it stays, see that the fabric manager runs",
+    taints.TAINT_UNLICENSED: "this vGPU has no license: see that nvidia-gridd runs, and what it logs",
     taints.TAINT_UNMONITORED: "something about it cannot be read: see the controller's log",
     taints.TAINT_DRIVER: "the node's NVIDIA driver went away: install or load it",
     taints.TAINT_CHANGING: "its devices are about to change: end the claims that have those that go",

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from driver.errors import ClaimBlocked
 from kubeletplugin.cdi.spec import Edits
 from kubeletplugin.host.gpu_nodes import GpuNodes
+from kubeletplugin.kinds.found import DriverKind
 from kubeletplugin.kinds.partition.making import Partitions
 from kubeletplugin.kinds.partition.record import name_of, record_of
 
 if TYPE_CHECKING:
+    from driver.devices.device import AttributeValue
     from driver.devices.health import Health
     from driver.devices.region import Region
     from driver.nvml.pci_address import PciAddress
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from kubeletplugin.kinds.kind import Look
 
 
-class HeldPartition:
+class HeldPartition(DriverKind):
     """Partitions that exist, or are about to."""
 
     def __init__(self, partitions: Partitions, nodes: GpuNodes) -> None:
@@ -61,3 +63,7 @@ class HeldPartition:
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
         """Nothing that the slice does not tell."""
         return {}
+
+    def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
+        """Where its GPU is on the bus, which is known without any slice, too."""
+        return {"resource.kubernetes.io/pciBusID": held.pci}

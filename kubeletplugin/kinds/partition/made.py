@@ -38,6 +38,7 @@ class HeldMade(HeldPartition):
     """The partitions that claims have made."""
 
     offered: OfferedKind = MADE
+    condition = ("PartitionMade", "The partition exists.")
 
     def __init__(
         self, partitions: Partitions, nodes: GpuNodes, journal: Journal, era: Callable[[], Era]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.observe.observer import Observer
+from controller.publish.recall import recalled
+from driver.devices.device import Taint
 from driver.devices.gpu_policy import GpuPolicy, MigOffer
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.devices.taints import TAINT_BLOCKED
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from driver.policy.offers import Offers
 
 FIRST = "gpu-0000-1b-00-0"
+NO_DRIVER = ("gpu.nvidia.com/driver-not-loaded", "NoSchedule")
 
 
 class Node:
@@ -102,9 +105,12 @@ def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Node
     node.machine.driver_back()
     node.offers.check()
 
-    before, *away, after = node.offered
-    assert [[device.name for device in devices] for devices in away] == [[d.name for d in before]] * 2
-    assert [taints(devices) for devices in away] == [{("gpu.nvidia.com/driver-not-loaded", "NoSchedule")}] * 2
+    before, *away, after = node.all
+    published = [recalled(one, before.devices, before.counter_sets).devices for one in away]
+    assert [[device.name for device in devices] for devices in published] == [
+        [device.name for device in before.devices]
+    ] * 2
+    assert [taints(devices) for devices in published] == [{NO_DRIVER}] * 2
     assert after == before
 
 
@@ -174,7 +180,9 @@ def test_the_taint_of_a_missing_driver_outlives_news_from_the_plugin(node: Node)
 
     node.offers.plugin_tells(NodeState((FIRST,)))
 
-    assert taints(node.offered[-1]) == {("gpu.nvidia.com/driver-not-loaded", "NoSchedule")}
+    assert [one.taints for one in node.all[-1].doubts] == [
+        (Taint("gpu.nvidia.com/driver-not-loaded", "nvmlInitWithFlags", "NoSchedule"),)
+    ]
 
 
 def test_a_partition_that_an_admin_makes_is_noticed_with_the_next_look(node: Node) -> None:

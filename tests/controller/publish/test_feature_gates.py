@@ -9,6 +9,9 @@ import pytest
 from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS, storable
 from driver.devices.gpu_policy import GpuPolicy, MigOffer, SharedOffer
 from tests.controller.mig_node import DYNAMIC, SERVED, SHARED, SLICED, WHOLE, names, offers
+from tests.driver.kinds.passthrough.seen_nodes import FIRST as GPU
+from tests.driver.kinds.passthrough.seen_nodes import SECOND as OTHER_GPU
+from tests.driver.kinds.passthrough.seen_nodes import function, node, offered
 
 FIRST, SECOND = "gpu-0000-1b-00-0", "gpu-0000-43-00-0"
 NOTHING: frozenset[str] = frozenset()
@@ -51,3 +54,20 @@ def test_where_sharing_is_not_stored_nothing_is_shared(form: GpuPolicy) -> None:
 
 def test_with_neither_whole_gpus_are_left() -> None:
     assert names(storable(offers(ALL_TIERS), SHARING_FIELDS | COUNTER_FIELDS).devices) == [SECOND, FIRST]
+
+
+def test_without_counters_the_whole_gpu_is_left_and_not_the_one_for_a_virtual_machine() -> None:
+    beside = offered(node(function(GPU), function(OTHER_GPU)), "passthrough: true")
+    found = storable(beside, COUNTER_FIELDS)
+    assert names(found.devices) == [SECOND, FIRST]
+    assert all(not one.consumed_sets for one in found.devices)
+
+
+def test_without_counters_gpus_that_go_together_are_left_only_where_neither_has_a_form_of_its_own() -> None:
+    together = node(function(GPU, iommu_group=7), function(OTHER_GPU, iommu_group=7))
+    both = f"{FIRST}-0000-43-00-0-vfio"
+    shared = "shared: {strategy: TimeSlicing, shares: 4}, passthrough: true"
+    assert names(storable(offered(together, "passthrough: true"), COUNTER_FIELDS).devices) == [SECOND, FIRST]
+    assert names(storable(offered(together, "offer: passthrough"), COUNTER_FIELDS).devices) == [both]
+    assert both not in names(storable(offered(together, shared), COUNTER_FIELDS).devices)
+    assert names(storable(offered(together, shared), COUNTER_FIELDS | SHARING_FIELDS).devices) == [both]

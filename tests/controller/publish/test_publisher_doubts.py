@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.devices.device import Taint
-from driver.policy.offers import Doubt, Offers
+from driver.policy.elsewhere import Doubt
+from driver.policy.offers import Offers
 from tests.controller.published import Published, gpus
 
 if TYPE_CHECKING:

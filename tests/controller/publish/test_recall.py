@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.publish.recall import recalled
-from driver.devices.device import Device, Taint
+from driver.devices.device import CounterSet, Device, Taint
 from driver.devices.region import Region
-from driver.policy.offers import Doubt, Offers
+from driver.policy.elsewhere import Doubt
+from driver.policy.offers import Offers
 from tests.controller import mig_node
 from tests.controller.mig_node import DYNAMIC, WHOLE, names, offers
 
@@ -81,3 +82,30 @@ def test_attributes_that_were_never_told_are_those_that_are_stored_of_the_same_b
     assert second == untold.devices[1]
     exchanged = tuple(replace(one, attributes={**one.attributes, "uuid": "GPU-x"}) for one in whole.devices)
     assert recall(untold, replace(whole, devices=exchanged)).devices == untold.devices
+
+
+def test_what_stays_keeps_its_place_among_the_others() -> None:
+    listed = [Device(f"d{number}", SECOND if number in (0, 2, 4) else FIRST) for number in range(5)]
+    wanted = Offers((listed[1], listed[3]), (), doubts=(Doubt(SECOND, whole=True, taints=(), away=True),))
+    assert recalled(wanted, listed, []).devices == tuple(listed)
+
+
+def test_what_is_offered_in_case_that_nothing_is_published_gives_way_to_what_is() -> None:
+    plain = Device("gpu-vfio", FIRST, {"type": "vfio"})
+    counting = replace(plain, counter_set="gpu", consumes={"gpu": 1})
+    counters = CounterSet("gpu", FIRST, {"gpu": 1})
+    wanted = Offers((plain,), (), doubts=(Doubt(FIRST, whole=True, taints=(), away=True),))
+    assert recalled(wanted, [], []).devices == (plain,)
+    found = recalled(wanted, [counting], [counters])
+    assert (found.devices, found.counter_sets) == ((counting,), (counters,))
+
+
+def test_while_a_gpu_is_away_the_others_say_of_their_neighbors_what_they_said() -> None:
+    before = Device("gpu-b", SECOND, {"uuid": "GPU-b", "index": 1, "nvlinkPeers": "0", "numaNode": 0})
+    now = replace(before, attributes={"uuid": "GPU-b", "index": 0, "numaNode": 1})
+    away = Doubt(FIRST, whole=True, taints=(), away=True)
+    [kept] = recalled(Offers((now,), (), doubts=(away,)), [before], []).devices
+    assert kept.attributes == {"uuid": "GPU-b", "index": 1, "nvlinkPeers": "0", "numaNode": 1}
+    assert recalled(Offers((now,), (), doubts=(replace(away, away=False),)), [before], []).devices == (now,)
+    other = replace(before, attributes={**before.attributes, "uuid": "GPU-x"})
+    assert recalled(Offers((now,), (), doubts=(away,)), [other], []).devices == (now,)

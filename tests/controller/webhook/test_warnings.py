@@ -213,7 +213,7 @@ def test_the_classes_that_come_along_are_known_by_what_their_devices_are() -> No
     kinds: dict[str, type] = {}
     for name, one in DEFAULT.items():
         said = " ".join(expressions(one))
-        if "type == 'vfio'" in said:
+        if "type == 'vfio'" in said or "type == 'vgpu'" in said:
             kinds[name] = VfioDeviceConfig
         elif "type == 'mig'" in said or "&& 'profile' in" in said:
             kinds[name] = MigDeviceConfig

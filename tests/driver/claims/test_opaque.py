@@ -157,15 +157,15 @@ def test_a_config_for_another_kind_of_device_than_a_partition_is_named_with_the_
         decode_mig_config({**HEAD, "kind": kind})
 
 
-def test_passthrough_without_a_word_takes_the_legacy_way_and_no_api_device() -> None:
-    assert decode_any(VFIO) == VfioDeviceConfig("LegacyOnly", enable_api_device=False)
+def test_passthrough_without_a_word_takes_the_legacy_way_and_the_api_device() -> None:
+    assert decode_any(VFIO) == VfioDeviceConfig("LegacyOnly", enable_api_device=True)
     assert decode_any({**VFIO, "iommu": {}}) == VfioDeviceConfig()
 
 
 def test_every_field_of_passthrough_is_read() -> None:
-    iommu = {"backendPolicy": "PreferIommuFD", "enableAPIDevice": True}
+    iommu = {"backendPolicy": "PreferIommuFD", "enableAPIDevice": False}
 
-    assert decode_any({**VFIO, "iommu": iommu}) == VfioDeviceConfig("PreferIommuFD", enable_api_device=True)
+    assert decode_any({**VFIO, "iommu": iommu}) == VfioDeviceConfig("PreferIommuFD", enable_api_device=False)
 
 
 def test_a_document_is_decoded_as_the_kind_that_it_says_it_is() -> None:

@@ -43,6 +43,7 @@ def test_a_gpu_that_does_not_tell_all_is_only_marked() -> None:
         ("reset-required", "gpu.nvidia.com/reset-required"),
         ("failing", "gpu.nvidia.com/failing"),
         ("fabric", "gpu.nvidia.com/fabric-not-ready"),
+        ("unlicensed", "gpu.nvidia.com/unlicensed"),
     ],
 )
 def test_a_gpu_on_which_cuda_may_not_start_takes_no_new_pod(reason: Reason, key: str) -> None:
@@ -80,7 +81,13 @@ def test_each_kind_of_problem_gives_one_taint_named_by_its_first_call() -> None:
 
 @pytest.mark.parametrize(
     ("problems", "word"),
-    [([LOST], "Unhealthy"), ([HUNG], "Unhealthy"), ([ERROR], "Unknown"), ([ERROR, LOST], "Unhealthy")],
+    [
+        ([LOST], "Unhealthy"),
+        ([HUNG], "Unhealthy"),
+        ([Problem("nvmlX", "unlicensed", "")], "Unhealthy"),
+        ([ERROR], "Unknown"),
+        ([ERROR, LOST], "Unhealthy"),
+    ],
 )
 def test_the_worst_problem_gives_the_word(
     problems: list[Problem], word: Literal["Unhealthy", "Unknown"]

@@ -78,7 +78,8 @@ def test_every_machine_is_read_without_problems(tmp_path: Path, machine: str) ->
     assert [gpu.minor for gpu in inventory.gpus] == [slot.minor for slot in node.machine.spec.slots]
     assert [gpu.numa_node for gpu in inventory.gpus] == [slot.numa_node for slot in node.machine.spec.slots]
     assert inventory.problems == ()
-    assert reasons(inventory) == {}
+    lacking = {} if node.machine.spec.product.licensed else {0: ["unlicensed"], 1: ["unlicensed"]}
+    assert reasons(inventory) == lacking
     assert node.discovery.snapshot() == inventory
 
 
@@ -189,12 +190,13 @@ def test_a_gpu_that_left_the_bus_is_gone(node: Node) -> None:
     assert [gpu.index for gpu in inventory.gpus] == list(range(7))
 
 
-def test_a_gpu_in_the_hands_of_another_driver_is_the_nodes_problem(node: Node) -> None:
+def test_a_gpu_in_the_hands_of_another_driver_is_no_problem_and_told_by_sysfs_alone(node: Node) -> None:
     node.discovery.snapshot()
     node.bind(2, "vfio-pci")
     inventory = node.discovery.snapshot()
     assert len(inventory.gpus) == 7
-    assert "held by kernel driver vfio-pci" in inventory.problems[0].message
+    assert inventory.problems == ()
+    assert [one.driver for one in inventory.pci.physical].count("vfio-pci") == 1
 
 
 def test_a_gpu_lost_while_indexes_move_is_not_taken_for_its_neighbour(node: Node) -> None:

@@ -33,17 +33,7 @@ def _function(
     return device
 
 
-def test_only_nvidia_display_functions_are_gpus(tmp_path: Path) -> None:
-    _function(tmp_path, "0000:8a:00.0", kind="0x030200")
-    _function(tmp_path, "0000:07:00.0", kind="0x030000")
-    _function(tmp_path, "0000:8a:00.1", kind="0x040300")
-    _function(tmp_path, "0000:91:00.0", kind="0x068000")
-    _function(tmp_path, "0000:03:00.0", vendor="0x1a03", kind="0x030000")
-    assert [str(gpu) for gpu in pci.display_functions(tmp_path)] == ["0000:07:00.0", "0000:8a:00.0"]
-
-
 def test_without_sysfs_there_are_no_functions_and_nothing_is_known(tmp_path: Path) -> None:
-    assert pci.display_functions(tmp_path) == ()
     assert pci.numa_node(tmp_path, GPU) is None
     assert pci.pcie_root(tmp_path, GPU) is None
     assert pci.bound_driver(tmp_path, GPU) is None

@@ -23,7 +23,7 @@ WITH_TOYS = KINDS.with_kind(TOY)
 WORD = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 FIELD = re.compile(r"[a-z][A-Za-z0-9]*", re.ASCII)
 OF_EVERY_RULE = {"when", "offer"}
-MACHINES = ("a30-quad", "hgx-h100")
+MACHINES = ("a30-quad", "hgx-h100", "vgpu-host-l40s", "vgpu-host-a100-mdev")
 
 each_kind = pytest.mark.parametrize("kind", list(WITH_TOYS), ids=lambda kind: kind.word)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from driver.nvml.api import NvmlCallFailed
 from driver.nvml.mig import MigDevice
 from driver.nvml.pci_address import PciAddress
+from driver.nvml.vgpu import VgpuType
 from tests.driver.nvml.c_library_mig import CLibraryMig
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ P2P = {"ok": 0, "not-supported": 5}
 FABRIC_STATES = {"not-supported": 0, "not-started": 1, "in-progress": 2, "completed": 3}
 LINK_KINDS = {"gpu": 0, "switch": 2, "other": 0xFF}
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 0, 2, 3, 7
+FEATURE_COMPUTE, EXPIRY_INVALID, EXPIRY_VALID, EXPIRY_PERMANENT = 4, 1, 2, 4
 NO_INSTANCE = 0xFFFFFFFF
 
 
@@ -42,6 +44,9 @@ class CLibrary(CLibraryMig):
         self.fabric_status = SUCCESS
         self.further_node: int | None = None
         self.forced_compute_mode: int | None = None
+        self._vgpu_types: dict[int, VgpuType] = {}
+        self.license_supported = True
+        self.expiry_status = EXPIRY_VALID
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml") or name in self._missing:
@@ -149,8 +154,64 @@ class CLibrary(CLibraryMig):
         out._obj.state = FABRIC_STATES[info.state]
         out._obj.status = self.fabric_status
 
+    def device_get_module_id(self, handle: Any, out: Any) -> None:
+        out._obj.value = self._device(handle).module_id()
+
     def device_get_virtualization_mode(self, handle: Any, out: Any) -> None:
         out._obj.value = VIRTUALIZATION[self._device(handle).virtualization() or ""]
+
+    def device_get_supported_vgpus(self, handle: Any, count: Any, array: Any) -> int | None:
+        types = self._device(handle).vgpu_types()
+        self._vgpu_types |= {one.id: one for one in types}
+        too_few = count._obj.value < len(types)
+        count._obj.value = len(types)
+        if too_few:
+            return INSUFFICIENT_SIZE
+        for position, one in enumerate(types):
+            array[position] = one.id
+        return None
+
+    def vgpu_type_get_name(self, number: int, buffer: Any, size: Any) -> None:
+        buffer.value = self._vgpu_types[number].name.encode()
+        assert len(buffer.value) < size._obj.value
+
+    def vgpu_type_get_class(self, number: int, buffer: Any, size: Any) -> None:
+        buffer.value = self._vgpu_types[number].class_name.encode()
+        assert len(buffer.value) < size._obj.value
+
+    def vgpu_type_get_framebuffer_size(self, number: int, out: Any) -> None:
+        out._obj.value = self._vgpu_types[number].memory_bytes
+
+    def vgpu_type_get_max_instances(self, handle: Any, number: int, out: Any) -> None:
+        assert self._vgpu_types[number] in self._device(handle).vgpu_types()
+        out._obj.value = self._vgpu_types[number].most
+
+    def vgpu_type_get_gpu_instance_profile_id(self, number: int, out: Any) -> None:
+        profile = self._vgpu_types[number].gpu_instance_profile
+        out._obj.value = NO_INSTANCE if profile is None else profile
+
+    def vgpu_type_get_frame_rate_limit(self, number: int, out: Any) -> int | None:
+        frames = self._vgpu_types[number].frames_per_second
+        if frames is None:
+            return NOT_SUPPORTED
+        out._obj.value = frames
+        return None
+
+    def device_get_grid_licensable_features_v4(self, handle: Any, out: Any) -> None:
+        features, found = self._device(handle).licensable_features(), out._obj
+        found.isGridLicenseSupported = int(bool(features) and self.license_supported)
+        found.licensableFeaturesCount = len(features)
+        for place, feature in enumerate(features):
+            told = found.gridLicensableFeatures[place]
+            told.featureCode, told.productName = FEATURE_COMPUTE, feature.product.encode()
+            told.featureState, told.featureEnabled = int(feature.licensed), int(feature.enabled)
+            told.licenseExpiry.status = EXPIRY_PERMANENT
+            if feature.expires is not None:
+                year, month, day, hour, minute, second = feature.expires.utctimetuple()[:6]
+                expiry = told.licenseExpiry
+                expiry.year, expiry.month, expiry.day = year, month, day
+                expiry.hour, expiry.min, expiry.sec = hour, minute, second
+                expiry.status = self.expiry_status
 
     def device_get_compute_mode(self, handle: Any, out: Any) -> None:
         forced, mode = self.forced_compute_mode, self._device(handle).compute_mode()
@@ -159,6 +220,12 @@ class CLibrary(CLibraryMig):
 
     def device_set_compute_mode(self, handle: Any, mode: Any) -> None:
         self._device(handle).set_compute_mode({v: k for k, v in COMPUTE_MODES.items()}[mode.value])
+
+    def device_get_persistence_mode(self, handle: Any, out: Any) -> None:
+        out._obj.value = int(self._device(handle).persistence_mode())
+
+    def device_set_persistence_mode(self, handle: Any, mode: Any) -> None:
+        self._device(handle).set_persistence_mode(bool(getattr(mode, "value", mode)))
 
     def device_get_compute_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
         device = self._device(handle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.api import Nvml, NvmlDevice
+
+MOST_FEATURES = 3
+"""NVML_GRID_LICENSE_FEATURE_MAX_COUNT."""
 
 
 def _devices(nvml: Nvml) -> list[NvmlDevice]:
@@ -82,9 +86,13 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
             "numa_node": device.numa_node,
             "nvlinks": device.nvlinks,
             "mig_mode": device.mig_mode,
+            "module_id": device.module_id,
             "fabric": device.fabric,
             "virtualization": device.virtualization,
+            "vgpu_types": device.vgpu_types,
+            "licensable_features": device.licensable_features,
             "compute_mode": device.compute_mode,
+            "persistence_mode": device.persistence_mode,
             "process_ids": device.process_ids,
         }
         answers: dict[str, object] = {}
@@ -95,6 +103,31 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
                 assert not error.retryable
         assert {"name", "architecture", "compute_capability"} <= set(answers)
         assert all(value is not None for value in answers.values())
+
+
+def tells_on_a_host_alone_which_vgpus_it_can_make(nvml: Nvml) -> None:
+    for device in _devices(nvml):
+        if device.virtualization() != "host-vgpu":
+            with pytest.raises(NotSupported):
+                device.vgpu_types()
+            continue
+        types = device.vgpu_types()
+        assert types
+        assert [one.id for one in types] == sorted({one.id for one in types})
+        assert len({one.name for one in types}) == len(types)
+        assert all(one.most > 0 and one.memory_bytes > 0 for one in types)
+
+
+def tells_of_licenses_what_can_be(nvml: Nvml) -> None:
+    for device in _devices(nvml):
+        try:
+            features = device.licensable_features()
+        except NotSupported:
+            continue
+        assert len(features) <= MOST_FEATURES
+        assert all(feature.product for feature in features)
+        assert all(feature.licensed for feature in features if feature.expires is not None)
+        assert all(feature.expires.tzinfo is UTC for feature in features if feature.expires is not None)
 
 
 def tells_each_link_from_both_ends(nvml: Nvml) -> None:
@@ -141,6 +174,8 @@ CLAUSES: tuple[Callable[[Nvml], None], ...] = (
     finds_the_same_gpu_by_its_address,
     refuses_gpus_that_are_not_there,
     answers_every_question_or_says_not_supported,
+    tells_on_a_host_alone_which_vgpus_it_can_make,
+    tells_of_licenses_what_can_be,
     tells_each_link_from_both_ends,
     tells_the_same_distance_from_both_ends,
     voids_handles_with_the_session,

@@ -1,4 +1,4 @@
-"""What every NVML must do when a compute mode is set; never on a real GPU, whose owner decides on it."""
+"""What every NVML must do when a mode of a GPU is set; never on a real GPU, whose owner decides on it."""
 
 from __future__ import annotations
 
@@ -69,10 +69,22 @@ def forgets_the_mode_when_mig_is_turned_on(nvml: Nvml) -> None:
         assert device.compute_mode() == ("default" if _mig(device) else "exclusive-process")
 
 
+def keeps_a_gpu_initialised_only_where_that_was_asked_for(nvml: Nvml) -> None:
+    devices = _devices(nvml)
+    for device in devices:
+        for mode in (True, True, False):
+            device.set_persistence_mode(mode)
+            assert device.persistence_mode() is mode
+            assert nvml.device_by_pci(device.pci()).persistence_mode() is mode
+    devices[0].set_persistence_mode(True)
+    assert [device.persistence_mode() for device in devices] == [True, *[False] * (len(devices) - 1)]
+
+
 MODE_CLAUSES: tuple[Callable[[Nvml], None], ...] = (
     begins_with_the_default_mode,
     keeps_a_mode_until_it_is_set_again,
     sets_the_mode_of_one_gpu_only,
     takes_no_mode_in_a_guest_or_with_mig_on,
     forgets_the_mode_when_mig_is_turned_on,
+    keeps_a_gpu_initialised_only_where_that_was_asked_for,
 )

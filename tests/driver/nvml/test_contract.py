@@ -106,8 +106,10 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
     fake.set_processes(0, (4711, 12))
     straight = fake.nvml()
     straight.init()
-    if fake.spec.product.virtualization != "vgpu":
+    first_has_mig_on = fake.state.gpus[fake.pci(0)].mig.enabled
+    if fake.spec.product.virtualization != "vgpu" and not first_has_mig_on:
         straight.device_by_index(0).set_compute_mode("exclusive-process")
+    straight.device_by_index(0).set_persistence_mode(True)
     _cut(fake, straight.device_by_index(straight.device_count() - 1))
     library = CLibrary(fake.nvml())
     bound = RealNvml(load=lambda _: library)
@@ -117,16 +119,17 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
         one, other = straight.device_by_index(index), bound.device_by_index(index)
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
-            "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric",
-            "virtualization", "compute_mode", "process_ids", "mig_without_reset", "gpu_instance_profiles",
-            "mig_devices", "gpu_instances", "mig_processes",
+            "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric", "module_id",
+            "virtualization", "vgpu_types", "licensable_features", "compute_mode", "persistence_mode",
+            "process_ids", "mig_without_reset", "gpu_instance_profiles", "mig_devices", "gpu_instances",
+            "mig_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
             compared += 1
         for there in fake.state.listed():
             assert other.common_ancestor(there) == one.common_ancestor(there)
             assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 22 * len(fake.spec.slots)
+    assert compared == 26 * len(fake.spec.slots)
     bound.shutdown()
 
 

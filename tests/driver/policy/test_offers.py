@@ -109,7 +109,7 @@ def test_a_gpu_in_mig_mode_is_kept_back_with_the_reason() -> None:
 
     assert [device.pci for device in offers.devices] == [SECOND]
     [withheld] = offers.withheld
-    assert withheld.gpu.pci == FIRST
+    assert withheld.pci == FIRST
     assert "MIG mode" in withheld.reason
 
 

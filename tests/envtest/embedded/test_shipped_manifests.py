@@ -25,7 +25,11 @@ _IN_ORDER = ("Namespace", "PriorityClass")
 
 def is_manifest(document: Any) -> bool:
     """Whether a document is an object of the API: node configurations, for example, are none."""
-    of_others = ("networking.k8s.io/v1", "cert-manager.io/v1")  # which the embedded cluster does not serve
+    of_others = (
+        "networking.k8s.io/v1",
+        "cert-manager.io/v1",
+        "kubevirt.io/v1",
+    )  # which the embedded cluster does not serve
     whole = isinstance(document, dict) and {"apiVersion", "kind", "metadata"} <= set(document)
     return whole and document["apiVersion"] not in of_others
 

@@ -108,7 +108,7 @@ def offered(cluster: Path, line: str) -> tuple[list[str], list[str]]:
         ("gpuctl doctor --loc", ["--local"]),
         ("gpuctl gather node-", ["node-a", "node-b"]),
         ("gpuctl gather --t", ["--to"]),
-        ("gpuctl plan --machine hgx", ["hgx-b200", "hgx-h100", "hgx-h200"]),
+        ("gpuctl plan --machine hgx", ["hgx-b200", "hgx-h100", "hgx-h100-shared-nvswitch", "hgx-h200"]),
         ("gpuctl simulate --machine gh", ["gh200"]),
         ("gpuctl demo --machine gh", ["gh200"]),
         ("gpuctl mig plan --machine gh", ["gh200"]),

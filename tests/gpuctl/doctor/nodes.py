@@ -5,15 +5,20 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+from driver.fabric.api import FabricPartition
+from driver.hardware.functions import IommuGroup, PciFunction, PciView
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
+from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import Looked
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
+from gpuctl.doctor.inside.machines.seen import TO_MACHINES, KernelSeen, LicenseClient
 from gpuctl.doctor.inside.places import Places, read_places
-from gpuctl.doctor.inside.seen import NodeSeen, RuntimeConfig, SharingSeen, SpecSeen
+from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen, RuntimeConfig, SharingSeen, SpecSeen
 from gpuctl.doctor.inside.sockets import SERVES
 from kubeletplugin.host.device_nodes import REQUIRED_CONTROL_NODES
 from kubeletplugin.host.driver_files import DriverFiles
@@ -23,13 +28,17 @@ from kubeletplugin.wire.mps_daemon import MpsState
 BOOT = "boot-1"
 UID = "11111111-2222-3333-4444-555555555555"
 VERSION = "580.95.05"
+GPU_CLASS = 0x030200
 CONFIG = "/etc/containerd/config.toml"
 
 
 @cache
 def inventory() -> Inventory:
     """What NVML tells of eight H100."""
-    machine = FakeMachine.open("hgx-h100")
+    return _seen(FakeMachine.open("hgx-h100"))
+
+
+def _seen(machine: FakeMachine) -> Inventory:
     with TemporaryDirectory() as folder:
         guard = Guard()
         try:
@@ -54,6 +63,14 @@ def held(**fields: object) -> HeldDevice:
 def entry(state: str = "prepared", boot: str = BOOT, **fields: object) -> Entry:
     """The claim that holds the first GPU."""
     return Entry(UID, "team", "train", state, boot, 1, (held(**fields),))  # type: ignore[arg-type] # a word of State
+
+
+def partitions(*active: int) -> tuple[FabricPartition, ...]:
+    """The fabric partitions of eight H100, of which these are active."""
+    manager = FakeMachine.open("hgx-h100-shared-nvswitch").fabric.manager()
+    for number in active:
+        manager.activate(number)
+    return manager.partitions()
 
 
 def well_node() -> NodeSeen:
@@ -85,4 +102,44 @@ def well_node() -> NodeSeen:
         plugins={"/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock": SERVES},
         registrations=("/var/lib/kubelet/plugins_registry/gpu.nvidia.com-reg.sock",),
         in_containers=frozenset({device.cdi_device}),
+        fabric=FabricSeen(partitions(3), frozenset({3})),
+        kernel=well_kernel(),
     )
+
+
+def well_kernel() -> KernelSeen:
+    """The kernel of that node, which offers passthrough and vGPUs: each GPU in a group of its own."""
+    functions = []
+    for number, gpu in enumerate(inventory().gpus):
+        virtual = PciAddress(gpu.pci.domain, gpu.pci.bus, gpu.pci.device, 4)
+        functions.append(
+            PciFunction(
+                gpu.pci, 0x10DE, 0x2330, GPU_CLASS, "nvidia", number, virtual=(virtual,), total_virtual=16
+            )
+        )
+    groups = tuple(IommuGroup(number, (one,)) for number, one in enumerate(functions))
+    return KernelSeen(
+        offers=frozenset(TO_MACHINES),
+        pci=PciView(tuple(functions), groups, has_iommufd=True),
+        iommus=("dmar0",),
+        asked_iommu=True,
+        loaded=frozenset({"vfio", "vfio_pci", "vfio_iommu_type1", "iommufd"}),
+        installed=frozenset({"vfio", "vfio_pci", "vfio_iommu_type1", "iommufd"}),
+        without_iommu=False,
+        unsafe_interrupts=False,
+    )
+
+
+def guest_parts() -> dict[str, Any]:
+    """What is other on a node that is a virtual machine with a licensed vGPU."""
+    machine = FakeMachine.open("a30-vgpu-guest")
+    found = _seen(machine)
+    function = PciFunction(found.gpus[0].pci, 0x10DE, 0x20B7, GPU_CLASS, "nvidia")
+    kernel = KernelSeen(
+        pci=PciView((function,)),
+        vgpus=frozenset({function.pci}),
+        licenses=LicenseClient(
+            frozenset({"nvidia-gridd"}), ("/etc/nvidia/ClientConfigToken/client_configuration_token.tok",)
+        ),
+    )
+    return {"inventory": found, "kernel": kernel, "gpus_on_bus": 1}

@@ -104,6 +104,25 @@ def test_a_node_is_looked_at_in_the_pod_of_its_plugin(
     assert call == ["--kubeconfig", cluster.kubeconfig, "exec", *where, "--", *words]
 
 
+def test_the_doctor_in_the_pod_is_told_what_is_offered_to_virtual_machines(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl = FakeKubectl(tmp_path / "bin", cluster.environment)
+    monkeypatch.setenv("PATH", str(kubectl.folder), prepend=":")
+    run_pod(cluster.server, driver_pod("kubeletplugin"))
+    [stored] = cluster.server.objects("resourceslices", "resource.k8s.io")
+    for device in stored["spec"]["devices"]:
+        device["attributes"]["type"] = {"string": "vfio"}
+    cluster.server.replace(f"{SLICES}/{stored['metadata']['name']}", stored)
+
+    found = {one["check"]: one for one in results(cluster.doctor(NODE, "-o", "json"))}
+
+    [call] = kubectl.calls
+    assert call[-2:] == ["--offers", "passthrough"]
+    assert found["vfio-safety"]["status"] != "fail"
+    assert found["iommu"]["status"] == "ok"
+
+
 def test_without_a_pod_or_kubectl_the_inside_is_skipped_and_says_why(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

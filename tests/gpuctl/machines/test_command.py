@@ -61,7 +61,16 @@ def test_a_file_of_ones_own_is_read_and_its_gpu_in_mig_mode_shown(tmp_path: Path
 
     assert machine["description"] == "Two A30, one of them in MIG mode"
     assert machine["migEnabled"] == ["0000:65:00.0"]
+    assert machine["iommuGroups"] == 2
     assert " on " in run(str(file)).output
+
+
+def test_gpus_that_share_an_iommu_group_are_told() -> None:
+    found = read_document(run("passthrough-quad", "a100-vgpu-guest", "-o", "json").output, "MachineList")[
+        "items"
+    ]
+    assert [one.get("iommuGroups") for one in found] == [3, None]
+    assert "3" in run("passthrough-quad", "-o", "wide").output
 
 
 def test_what_is_wrong_in_a_file_is_told(tmp_path: Path) -> None:
@@ -76,7 +85,7 @@ def test_what_is_wrong_in_a_file_is_told(tmp_path: Path) -> None:
 
 def test_the_page_has_every_field_and_its_example_is_a_machine(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "gpuctl.md").read_text()
-    sources = [(ROOT / "fakegpu" / name).read_text() for name in ("spec.py", "fields.py")]
+    sources = [(ROOT / "fakegpu" / name).read_text() for name in ("spec.py", "pci_spec.py", "fields.py")]
     read = {field for text in sources for field in re.findall(FIELD, text)}
     example = re.search(r"```yaml\n(description:.*?)```", page, re.DOTALL)
     assert example is not None

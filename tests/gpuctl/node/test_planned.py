@@ -6,23 +6,32 @@ from pathlib import Path
 
 import pytest
 
+from conformance.nodes.mig_nodes import VGPU_HOSTS
 from driver.errors import ConfigError
 from driver.kinds.registry import KINDS
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import plan_node
 from kubernetes_rules.validation import errors_of
+from tests.fakegpu.guests import VGPU_GUESTS
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 
 
-NOTHING_OFFERED = {(machine, "mig-layouts") for machine in ("a30-quad", "dgx-a100", "dgx-a100-80gb")}
-"""There MIG mode is off, changes only with a reset, and the sample offers nothing whole."""
+AMPERE = ("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb")
+NOTHING_OFFERED = {
+    *((machine, "mig-layouts") for machine in AMPERE),
+    *((machine, "passthrough") for machine in VGPU_GUESTS),
+    *((machine, path.stem) for machine in VGPU_HOSTS for path in SAMPLES if path.stem != "vgpu-host"),
+} - {("vgpu-and-passthrough", "all-kinds"), ("vgpu-and-passthrough", "passthrough")}
+"""MIG mode is off there, changes only with a reset, and the sample offers nothing whole; a vGPU cannot be
+handed on; a host of vGPUs has nothing for containers."""
 
 
-def test_there_is_a_sample_for_every_way_to_use_mig_and_to_share_gpus() -> None:
+def test_there_is_a_sample_for_every_way_to_use_gpus() -> None:
     mig = {"dynamic-mig", "mig-layouts", "static-mig"}
-    assert {path.stem for path in SAMPLES} == mig | {"all-tiers", "memory-shares", "mps", "time-slicing"}
+    shares = {"all-tiers", "memory-shares", "mps", "time-slicing"}
+    assert {path.stem for path in SAMPLES} >= mig | shares | {"passthrough", "all-kinds"}
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
@@ -37,7 +46,7 @@ def test_every_sample_gives_valid_slices_on_every_machine(machine: str, sample: 
     assert all(len(one["spec"].get("sharedCounters", ())) <= 8 for one in planned.slices)
     names = [device["name"] for one in planned.slices for device in one["spec"].get("devices", ())]
     assert (not names) == ((machine, sample.stem) in NOTHING_OFFERED)
-    offered = {str(name.pci) for name in map(KINDS.parse, names) if name}
+    offered = {gpu for name in map(KINDS.parse, names) if name for gpu in name.gpus}
     held_back = {what.split()[0] for what in planned.withheld}
     gpus = FakeMachine.open(f"{machine}@{tmp_path / 'state.json'}").state.listed()
     assert offered | held_back == set(map(str, gpus)), "no GPU is forgotten"

@@ -89,7 +89,7 @@ class ClaimsOfANode(RuleBasedStateMachine):
             if self.node.spec_path(ref).exists():
                 self.lost_specs.discard(ref.uid)
             else:
-                assert step == "committed"
+                assert step in ("committed", "metadata written")
                 self.lost_specs.add(ref.uid)
         self.node.crash_after = None
         self.node.restart()

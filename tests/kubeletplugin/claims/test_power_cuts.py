@@ -37,7 +37,10 @@ from tests.power_cut import PowerCutDisk
 
 FOREIGN_SPEC = "vendor.com-gpu.json"
 WHOLE, CUT, BY_MPS, SLICED = 0, 1, 2, 3
-STEPS = ("", *sorted({*STEPS_OF_SHARED_MAKING, *STEPS_OF_DESTROYING, "committed", "spec written"}))
+STEPS = (
+    "",
+    *sorted({*STEPS_OF_SHARED_MAKING, *STEPS_OF_DESTROYING, "committed", "metadata written", "spec written"}),
+)
 
 Choose = Callable[[int], int]
 

@@ -20,18 +20,22 @@ from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
-from kubeletplugin.journal.entry import HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.kinds.partition.record import PartitionRecord, written
+from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
 from kubeletplugin.sharing.mps_edits import MpsFolders
+from kubeletplugin.wire.controllers import Controllers
 from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 from tests.kubeletplugin.held import era, made, partition_of
 from tests.kubeletplugin.partition_scene import Scene
 
 MPS = MpsFolders(Path("/run/mps"))
+METADATA = Path("/plugins/gpu.nvidia.com/metadata")
 
 
 class Built:
@@ -42,9 +46,21 @@ class Built:
         self.root = build_driver_root(folder / "driver", scene.machine)
         driver = InstalledDriver.below(self.root, Path("/host"))
         nodes = GpuNodes(driver, folder / "sys")
-        ports = NodePorts(scene.discovery, nodes, Journal(folder / "journal", lambda: False), era)
+        sysfs = folder / "sys"
+        ports = NodePorts(
+            scene.discovery,
+            nodes,
+            Journal(folder / "journal", lambda: False),
+            era,
+            sysfs,
+            *pci_parts(NoKernel(), sysfs)[:3],
+            VfioNodes(driver),
+            Controllers(lambda _number: None),
+        )
         kinds = HeldKinds(own_kinds(ports), HeldUnknown())
-        self.specs = Specs(kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")))
+        self.specs = Specs(
+            kinds, nodes, driver, MPS, Hooks(NO_HOOK, folder, lambda: True, Path("/")), METADATA
+        )
 
     def whole(self, gpu: int) -> HeldDevice:
         """A claim's whole GPU."""
@@ -60,9 +76,8 @@ class Built:
 
     def built(self, *devices: HeldDevice) -> Any:
         """The spec, valid by the schema."""
-        built = json.loads(
-            self.specs.spec(devices, Look(Boards(self.scene.discovery, Path("/nowhere")))).data
-        )
+        entry = Entry("u", "team", "train", "preparing", "boot-1", 1, devices, pod_claim_name="gpus")
+        built = json.loads(self.specs.spec(entry, Look(Boards(self.scene.discovery, Path("/nowhere")))).data)
         validate(built)
         return built
 

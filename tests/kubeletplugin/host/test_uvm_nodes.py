@@ -34,7 +34,7 @@ class Host:
 
     def load_module(self, parameters: str = "") -> None:
         """What a driver shows once nvidia-uvm is loaded."""
-        (self.proc / "driver/nvidia").mkdir(parents=True)
+        (self.proc / "driver/nvidia").mkdir(parents=True, exist_ok=True)
         (self.proc / "devices").write_text(DEVICES)
         (self.proc / "driver/nvidia/params").write_text(parameters)
 

@@ -31,7 +31,9 @@ class Disk:
 
     def __init__(self, folder: Path) -> None:
         data = folder / "data"
-        self.files = BootFiles(data / "boot", data / "journal", data / "sharing", folder / "cdi")
+        self.files = BootFiles(
+            data / "boot", data / "journal", data / "sharing", folder / "cdi", data / "fabric"
+        )
         for made in (self.files.journal, self.files.sharing, self.files.cdi):
             made.mkdir(parents=True)
         self.locks = data / "locks"

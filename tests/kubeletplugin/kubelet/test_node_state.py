@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.errors import ClaimBlocked
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kubelet.node_state import NODE_STATE_V1, NodeStateBoard, answer, handlers
@@ -63,6 +64,38 @@ def test_nothing_is_sent_before_the_state_is_known() -> None:
         assert next(states) == answer(HELD)
 
 
+def enable(connection: FakeKubelet, gpu: str) -> v1.EnableVirtualFunctionsResponse:
+    request = v1.EnableVirtualFunctionsRequest(pci_bus_id=gpu)
+    method = f"/{NODE_STATE_V1}/EnableVirtualFunctions"
+    return connection.call(method, request, v1.EnableVirtualFunctionsResponse)
+
+
+def test_virtual_functions_are_turned_on_when_the_controller_asks() -> None:
+    board, asked = NodeStateBoard(), list[PciAddress]()
+    board.enables_virtual(asked.append)
+    with served(board) as connection:
+        assert enable(connection, str(GPU)).failure == ""
+    assert asked == [GPU]
+
+
+def test_why_they_are_not_turned_on_is_told() -> None:
+    def refuse(pci: PciAddress) -> None:
+        raise ClaimBlocked(f"{pci} is in use", "end what uses it")
+
+    board = NodeStateBoard()
+    board.enables_virtual(refuse)
+    with served(board) as connection:
+        assert "0000:8a:00.0 is in use" in enable(connection, str(GPU)).failure
+
+
+@pytest.mark.parametrize(("gpu", "code"), [("0000:8a:00.0", "UNAVAILABLE"), ("../x", "INVALID_ARGUMENT")])
+def test_before_anybody_can_and_for_what_is_no_address_the_call_fails(gpu: str, code: str) -> None:
+    board = NodeStateBoard()
+    with served(board) as connection, pytest.raises(grpc.RpcError) as failed:
+        enable(connection, gpu)
+    assert failed.value.code().name == code
+
+
 def test_a_block_is_told_with_its_place_or_for_the_whole_gpu() -> None:
     part, whole = answer(NodeState((), (IN_USE, FOREIGN))).blocked
 
@@ -113,3 +146,30 @@ def test_the_streams_end_when_the_plugin_stops() -> None:
 
 def test_the_gpus_whose_mode_is_changed_are_told_as_sysfs_writes_them() -> None:
     assert list(answer(NodeState(busy=(PciAddress(0, 0x8A, 0, 0),))).busy) == ["0000:8a:00.0"]
+
+
+def test_a_controller_that_listens_is_asked_to_let_go_and_its_answer_is_heard() -> None:
+    board = NodeStateBoard()
+    board.update(HELD)
+    request = v1.WatchRequest(controller="controller-a")
+    with (
+        served(board) as connection,
+        connection.stream(f"/{NODE_STATE_V1}/Watch", request, v1.State) as states,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert next(states).let_go == 0
+
+        def ask() -> None:
+            with board.controllers.letting_go(10.0):
+                board.update(NodeState())
+
+        asking = pool.submit(ask)
+        asked = next(states)
+        assert (asked.let_go, list(asked.held)) == (1, list(HELD.held))
+        answered = v1.HasLetGoRequest(controller="controller-a", let_go=1)
+        connection.call(f"/{NODE_STATE_V1}/HasLetGo", answered, v1.HasLetGoResponse)
+        asking.result(10)
+        told = [next(states)]
+        while told[-1].let_go:
+            told.append(next(states))
+        assert list(told[-1].held) == []

@@ -25,12 +25,36 @@ from tests.kubeletplugin.share_node import (
 )
 
 STEPS = {
-    "mps": ("begun", "sharing noted", "compute mode", "daemon", "committed", "spec written"),
-    "ts": ("begun", "sharing noted", "compute mode", "time-slice", "committed", "spec written"),
-    "own": ("begun", "sharing noted", "compute mode", "daemon", "committed", "spec written"),
+    "mps": (
+        "begun",
+        "sharing noted",
+        "compute mode",
+        "daemon",
+        "committed",
+        "metadata written",
+        "spec written",
+    ),
+    "ts": (
+        "begun",
+        "sharing noted",
+        "compute mode",
+        "time-slice",
+        "committed",
+        "metadata written",
+        "spec written",
+    ),
+    "own": (
+        "begun",
+        "sharing noted",
+        "compute mode",
+        "daemon",
+        "committed",
+        "metadata written",
+        "spec written",
+    ),
     "part": (
         *("begun", "gpu instance", "compute instance", "made", "sharing noted"),
-        *("daemon", "committed", "spec written"),
+        *("daemon", "committed", "metadata written", "spec written"),
     ),
 }
 BACK = {

@@ -125,7 +125,8 @@ def test_a_gpu_that_cannot_slice_time_is_noted_and_prepared(tmp_path: Path) -> N
     node.unprepare(plain)
     ref = node.claim_shares("b", shared(node, "ts-4"), config=class_slicing("Short"))
     assert len(node.prepare(ref)) == 1
-    assert node.notes == [f"{ref}: time-slice Short has no effect on GPU {node.gpus[0]}: Not Supported"]
+    [note] = node.notes
+    assert note.startswith(f"{ref}: time-slice Short has no effect on GPU {node.gpus[0]}: it is a vGPU")
     node.unprepare(ref)
     assert_as_before(node)
     node.stop()

@@ -12,6 +12,7 @@ from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, instances, mig_enabled, starts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import cuda_uuid, partition_of
+from tests.kubeletplugin.metadata.told import mounts as metadata_mounts
 from tests.kubeletplugin.share_node import (
     GIB,
     H100_MIB,
@@ -55,7 +56,7 @@ def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None
     node.prepare(node.claim_shares("a", shared(node, "mps-4")))
     node.steps.clear()
     node.prepare(node.claim_shares("b", shared(node, "mps-4")))
-    assert node.steps == ["begun", "daemon", "committed", "spec written"]
+    assert node.steps == ["begun", "daemon", "committed", "metadata written", "spec written"]
 
 
 def test_the_compute_mode_of_before_comes_back(node: FakeNode) -> None:
@@ -121,8 +122,9 @@ def test_a_client_finds_its_daemon_and_its_limits(node: FakeNode) -> None:
     assert [(one["hostPath"], one["containerPath"]) for one in mounts] == [
         (f"/run/gpu.nvidia.com/mps/{whole(node)}/clients", "/tmp/nvidia-mps"),
         (f"/run/gpu.nvidia.com/mps/{whole(node)}/shm", "/dev/shm"),
+        *((str(file), path) for path, file in metadata_mounts(node, ref).items()),
     ]
-    assert [one["options"][0] for one in mounts] == ["ro", "rw"]
+    assert [one["options"][0] for one in mounts] == ["ro", "rw", "ro"]
 
 
 def test_a_client_gets_no_program_that_ends_daemons_and_others_keep_theirs(node: FakeNode) -> None:
@@ -142,7 +144,8 @@ def test_a_time_slice_has_no_daemon_and_no_limits(node: FakeNode) -> None:
     ref = node.claim_shares("a", shared(node, "ts-4"))
     node.prepare(ref)
     edits = spec_of(node, ref)["devices"][0]["containerEdits"]
-    assert set(edits) == {"deviceNodes"}
+    assert set(edits) == {"deviceNodes", "mounts"}
+    assert [one["containerPath"] for one in edits["mounts"]] == list(metadata_mounts(node, ref))
 
 
 def test_two_shares_of_one_request_count_together(node: FakeNode) -> None:

@@ -79,7 +79,7 @@ def test_counters_allow_what_the_hardware_allows_and_nothing_else(machine: str, 
 def test_the_whole_gpu_leaves_no_room_for_any_partition_nor_they_for_it(machine: str) -> None:
     partitions, counters, whole = offered(machine, None)
     if whole is None:
-        assert machine in ("dgx-a100", "dgx-a100-80gb", "a30-quad")
+        assert machine in ("dgx-a100", "dgx-a100-80gb", "a30-quad", "a30-passthrough-guest")
         return
     assert whole.consumes == counters.counters
     assert suffices(counters, [whole])

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from driver.hardware.functions import IommuGroup, PciView
 from driver.hardware.gpu import Inventory, Problem, UnreadGpu
+from driver.hardware.vgpu import VgpuLicense
+from driver.roots.probe import Looked
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.inside.checks import INSIDE
-from gpuctl.doctor.inside.seen import RuntimeConfig, SharingSeen, SpecSeen
+from gpuctl.doctor.inside.machines.seen import KernelSeen, LicenseClient
+from gpuctl.doctor.inside.seen import FabricSeen, RuntimeConfig, SharingSeen, SpecSeen
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.wire.mps_daemon import MpsState
-from tests.gpuctl.doctor.nodes import BOOT, CONFIG, UID, VERSION, entry, held, inventory, well_node
+from tests.gpuctl.doctor.nodes import (
+    BOOT,
+    CONFIG,
+    UID,
+    VERSION,
+    entry,
+    guest_parts,
+    held,
+    inventory,
+    partitions,
+    well_kernel,
+    well_node,
+)
 
 CHECKS = {check.name: check for check in INSIDE}
 WELL = well_node()
@@ -42,6 +59,55 @@ def containerd(**fields: Any) -> tuple[RuntimeConfig]:
     return (RuntimeConfig(CONFIG, "containerd", **fields),)
 
 
+GUEST = guest_parts()
+OF_GUESTS = ("vgpu-license", "license-client")
+"""The checks that have nothing to look at but in a vGPU guest."""
+
+
+def kernel(**fields: Any) -> KernelSeen:
+    """The kernel of the well node, of which some is otherwise."""
+    return dataclasses.replace(well_kernel(), **fields)
+
+
+def without_groups(**fields: Any) -> KernelSeen:
+    """A kernel that has the GPUs in no IOMMU group."""
+    gpus = tuple(dataclasses.replace(one, iommu_group=None) for one in well_kernel().pci.functions)
+    return kernel(pci=PciView(gpus), **fields)
+
+
+def without_virtual_functions() -> KernelSeen:
+    view = well_kernel().pci
+    first, *others = view.functions
+    return kernel(pci=dataclasses.replace(view, functions=(dataclasses.replace(first, virtual=()), *others)))
+
+
+def in_one_group(**fields: Any) -> KernelSeen:
+    """A kernel that has two GPUs in one group."""
+    view = well_kernel().pci
+    both = IommuGroup(0, view.functions[:2])
+    return kernel(pci=dataclasses.replace(view, groups=(both, *view.groups[2:])), **fields)
+
+
+def guest(gridd: bool = True, **fields: Any) -> dict[str, Any]:
+    """A vGPU guest whose kernel, or whose license client, is otherwise."""
+    held = GUEST["kernel"].licenses
+    programs = held.programs if gridd else frozenset()
+    licenses = dataclasses.replace(held, programs=programs, **fields)
+    return {**GUEST, "kernel": dataclasses.replace(GUEST["kernel"], licenses=licenses)}
+
+
+def licensed(licensed: bool, expires: datetime | None = None) -> dict[str, Any]:
+    """A vGPU guest with another license."""
+    found = GUEST["inventory"]
+    held = VgpuLicense("NVIDIA Virtual Compute Server", licensed, expires)
+    gpu = dataclasses.replace(found.gpus[0], vgpu_license=held)
+    return {**GUEST, "inventory": dataclasses.replace(found, gpus=(gpu,))}
+
+
+MANAGER = LicenseClient(frozenset({"nvidia-vgpu-mgr", "nvidia-vgpud"}))
+SOON = datetime.now(UTC) + timedelta(hours=1)
+LATE = datetime.now(UTC) + timedelta(hours=20)
+
 HANGS = Problem("nvmlDeviceGetUUID", "hung", "no answer in 5 s")
 SOCKET = "/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock"
 CDI_NAME = held().cdi_device
@@ -58,6 +124,60 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("device-nodes", {"device_nodes": WELL.device_nodes - {"/dev/nvidia3"}}, "fail", "/dev/nvidia3"),
     ("device-nodes", {"device_nodes": WELL.device_nodes - {"/dev/nvidia-uvm"}}, "fail", "/dev/nvidia-uvm"),
     ("device-nodes", {"inventory": GONE}, "skipped", "not known"),
+    ("fabric", {"fabric": FabricSeen(None)}, "skipped", "no fabric manager with a shared fabric"),
+    ("fabric", {"fabric": FabricSeen(None, frozenset({3}))}, "fail", "no fabric manager listens"),
+    ("fabric", {"fabric": FabricSeen(GONE)}, "fail", "cannot be asked"),
+    ("fabric", {"fabric": FabricSeen(partitions(3), frozenset({2, 3}))}, "fail", "partition 2"),
+    ("fabric", {"fabric": FabricSeen(partitions(2, 3), frozenset({3}))}, "warn", "partition 2"),
+    ("driver-edition", {**guest(gridd=False), "inventory": GONE}, "fail", "the data center driver"),
+    ("driver-edition", {**guest(), "inventory": GONE}, "fail", "does not take 1 vGPU"),
+    ("driver-edition", {**guest(), "inventory": GONE, "driver_files": GONE}, "fail", "no NVIDIA driver"),
+    ("driver-edition", guest(gridd=False), "warn", "nvidia-gridd, which gets licenses, is not found"),
+    (
+        "driver-edition",
+        {"kernel": kernel(licenses=MANAGER, offers=frozenset({"passthrough"}))},
+        "warn",
+        "containers have no CUDA",
+    ),
+    (
+        "one-driver",
+        {
+            "looked": (
+                Looked("driver container", "/run/nvidia/driver", VERSION, "x"),
+                Looked("host", "/", VERSION),
+            )
+        },
+        "warn",
+        f"/run/nvidia/driver (driver container): {VERSION}",
+    ),
+    ("vgpu-license", licensed(False), "fail", "1 vGPU without a license"),
+    ("vgpu-license", licensed(True, SOON), "warn", "end within four hours"),
+    ("vgpu-license", {}, "skipped", "no GPU of this node is a vGPU"),
+    ("license-client", guest(servers=()), "warn", "nothing says where"),
+    ("license-client", {}, "skipped", "no GPU of this node is a vGPU"),
+    ("iommu", {"kernel": without_groups()}, "fail", "though the kernel drives an IOMMU"),
+    ("iommu", {"kernel": without_groups(iommus=())}, "fail", "there is no IOMMU"),
+    ("iommu", {"kernel": without_groups(offers=frozenset())}, "skipped", "containers need no IOMMU"),
+    ("iommu-groups", {"kernel": in_one_group()}, "warn", "0000:1b:00.0, 0000:43:00.0"),
+    (
+        "vfio-modules",
+        {"kernel": kernel(loaded=frozenset({"vfio"}), installed=frozenset({"vfio_iommu_type1"}))},
+        "fail",
+        "vfio_pci",
+    ),
+    ("vfio-modules", {"kernel": kernel(loaded=frozenset(), installed=None)}, "skipped", "not seen from here"),
+    ("vfio-modules", {"kernel": kernel(offers=frozenset())}, "skipped", "nothing is offered"),
+    (
+        "iommufd",
+        {"kernel": kernel(pci=dataclasses.replace(well_kernel().pci, has_iommufd=False))},
+        "warn",
+        "IOMMUFD is asked for",
+    ),
+    ("vfio-safety", {"kernel": kernel(without_iommu=True)}, "fail", "enable_unsafe_noiommu_mode"),
+    ("vfio-safety", {"kernel": kernel(unsafe_interrupts=True)}, "warn", "allow_unsafe_interrupts"),
+    ("vfio-safety", {"kernel": kernel(without_iommu=None)}, "skipped", "not loaded"),
+    ("virtual-functions", {"kernel": without_virtual_functions()}, "fail", "0000:1b:00.0"),
+    ("virtual-functions", {"kernel": kernel(offers=frozenset({"passthrough"}))}, "skipped", "no vGPUs"),
     ("cgroups", {"cgroups": 1}, "warn", "version 1"),
     ("cgroups", {"cgroups": None}, "skipped", "no control groups are seen"),
     ("runtime-cdi", {"runtimes": containerd(cdi=False, since_2=True)}, "fail", "CDI is off"),
@@ -108,7 +228,7 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_check_is_content_where_all_is_well(name: str) -> None:
-    found = look(name)
+    found = look(name, **(GUEST if name in OF_GUESTS else {}))
 
     assert (found.status, found.way_out) == ("ok", ""), found
 
@@ -126,6 +246,61 @@ def test_a_check_finds_what_it_is_for(name: str, broken: dict[str, Any], status:
 
 def test_every_check_is_broken_by_a_test() -> None:
     assert {name for name, _, status, _ in BROKEN if status in ("warn", "fail")} == CHECKS.keys()
+
+
+def test_where_the_iommu_is_asked_for_the_firmware_is_meant() -> None:
+    asked = look("iommu", kernel=without_groups(iommus=(), asked_iommu=True))
+    not_asked = look("iommu", kernel=without_groups(iommus=(), asked_iommu=False))
+
+    assert "firmware" in asked.way_out
+    assert "intel_iommu=on" not in asked.way_out
+    assert "intel_iommu=on" in not_asked.way_out
+
+
+def test_modules_that_can_be_loaded_need_not_be() -> None:
+    assert look("vfio-modules", kernel=kernel(loaded=frozenset())).status == "ok"
+
+
+def test_where_nothing_is_passed_through_groups_may_have_several_boards() -> None:
+    assert look("iommu-groups", kernel=in_one_group(offers=frozenset())).status == "ok"
+
+
+def test_a_group_with_the_other_functions_of_its_gpu_alone_is_well() -> None:
+    view = well_kernel().pci
+    gpu = view.functions[0]
+    audio = dataclasses.replace(gpu, pci=dataclasses.replace(gpu.pci, function=1), class_code=0x040300)
+    group = IommuGroup(0, (gpu, audio))
+
+    found = look("iommu-groups", kernel=kernel(pci=dataclasses.replace(view, groups=(group,))))
+
+    assert (found.status, found.details) == ("ok", ())
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({}, "the data center driver"),
+        (GUEST, "the vGPU guest driver, for 1 vGPU"),
+        ({"kernel": kernel(licenses=LicenseClient(frozenset({"nvidia-gridd"})))}, "passed through as well"),
+        ({"kernel": kernel(licenses=MANAGER)}, "the vGPU manager, for 8 GPUs"),
+    ],
+    ids=["data center", "guest", "guest driver elsewhere", "host"],
+)
+def test_each_edition_of_the_driver_is_well_where_it_belongs(parts: dict[str, Any], says: str) -> None:
+    found = look("driver-edition", **parts)
+
+    assert found.status == "ok"
+    assert says in found.message
+
+
+def test_a_license_that_is_renewed_in_time_is_well() -> None:
+    assert look("vgpu-license", **licensed(True, LATE)).status == "ok"
+
+
+def test_a_license_that_is_missing_is_told_by_its_own_check_alone() -> None:
+    problem = Problem("nvmlDeviceGetGridLicensableFeatures_v4", "unlicensed", "no license")
+
+    assert look("nvml", inventory=gpus(problems=(problem,))).status == "ok"
 
 
 def test_what_an_earlier_boot_has_left_means_nothing() -> None:

@@ -1,0 +1,84 @@
+"""Tells people of the licenses of vGPUs, by events of the node: one that is missing, one that ends soon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from driver.process.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controller.observe.node_events import NodeEvents
+    from driver.hardware.gpu import Gpu
+    from driver.hardware.vgpu import VgpuLicense
+
+_log = get_logger(__name__)
+
+ENDS_SOON = timedelta(hours=4)
+"""A lease is for a day by default and is renewed long before it ends; four hours are left to act."""
+
+_LAST_PART = 4
+"""Of a shorter lease the last quarter counts."""
+
+
+def utc_now() -> datetime:
+    """The time of day of this machine."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A license as it was first seen: since then it was neither renewed nor lost."""
+
+    license: VgpuLicense
+    since: datetime
+    warned: bool = False
+
+    def ends_soon(self, now: datetime) -> bool:
+        """Whether little is left of it, as long as it was seen to last."""
+        ends = self.license.expires
+        return ends is not None and ends - now < min(ENDS_SOON, (ends - self.since) / _LAST_PART)
+
+
+class Licenses:
+    """Posts each event once: that a license ends soon is said anew only of one that was renewed meanwhile."""
+
+    def __init__(self, events: NodeEvents, now: Callable[[], datetime] = utc_now) -> None:
+        self._events = events
+        self._now = now
+        self._known: dict[str, _Known] = {}
+
+    def seen(self, gpus: Sequence[Gpu]) -> None:
+        """Take in the GPUs of the node as they are; those without a license to have cost nothing."""
+        told = {gpu.uuid: (gpu, found) for gpu in gpus if (found := gpu.vgpu_license) is not None}
+        self._known = {uuid: self._judge(gpu, found) for uuid, (gpu, found) in told.items()}
+
+    def _judge(self, gpu: Gpu, found: VgpuLicense) -> _Known:
+        former, now = self._known.get(gpu.uuid), self._now()
+        if former is None or former.license != found:
+            self._tell_change(gpu, former, found)
+            former = _Known(found, now)
+        if former.warned or not former.ends_soon(now):
+            return former
+        _log.warning("license of a vGPU ends soon", gpu=str(gpu.pci), product=found.product)
+        self._events.post(
+            "Warning",
+            "VgpuLicenseEnds",
+            f"the license of vGPU {gpu.pci} ({found.product}) ends at {found.expires:%Y-%m-%dT%H:%M:%SZ} and "
+            "was not renewed yet: see whether nvidia-gridd reaches the license server",
+        )
+        return _Known(found, former.since, warned=True)
+
+    def _tell_change(self, gpu: Gpu, former: _Known | None, found: VgpuLicense) -> None:
+        had = None if former is None else former.license.licensed
+        if not found.licensed and had is not False:
+            text = (
+                f"vGPU {gpu.pci} has no license ({found.product}), so no new pod gets it: see that "
+                "nvidia-gridd runs, and what it logs"
+            )
+            self._events.post("Warning", "VgpuUnlicensed", text)
+        elif found.licensed and had is False:
+            self._events.post("Normal", "VgpuLicensed", f"vGPU {gpu.pci} has its license ({found.product})")

@@ -1,0 +1,142 @@
+"""Asks the kubelet plugin to turn on the virtual functions of GPUs whose node configuration says so.
+
+The plugin knows no configuration, and this process changes no hardware. To ask too often does no harm: the
+plugin does nothing where any virtual function of the GPU is on.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Condition
+from typing import TYPE_CHECKING
+
+import grpc
+
+from driver.process.log import get_logger
+from proto import node_state_v1_pb2 as v1
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from driver.nvml.pci_address import PciAddress
+
+_log = get_logger(__name__)
+
+_METHOD = "/gpu.nvidia.com.nodestate.v1.NodeState/EnableVirtualFunctions"
+_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+_ANSWER_SECONDS = 180.0
+"""The plugin waits for a lock, for this process to let go of NVML, and for the kernel."""
+
+_NOBODY_SECONDS = 1.0
+"""Until a plugin is looked for again where none answered."""
+
+TOO_OLD = (
+    "its virtual functions are off, and the kubelet plugin of this node is of a version that cannot turn "
+    "them on; update it, or run NVIDIA's sriov-manage -e"
+)
+
+
+class VirtualFunctionAsking:
+    """Asks for one GPU after the other, again after a while where that failed.
+
+    ``plugins()`` gives the sockets of those that serve. ``failed(gpu, why)`` is told once for each reason.
+    ``look_again()`` is called when functions were turned on.
+    """
+
+    def __init__(
+        self,
+        plugins: Callable[[], Sequence[Path]],
+        failed: Callable[[PciAddress, str], None],
+        look_again: Callable[[], None],
+        again_seconds: float,
+    ) -> None:
+        self._plugins = plugins
+        self._failed = failed
+        self._look_again = look_again
+        self._again_seconds = again_seconds
+        self._changed = Condition()
+        self._due: dict[PciAddress, float] = {}
+        self._told: dict[PciAddress, str] = {}
+        self._call: grpc.Future[v1.EnableVirtualFunctionsResponse] | None = None
+        self._stopped = False
+
+    def wants(self, gpus: frozenset[PciAddress]) -> None:
+        """Take in which GPUs are to get virtual functions and have none; from any thread."""
+        with self._changed:
+            self._due = {pci: self._due.get(pci, 0.0) for pci in gpus}
+            self._told = {pci: why for pci, why in self._told.items() if pci in gpus}
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Ask whenever it is due, until ``stop``."""
+        while (pci := self._next()) is not None:
+            failure = self._ask(pci)
+            wait_seconds = _NOBODY_SECONDS if failure is None else self._again_seconds
+            with self._changed:
+                if pci in self._due:
+                    self._due[pci] = time.monotonic() + wait_seconds
+                is_new = bool(failure) and self._told.get(pci) != failure
+                if failure and pci in self._due:
+                    self._told[pci] = failure
+            if failure and is_new:
+                self._failed(pci, failure)
+            elif failure == "":
+                _log.info("virtual functions turned on", gpu=str(pci))
+                self._look_again()
+
+    def stop(self) -> None:
+        """Make ``run`` return; what the plugin has begun, it ends."""
+        with self._changed:
+            self._stopped = True
+            if self._call is not None:
+                self._call.cancel()
+            self._changed.notify_all()
+
+    def _next(self) -> PciAddress | None:
+        """The GPU to ask for, when it is due; None at the end."""
+        with self._changed:
+            while not self._stopped:
+                first = min(self._due, key=lambda pci: (self._due[pci], pci), default=None)
+                wait_seconds = None if first is None else self._due[first] - time.monotonic()
+                if wait_seconds is not None and wait_seconds <= 0:
+                    return first
+                self._changed.wait(wait_seconds)
+            return None
+
+    def _ask(self, pci: PciAddress) -> str | None:
+        """Why they are not on, empty where they are; None where no plugin answered."""
+        too_old = False
+        for path in self._plugins():
+            try:
+                return self._ask_one(path, pci)
+            except grpc.FutureCancelledError:
+                return None
+            except grpc.RpcError as error:
+                code = error.code()
+                too_old = too_old or code == grpc.StatusCode.UNIMPLEMENTED
+                if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    return (
+                        f"the kubelet plugin did not turn them on within {_ANSWER_SECONDS:.0f} s; see its log"
+                    )
+                _log.info("kubelet plugin turns no virtual functions on", socket=str(path), code=code.name)
+        return TOO_OLD if too_old else None
+
+    def _ask_one(self, path: Path, pci: PciAddress) -> str:
+        request = v1.EnableVirtualFunctionsRequest(pci_bus_id=str(pci))
+        with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
+            method: grpc.UnaryUnaryMultiCallable[bytes, v1.EnableVirtualFunctionsResponse] = (
+                channel.unary_unary(
+                    _METHOD, response_deserializer=v1.EnableVirtualFunctionsResponse.FromString
+                )
+            )
+            call = method.future(request.SerializeToString(), timeout=_ANSWER_SECONDS)
+            with self._changed:
+                self._call = call
+                if self._stopped:
+                    call.cancel()
+            try:
+                return call.result().failure
+            finally:
+                with self._changed:
+                    self._call = None

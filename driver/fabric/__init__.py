@@ -1,0 +1,1 @@
+"""The fabric manager of a node with NVSwitches: its protocol with the values that it speaks, the real one."""

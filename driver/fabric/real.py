@@ -1,0 +1,167 @@
+"""The real fabric manager: asked through libnvfm, in a child that is ended when it takes too long."""
+
+# ruff: noqa: D102 - the protocol in driver.fabric.api documents these methods
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driver.errors import NodeIncomplete
+from driver.fabric import libnvfm
+from driver.fabric.api import (
+    CALLS,
+    SERVICE,
+    FabricError,
+    FabricGpu,
+    FabricPartition,
+    FabricTimeout,
+    NoFabricManager,
+    fabric_failure,
+)
+from driver.nvml.pci_address import PciAddress
+from driver.roots.links import below
+from driver.roots.places import LIBRARY_FOLDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from driver.roots.driver_roots import DriverRoots
+
+LIBRARIES = ("libnvfm.so.1", "libnvfm.so")
+SOCKETS = (f"run/{SERVICE}/socket", f"var/run/{SERVICE}/socket")
+"""Where FM_CMD_UNIX_SOCKET_PATH has the socket for commands, below the driver root or that of the host.
+
+By default the fabric manager takes commands at a TCP port of the node's loopback, which no pod reaches.
+"""
+
+_ASK_SECONDS = 5.0
+_CHANGE_SECONDS = 30.0
+"""Activation trains NVLinks on systems before Hopper, which takes seconds."""
+_CONNECT_MS = 2000
+
+
+class RealFabricManager:
+    """The fabric manager that listens on this node now, if one does."""
+
+    def __init__(
+        self,
+        roots: DriverRoots,
+        ask_seconds: float = _ASK_SECONDS,
+        change_seconds: float = _CHANGE_SECONDS,
+    ) -> None:
+        self._roots = roots
+        self._ask_seconds = ask_seconds
+        self._change_seconds = change_seconds
+
+    def instance(self) -> Hashable | None:
+        socket = self._socket()
+        if socket is None or self._library() is None:
+            return None
+        try:
+            status = socket.stat()
+        except OSError:
+            return None
+        return str(socket), status.st_dev, status.st_ino, status.st_ctime_ns
+
+    def partitions(self) -> tuple[FabricPartition, ...]:
+        told = self._ask("partitions", (), self._ask_seconds)
+        try:
+            found = [_partition(one) for one in told]
+        except (KeyError, TypeError, ValueError) as error:
+            raise FabricError(f"{CALLS['partitions']} gave what cannot be read: {error!r}") from error
+        return tuple(sorted(found, key=lambda one: one.number))
+
+    def activate(self, partition: int) -> None:
+        self._ask("activate", (partition,), self._change_seconds)
+
+    def deactivate(self, partition: int) -> None:
+        self._ask("deactivate", (partition,), self._change_seconds)
+
+    def set_activated(self, partitions: tuple[int, ...]) -> None:
+        self._ask("set_activated", partitions, self._change_seconds)
+
+    def _ask(self, method: str, partitions: Sequence[int], seconds: float) -> list[dict[str, Any]]:
+        """Make one call; raises FabricError."""
+        call, socket, library = CALLS[method], self._socket(), self._library()
+        if socket is None:
+            raise NoFabricManager("the fabric manager has no socket for commands on this node")
+        if library is None:
+            raise NoFabricManager(
+                f"{LIBRARIES[0]} is not on this node, so its fabric manager cannot be asked",
+                "install it in the driver's version: it comes with the fabric manager, or with its headers",
+            )
+        request = {
+            "library": str(library),
+            "socket": str(socket),
+            "timeout_ms": _CONNECT_MS,
+            "call": call,
+            "partitions": list(partitions),
+        }
+        subject = " and ".join(f"partition {number}" for number in partitions)
+        told = _run(request, call, subject, seconds)
+        if "unusable" in told:
+            raise NoFabricManager(f"{library.name} cannot be loaded: {told['unusable']}")
+        if "failed" in told:
+            raise fabric_failure(str(told["failed"]), int(told["code"]), subject)
+        return list(told["partitions"])
+
+    def _socket(self) -> Path | None:
+        found = (self._at(path) for path in SOCKETS)
+        return next((path for path in found if path is not None and path.is_socket()), None)
+
+    def _library(self) -> Path | None:
+        paths = (f"{folder}/{name}" for folder in LIBRARY_FOLDERS for name in LIBRARIES)
+        found = (self._at(path) for path in paths)
+        return next((path for path in found if path is not None and path.is_file()), None)
+
+    def _at(self, path: str) -> Path | None:
+        """What lies at a path below the driver root, or below the root of the host."""
+        try:
+            found = self._roots.current().at(path)
+        except NodeIncomplete:
+            found = None
+        host = self._roots.host_root
+        return below(host, path) if found is None and host is not None else found
+
+
+def _run(request: dict[str, Any], call: str, subject: str, seconds: float) -> dict[str, Any]:
+    """The child's answer; raises FabricTimeout, and FabricError where it ended without one."""
+    program = [sys.executable, "-I", "-S", libnvfm.__file__]
+    try:
+        done = subprocess.run(
+            program, input=json.dumps(request).encode(), capture_output=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        of = f" of {subject}" if subject else ""
+        raise FabricTimeout(f"{call}{of} did not return within {seconds:g} s") from error
+    except OSError as error:
+        raise FabricError(f"{call} could not be made: {error.strerror}", "it is tried again") from error
+    try:
+        told = json.loads(done.stdout)
+    except ValueError as error:
+        raise FabricError(f"{call} ended its process with {done.returncode}") from error
+    if not isinstance(told, dict):
+        raise FabricError(f"{call} gave no answer")
+    return told
+
+
+def _partition(told: dict[str, Any]) -> FabricPartition:
+    gpus = tuple(_gpu(one) for one in told["gpus"])
+    return FabricPartition(int(told["number"]), gpus, bool(told["active"]))
+
+
+def _gpu(told: dict[str, Any]) -> FabricGpu:
+    return FabricGpu(int(told["physical_id"]), str(told["uuid"]) or None, _address(str(told["pci"])))
+
+
+def _address(text: str) -> PciAddress | None:
+    """An address that is all zero stands for one that is not known: GPUs are never the first function."""
+    try:
+        found = PciAddress.parse(text)
+    except ValueError:
+        return None
+    return None if found == PciAddress(0, 0, 0, 0) else found

@@ -1,0 +1,168 @@
+"""Reads what the kernel tells of GPU functions, virtual ones among them, and of their IOMMU groups."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from driver.hardware.functions import NVIDIA_VENDOR_ID, IommuGroup, PciFunction, PciView
+from driver.hardware.pci import bound_driver, linked_name, numa_node, pcie_root, read_text
+from driver.nvml.pci_address import PciAddress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_VFIO_DEVICE = re.compile(r"vfio[0-9]+\Z", re.ASCII)
+_VIRTUAL = re.compile(r"virtfn([0-9]+)\Z", re.ASCII)
+
+_WITHOUT_IOMMU = "vfio-noiommu"
+"""The name that vfio gives to a group of its own making (drivers/vfio/group.c, vfio_noiommu_group_alloc)."""
+
+_BARS = 6
+_MEMORY = 0x200
+"""IORESOURCE_MEM of linux/ioport.h: the region is memory, and no I/O ports."""
+
+
+def pci_view(sysfs_root: Path) -> PciView:
+    """All GPU functions of the node and the groups that they are in; empty where sysfs cannot be read."""
+    functions = tuple(
+        function
+        for pci in _nvidia_functions(sysfs_root)
+        if (function := read_function(sysfs_root, pci)) is not None and function.is_gpu
+    )
+    numbers = sorted({one.iommu_group for one in functions if one.iommu_group is not None})
+    groups = tuple(
+        group for number in numbers if (group := _group(sysfs_root, number, functions)) is not None
+    )
+    # The misc device of drivers/iommu/iommufd; class/iommu lists the IOMMUs themselves, iommufd or not.
+    return PciView(functions, groups, (sysfs_root / "class" / "misc" / "iommu").exists())
+
+
+def read_function(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:
+    """One function as it is now; None where sysfs has none there, or does not tell what it is."""
+    folder = function_folder(sysfs_root, pci)
+    vendor, device, kind = (_hexadecimal(read_text(folder / name)) for name in ("vendor", "device", "class"))
+    if vendor is None or device is None or kind is None:
+        return None
+    return PciFunction(
+        pci=pci,
+        vendor_id=vendor,
+        device_id=device,
+        class_code=kind,
+        driver=bound_driver(sysfs_root, pci),
+        iommu_group=_guarding_group(sysfs_root, folder),
+        numa_node=numa_node(sysfs_root, pci),
+        pcie_root=pcie_root(sysfs_root, pci),
+        addressable_bytes=_addressable_bytes(read_text(folder / "resource")),
+        physical=_address(linked_name(folder / "physfn")),
+        virtual=_virtual_functions(folder),
+        total_virtual=_decimal(read_text(folder / "sriov_totalvfs")),
+        vfio_device=vfio_device_of(folder),
+    )
+
+
+def iommu_group_of(sysfs_root: Path, pci: PciAddress) -> IommuGroup | None:
+    """The group that a function is in, with all of its functions; None where no IOMMU guards it."""
+    number = _guarding_group(sysfs_root, function_folder(sysfs_root, pci))
+    return None if number is None else _group(sysfs_root, number, ())
+
+
+def function_folder(sysfs_root: Path, pci: PciAddress) -> Path:
+    """Where sysfs has the files of a function, whether there is one or not."""
+    return sysfs_root / "bus" / "pci" / "devices" / str(pci)
+
+
+def _nvidia_functions(sysfs_root: Path) -> list[PciAddress]:
+    """The addresses of all of NVIDIA's functions, sorted: one file of each function on the bus is read."""
+    try:
+        folders = list((sysfs_root / "bus" / "pci" / "devices").iterdir())
+    except OSError:
+        return []
+    return sorted(
+        pci
+        for folder in folders
+        if _hexadecimal(read_text(folder / "vendor")) == NVIDIA_VENDOR_ID
+        and (pci := _address(folder.name)) is not None
+    )
+
+
+def _group(sysfs_root: Path, number: int, known: Iterable[PciFunction]) -> IommuGroup | None:
+    """The group of this number; functions that are ``known`` are not read again."""
+    try:
+        names = [one.name for one in (_group_folder(sysfs_root, number) / "devices").iterdir()]
+    except OSError:
+        return None
+    read = {one.pci: one for one in known}
+    addresses = sorted(pci for name in names if (pci := _address(name)) is not None)
+    functions = (read.get(pci) or read_function(sysfs_root, pci) for pci in addresses)
+    return IommuGroup(number, tuple(one for one in functions if one is not None))
+
+
+def _group_folder(sysfs_root: Path, number: int) -> Path:
+    return sysfs_root / "kernel" / "iommu_groups" / str(number)
+
+
+def _guarding_group(sysfs_root: Path, folder: Path) -> int | None:
+    """The number of the function's group, None for none and for one that vfio invented without an IOMMU."""
+    name = linked_name(folder / "iommu_group")
+    if name is None or not name.isdecimal():
+        return None
+    number = int(name)
+    return None if read_text(_group_folder(sysfs_root, number) / "name") == _WITHOUT_IOMMU else number
+
+
+def _addressable_bytes(resource: str | None) -> int | None:
+    """What the memory regions take: a line for each, ``start end flags``, the six of the function first."""
+    if resource is None:
+        return None
+    total = 0
+    for line in resource.splitlines()[:_BARS]:
+        numbers = [_hexadecimal(word) for word in line.split()]
+        if len(numbers) != 3 or None in numbers:
+            return None
+        start, end, flags = (number or 0 for number in numbers)
+        if flags & _MEMORY and end > start:
+            total += end - start + 1
+    return total or None
+
+
+def _virtual_functions(folder: Path) -> tuple[PciAddress, ...]:
+    try:
+        names = [one.name for one in folder.iterdir()]
+    except OSError:
+        return ()
+    numbered = sorted(int(match[1]) for name in names if (match := _VIRTUAL.match(name)))
+    found = (_address(linked_name(folder / f"virtfn{number}")) for number in numbered)
+    return tuple(pci for pci in found if pci is not None)
+
+
+def vfio_device_of(device: Path) -> str | None:
+    """What vfio calls a function, or a mediated device; None where it has no node by that name.
+
+    Without IOMMUFD, or without an IOMMU, the folder is there and the file ``dev`` in it is not.
+    """
+    folder = device / "vfio-dev"
+    try:
+        names = sorted(one.name for one in folder.iterdir() if _VFIO_DEVICE.match(one.name))
+    except OSError:
+        return None
+    return next((name for name in names if (folder / name / "dev").exists()), None)
+
+
+def _address(name: str | None) -> PciAddress | None:
+    try:
+        return PciAddress.parse(name or "")
+    except ValueError:
+        return None
+
+
+def _hexadecimal(text: str | None) -> int | None:
+    try:
+        return int(text or "", 16)
+    except ValueError:
+        return None
+
+
+def _decimal(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0

@@ -1,0 +1,56 @@
+"""Reads the field ``passthrough`` of a rule: whether virtual machines may have a GPU as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from driver.devices.gpu_policy import GpuPolicy
+
+FORM = "passthrough"
+FIELD = "passthrough"
+SCHEMA: dict[str, Any] = {
+    "description": "Whether the GPU is offered to virtual machines as well.",
+    "type": "boolean",
+}
+"""The JSON schema of the field."""
+
+
+class PassthroughField:
+    """The field itself."""
+
+    name = FIELD
+    schema = SCHEMA
+
+    def read(self, value: Any, path: str, errors: list[str]) -> bool:
+        """The field's meaning; what is wrong with it is added to ``errors``."""
+        if not isinstance(value, bool):
+            errors.append(f"{path}: must be true or false")
+        return value is True
+
+    def implied_form(self, policy: GpuPolicy) -> str | None:
+        """None: it says nothing of the other forms."""
+        return None
+
+    def contradictions(self, policy: GpuPolicy) -> Iterator[str]:
+        """What an offer of passthrough alone leaves no room for."""
+        if policy.form != FORM:
+            return
+        if policy.more.get(FIELD) is False:
+            yield "passthrough: must not be false where the offer is passthrough"
+        if policy.mig.mode in ("dynamic", "layout"):
+            yield "offer: must not be passthrough beside partitions: say passthrough: true to offer both"
+        if policy.shared:
+            yield "offer: must not be passthrough beside shared: say passthrough: true to offer both"
+
+
+def is_wanted(policy: GpuPolicy | None) -> bool:
+    """Whether a GPU is to be offered to virtual machines."""
+    return policy is not None and (policy.form == FORM or policy.more.get(FIELD) is True)
+
+
+def is_alone(policy: GpuPolicy) -> bool:
+    """Whether it is to be offered in no other form."""
+    return policy.form == FORM

@@ -1,0 +1,157 @@
+"""GPUs for virtual machines: with all of their IOMMU group, bound to vfio when a claim is prepared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from driver.devices.device import Device
+from driver.devices.names import gpu_device_name
+from driver.devices.region import Region
+from driver.kinds.fabric import fabric_attributes, in_common
+from driver.kinds.forms import Forms, GpuForms, alternatives
+from driver.kinds.passthrough.devices import ATTRIBUTE_TYPE, passthrough_device
+from driver.kinds.passthrough.field import FORM, PassthroughField, is_alone, is_wanted
+from driver.kinds.passthrough.names import parse_passthrough_name, passthrough_device_name
+from driver.kinds.passthrough.units import HANDED_OUT_BY_FUNCTIONS, units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from driver.devices.gpu_policy import GpuPolicy
+    from driver.hardware.functions import PciFunction
+    from driver.hardware.gpu import Gpu, Inventory
+    from driver.kinds.forms import Part
+    from driver.kinds.kind import Policies, PolicyField
+    from driver.kinds.passthrough.units import Unit
+    from driver.nvml.pci_address import PciAddress
+
+_Forms = dict["PciAddress", GpuForms]
+
+
+class PassthroughKind:
+    """GPUs that are passed through."""
+
+    word = "passthrough"
+    form = FORM
+    attribute_type = ATTRIBUTE_TYPE
+    opaque = "VfioDeviceConfig"
+    described = "a GPU for a virtual machine"
+    by_admin = False
+    has_modes = False
+    leaves_driver = True
+    policy_field: PolicyField | None = PassthroughField()
+
+    def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
+        """The GPUs that the node configuration offers to virtual machines, beside their other forms or alone.
+
+        A unit is left out while it is in doubt what else one of its GPUs is offered as.
+        """
+        gpus = {gpu.pci: gpu for gpu in inventory.gpus}
+        found, fabric = dict(so_far.gpus), fabric_attributes(inventory)
+        for unit in units(inventory.pci, policies, gpus):
+            if any(pci in found and found[pci].doubtful for pci in unit.addresses):
+                continue
+            if unit.reason:
+                _keep_back(unit, policies, found)
+            else:
+                name = passthrough_device_name(unit.addresses) or ""
+                connected = in_common(fabric, unit.addresses)
+                device = passthrough_device(name, unit, inventory.pci, gpus, connected)
+                _offer(unit, device, policies, found)
+        return Forms(found, so_far.others)
+
+    def parse(self, unshared: str) -> tuple[Region, ...] | None:
+        """All of the GPUs in the name."""
+        found = parse_passthrough_name(unshared)
+        return None if found is None else tuple(map(Region, found))
+
+    def stored(self, unshared: str, consumes: Mapping[str, int]) -> tuple[Region, ...]:
+        """All of the GPUs, whatever it consumes."""
+        return self.parse(unshared) or ()
+
+    def place(self, unshared: str, gpus: Mapping[PciAddress, Gpu]) -> tuple[Region, ...]:
+        """All of the GPUs."""
+        return self.parse(unshared) or ()
+
+    def title(self, unshared: str, attributes: Mapping[str, Any]) -> str:
+        """The form by which it is offered, and with how many GPUs where there are several."""
+        count = len(self.parse(unshared) or ())
+        return FORM if count <= 1 else f"{FORM} of {count} GPUs"
+
+    def position(self, unshared: str) -> str:
+        """Nothing: it is all of the GPU."""
+        return ""
+
+
+PASSTHROUGH = PassthroughKind()
+
+
+def _policy(function: PciFunction, policies: Policies) -> GpuPolicy | None:
+    return policies.get(function.physical or function.pci)
+
+
+def _offer(unit: Unit, device: Device, policies: Policies, found: _Forms) -> None:
+    """Add the device to the forms of its first GPU, and have the counters of all its GPUs keep it apart."""
+    for index, function in enumerate(unit.functions):
+        policy = _policy(function, policies)
+        if function.physical is not None:
+            found[function.pci] = _only(function.pci)
+            _hand_out_by_functions(function.physical, found)
+        elif policy is None or is_alone(policy) or function.pci not in found:
+            found[function.pci] = _only(function.pci)
+        else:
+            found[function.pci] = _beside_others(function.pci, found[function.pci], policy)
+        if index == 0:
+            found[function.pci] = replace(found[function.pci], passthrough=device)
+
+
+def _only(pci: PciAddress) -> GpuForms:
+    """A GPU that has no other form."""
+    return GpuForms(Device(gpu_device_name(pci), pci))
+
+
+def _beside_others(pci: PciAddress, forms: GpuForms, policy: GpuPolicy) -> GpuForms:
+    """The forms with counters, where there are others or sharing will add some.
+
+    A GPU of which nothing else is offered has the reason for that, no longer for all of it.
+    """
+    rest: Part = "partitions" if policy.form == "partitions" else "whole"
+    kept = tuple((rest if part == "gpu" else part, reason) for part, reason in forms.withheld)
+    forms = replace(forms, withheld=kept)
+    if forms.counters is not None:
+        return forms
+    if forms.partitions:
+        return _counted_partitions(pci, forms)
+    if forms.whole or policy.shared:
+        return replace(forms, counters=alternatives(pci, ("gpu",)))
+    return forms
+
+
+def _counted_partitions(pci: PciAddress, forms: GpuForms) -> GpuForms:
+    """The forms with a counter for each partition."""
+    names = {one.name: one.name.removeprefix(f"{forms.physical.name}-") for one in forms.partitions}
+    counters = alternatives(pci, names.values())
+    partitions = tuple(
+        replace(one, counter_set=counters.name, consumes={names[one.name]: 1}) for one in forms.partitions
+    )
+    return replace(forms, partitions=partitions, counters=counters)
+
+
+def _hand_out_by_functions(physical: PciAddress, found: _Forms) -> None:
+    """Offer nothing else of a GPU whose virtual functions are passed through."""
+    if physical in found:
+        found[physical] = found[physical].nothing(HANDED_OUT_BY_FUNCTIONS)
+
+
+def _keep_back(unit: Unit, policies: Policies, found: _Forms) -> None:
+    """Note the reason with the GPUs that were wanted; those that were wanted so alone have no form."""
+    for function in unit.functions:
+        policy = _policy(function, policies)
+        if policy is None or not is_wanted(policy):
+            continue
+        forms = found.get(function.pci) or _only(function.pci)
+        if is_alone(policy) or function.pci not in found:
+            found[function.pci] = forms.nothing(unit.reason)
+        elif forms.withheld != (("gpu", unit.reason),):
+            found[function.pci] = replace(forms, withheld=(*forms.withheld, ("passthrough", unit.reason)))

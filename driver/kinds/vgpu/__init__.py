@@ -1,0 +1,1 @@
+"""vGPUs as a host offers them: names, counters, devices, the field `vgpu` of a rule."""

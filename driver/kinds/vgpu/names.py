@@ -1,0 +1,57 @@
+"""Makes and reads the names of vGPUs, which say on which GPU they lie, of which profile, in which slot."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from driver.devices.names import gpu_device_name, parse_gpu_device_name
+from driver.devices.region import Region
+from driver.nvml.mig import Placement
+
+if TYPE_CHECKING:
+    from driver.nvml.pci_address import PciAddress
+
+_VGPU = re.compile(
+    r"(?P<gpu>gpu-[0-9a-f-]+)-vgpu-(?P<profile>[a-z0-9]+(?:-[a-z0-9]+)+)-(?P<slot>0|[1-9][0-9]{0,2})",
+    re.ASCII,
+)
+_BETWEEN = re.compile(r"[^a-z0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuName:
+    """What a vGPU's name says.
+
+    ``profile`` is the profile as names have it (``profile_label``). ``slot`` is the number of the virtual
+    function that it lies on; on a GPU without any, one of those that the GPU takes.
+    """
+
+    pci: PciAddress
+    profile: str
+    slot: int
+
+    @property
+    def region(self) -> Region:
+        """What it takes of the GPU: its slot, which no other vGPU has."""
+        return Region(self.pci, Placement(self.slot, 1))
+
+
+def profile_label(profile: str) -> str:
+    """A profile as device names have it: ``L40S-8Q`` is ``l40s-8q``."""
+    return _BETWEEN.sub("-", profile.lower()).strip("-")
+
+
+def vgpu_device_name(pci: PciAddress, profile: str, slot: int) -> str:
+    """The device name of a vGPU: ``gpu-0000-17-00-0-vgpu-l40s-8q-3``."""
+    return f"{gpu_device_name(pci)}-vgpu-{profile_label(profile)}-{slot}"
+
+
+def parse_vgpu_name(unshared: str) -> VgpuName | None:
+    """What the name of a vGPU means; None for any other."""
+    match = _VGPU.fullmatch(unshared)
+    pci = parse_gpu_device_name(match["gpu"]) if match else None
+    if match is None or pci is None:
+        return None
+    return VgpuName(pci, match["profile"], int(match["slot"]))

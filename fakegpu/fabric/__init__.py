@@ -1,0 +1,1 @@
+"""The fabric manager of a fake machine: what it keeps, and how it answers."""

@@ -1,0 +1,157 @@
+"""A stateful fabric manager: partitions of a machine file, of which no two that share a GPU are active."""
+
+# ruff: noqa: D102 - the protocol in driver.fabric.api documents these methods
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from driver.fabric.api import (
+    CALLS,
+    FabricCode,
+    FabricGpu,
+    FabricPartition,
+    FabricTimeout,
+    NoFabricManager,
+    fabric_failure,
+)
+from fakegpu.fabric.state import FabricFault
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from fakegpu.fabric.state import FabricState
+    from fakegpu.spec import FabricSpec, MachineSpec
+    from fakegpu.state import MachineState, StateStore
+
+
+class FakeFabricManager:
+    """The fabric manager of a fake machine, as one process asks it."""
+
+    def __init__(self, spec: MachineSpec, store: StateStore) -> None:
+        self._spec = spec
+        self._store = store
+
+    def instance(self) -> Hashable | None:
+        fabric = self._store.read().fabric
+        return fabric.session if fabric.running else None
+
+    def partitions(self) -> tuple[FabricPartition, ...]:
+        with_faults = self._enter("partitions")
+        state = self._store.read()
+        found = tuple(
+            FabricPartition(
+                number,
+                tuple(self._gpu(state, module) for module in sorted(modules)),
+                number in state.fabric.active,
+            )
+            for number, modules in enumerate(self._shared("partitions").partitions)
+        )
+        self._leave("partitions", "", with_faults)
+        return found
+
+    def activate(self, partition: int) -> None:
+        def edit(fabric: FabricState, call: str) -> FabricState:
+            modules = self._modules(call, partition)
+            if any(modules & self._modules(call, other) for other in fabric.active):
+                raise fabric_failure(call, FabricCode.IN_USE, f"partition {partition}")
+            numbers = tuple(sorted({*fabric.active, partition}))
+            return replace(fabric, active=numbers, connected=tuple(sorted({*fabric.connected, partition})))
+
+        self._change("activate", partition, edit)
+
+    def deactivate(self, partition: int) -> None:
+        def edit(fabric: FabricState, call: str) -> FabricState:
+            self._modules(call, partition)
+            if partition not in fabric.active:
+                raise fabric_failure(call, FabricCode.UNINITIALIZED, f"partition {partition}")
+            return replace(
+                fabric,
+                active=tuple(one for one in fabric.active if one != partition),
+                connected=tuple(one for one in fabric.connected if one != partition),
+            )
+
+        self._change("deactivate", partition, edit)
+
+    def set_activated(self, partitions: tuple[int, ...]) -> None:
+        self._shared("set_activated")
+        with_faults = self._enter("set_activated")
+        call = CALLS["set_activated"]
+
+        def edit(state: MachineState) -> MachineState:
+            if not state.fabric.waits:
+                raise fabric_failure(call, FabricCode.NOT_SUPPORTED)
+            for partition in partitions:
+                self._modules(call, partition)
+            fabric = replace(state.fabric, waits=False, active=tuple(sorted(set(partitions))))
+            return replace(state, fabric=fabric)
+
+        self._store.change(edit)
+        self._leave("set_activated", "", with_faults)
+
+    def _change(self, method: str, partition: int, edit: _Edit) -> None:
+        self._shared(method)
+        with_faults = self._enter(method)
+        call = CALLS[method]
+
+        def change(state: MachineState) -> MachineState:
+            if state.fabric.waits:
+                raise fabric_failure(call, FabricCode.NOT_CONFIGURED, f"partition {partition}")
+            return replace(state, fabric=edit(state.fabric, call))
+
+        self._store.change(change)
+        self._leave(method, f"partition {partition}", with_faults)
+
+    def _modules(self, call: str, partition: int) -> frozenset[int]:
+        partitions = self._shared("partitions").partitions
+        if partition not in range(len(partitions)):
+            raise fabric_failure(call, FabricCode.BADPARAM, f"partition {partition}")
+        return partitions[partition]
+
+    def _shared(self, method: str) -> FabricSpec:
+        fabric = self._store.read().fabric
+        if not fabric.running:
+            raise NoFabricManager("the fabric manager has no socket for commands on this node")
+        if self._spec.fabric_manager is None or not fabric.shared:
+            raise fabric_failure(CALLS[method], FabricCode.NOT_SUPPORTED)
+        return self._spec.fabric_manager
+
+    def _gpu(self, state: MachineState, module: int) -> FabricGpu:
+        slot = next(slot for slot in self._spec.slots if slot.module_id == module)
+        gpu = state.gpus[slot.pci]
+        if not gpu.present or not self._shared("partitions").tells_identities:
+            return FabricGpu(module)
+        return FabricGpu(module, self._spec.board_uuid(slot.pci, gpu.board), slot.pci)
+
+    def _enter(self, method: str) -> tuple[FabricFault, ...]:
+        """Suffer what spoils the call before its work; the rules that do so after it are returned."""
+        hits = tuple(fault for fault in self._store.read().fabric.faults if fault.call == method)
+        for fault in hits:
+            if not fault.after:
+                self._suffer(method, "", fault)
+        return tuple(fault for fault in hits if fault.after)
+
+    def _leave(self, method: str, subject: str, faults: tuple[FabricFault, ...]) -> None:
+        for fault in faults:
+            self._suffer(method, subject, fault)
+
+    def _suffer(self, method: str, subject: str, fault: FabricFault) -> None:
+        def spend(state: MachineState) -> MachineState:
+            left = [
+                replace(one, times=one.times - 1) if one == fault and one.times is not None else one
+                for one in state.fabric.faults
+            ]
+            faults = tuple(one for one in left if one.times is None or one.times > 0)
+            return replace(state, fabric=replace(state.fabric, faults=faults))
+
+        self._store.change(spend)
+        if fault.code is None:
+            raise FabricTimeout(f"{CALLS[method]} did not return in time")
+        raise fabric_failure(CALLS[method], fault.code, subject)
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Edit = Callable[[FabricState, str], FabricState]

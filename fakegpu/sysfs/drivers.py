@@ -1,0 +1,156 @@
+"""Which kernel drivers there are on a fake machine, their modules, and which of them take which function."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fakegpu.sysfs.functions import BRIDGE_CLASS, GPU_CLASS, NVIDIA, functions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from fakegpu.spec import MachineSpec
+    from fakegpu.sysfs.functions import Function
+    from fakegpu.vgpu_types import Framework
+
+VFIO_PCI = "vfio-pci"
+PF_STUB = "pci-pf-stub"
+NVIDIA_DRIVER = "nvidia"
+_BUILT_IN = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """One PCI driver and the module that it comes with; built in where that is empty.
+
+    ``classes`` are those of the functions that it takes by itself. One of vfio takes what it is told by
+    ``driver_override``; with ``device_ids`` these alone, as the aliases of its module say. With
+    ``makes_virtual`` it has ``sriov_configure``, so that it makes virtual functions when sysfs says so.
+    """
+
+    name: str
+    module: str
+    classes: tuple[int, ...] = ()
+    is_vfio: bool = False
+    device_ids: tuple[int, ...] = ()
+    makes_virtual: bool = False
+
+
+_DRIVERS = (
+    Driver("pcieport", _BUILT_IN, (BRIDGE_CLASS,)),
+    Driver(NVIDIA_DRIVER, "nvidia", (GPU_CLASS,)),
+    Driver("snd_hda_intel", "snd_hda_intel", (0x040300,)),
+    Driver("xhci_hcd", "xhci_pci", (0x0C0330,)),
+    Driver("nvidia-gpu", "i2c_nvidia_gpu", (0x0C8000,)),
+    Driver(VFIO_PCI, "vfio_pci", is_vfio=True),
+    # It takes any function that it is told to, and does nothing but make virtual ones (pci-pf-stub.c).
+    Driver(PF_STUB, "pci_pf_stub", makes_virtual=True),
+)
+
+_NEEDS = {
+    "vfio_pci": ("vfio_pci_core", "vfio", "vfio_iommu_type1"),
+    "vfio_iommu_type1": ("vfio",),
+    "nvidia_vgpu_vfio": ("vfio",),
+}
+
+
+def vgpu_framework(spec: MachineSpec) -> Framework | None:
+    """By which framework the machine's driver hands out vGPUs; None where it is no vGPU manager."""
+    return spec.product.vgpu.framework if spec.product.vgpu is not None else None
+
+
+def drivers_of(spec: MachineSpec) -> Iterator[Driver]:
+    """All drivers that the machine's kernel has, loaded or not."""
+    yield from _DRIVERS
+    for name, device_ids in spec.iommu.variant_drivers:
+        yield Driver(name, name.replace("-", "_"), is_vfio=True, device_ids=device_ids)
+
+
+def loaded_drivers(spec: MachineSpec, modules: Collection[str]) -> list[Driver]:
+    """Those whose modules are loaded."""
+    return [one for one in drivers_of(spec) if one.module == _BUILT_IN or one.module in modules]
+
+
+def driver_named(spec: MachineSpec, name: str | None) -> Driver | None:
+    """The driver of a name, loaded or not."""
+    return next((one for one in drivers_of(spec) if one.name == name), None)
+
+
+def is_vfio(spec: MachineSpec, name: str | None) -> bool:
+    """Whether a driver hands functions out to virtual machines by vfio."""
+    found = driver_named(spec, name)
+    return found is not None and found.is_vfio
+
+
+def has_vfio_device(spec: MachineSpec, driver_name: str | None, function: Function) -> bool:
+    """Whether a function has a vfio device while a driver has it: also a virtual one of a vGPU manager."""
+    by_nvidia = driver_name == NVIDIA_DRIVER and function.physical is not None
+    return is_vfio(spec, driver_name) or (by_nvidia and vgpu_framework(spec) == "vfio")
+
+
+def modules_at_boot(spec: MachineSpec) -> tuple[str, ...]:
+    """The modules that udev loads for the machine's functions, and the vGPU manager's."""
+    classes = {one.class_code for one in functions_of(spec).values()}
+    names = [one.module for one in _DRIVERS if one.module and classes & set(one.classes)]
+    if vgpu_framework(spec) is not None:
+        names += with_needs(spec, "nvidia_vgpu_vfio")
+        names += ["mdev"] if vgpu_framework(spec) == "mdev" else []
+    return tuple(dict.fromkeys(names))
+
+
+def with_needs(spec: MachineSpec, module: str) -> list[str]:
+    """A module with those that modprobe loads before it; raises FileNotFoundError where there is none."""
+    known = {one.module for one in drivers_of(spec)} - {_BUILT_IN}
+    known |= {*_NEEDS, "vfio", "vfio_pci_core", "mdev"} | ({"iommufd"} if spec.iommu.iommufd else set())
+    if module not in known:
+        raise FileNotFoundError(errno.ENOENT, "there is no such module", module)
+    needs = list(_NEEDS.get(module, ()))
+    if any(one.module == module and one.is_vfio for one in drivers_of(spec)):
+        needs = list(_NEEDS["vfio_pci"])
+    if "vfio" in (*needs, module) and spec.iommu.iommufd:
+        needs.append("iommufd")
+    return [*needs, module]
+
+
+def matches(driver: Driver, function: Function, override: str) -> bool:
+    """Whether the PCI bus lets a driver try a function (pci_match_device of the kernel)."""
+    if override:
+        return override == driver.name
+    if driver.is_vfio:
+        return False
+    ours = driver.name in {NVIDIA_DRIVER, "nvidia-gpu"}
+    return function.class_code in driver.classes and (not ours or function.vendor_id == NVIDIA)
+
+
+def refusal(spec: MachineSpec, driver: Driver, function: Function, virtual: int) -> int:
+    """The number with which the driver's probe fails for a function; 0 where it takes it.
+
+    ``virtual`` is how many virtual functions it has.
+    """
+    if driver.makes_virtual:
+        return 0
+    if not driver.is_vfio:
+        # The NVIDIA driver takes virtual functions only where it is the vGPU manager.
+        taken = function.physical is None or vgpu_framework(spec) is not None
+        return 0 if taken and function.class_code in driver.classes else errno.ENODEV
+    if function.is_bridge:
+        return errno.EINVAL  # vfio_pci_core takes functions with a normal header only
+    if not spec.iommu.present and not spec.iommu.unsafe_noiommu:
+        return errno.EINVAL  # vfio_group_find_or_alloc finds no group
+    if function.physical is not None and vgpu_framework(spec) == "vfio":
+        return errno.EINVAL
+    if virtual:
+        return errno.EBUSY  # virtual functions may be in use
+    return 0
+
+
+def first_driver(
+    spec: MachineSpec, function: Function, override: str, modules: Collection[str], virtual: int = 0
+) -> str | None:
+    """The loaded driver that takes a function when the bus looks for one; None where none does."""
+    for driver in loaded_drivers(spec, modules):
+        if matches(driver, function, override) and not refusal(spec, driver, function, virtual):
+            return driver.name
+    return None

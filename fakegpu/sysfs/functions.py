@@ -1,0 +1,130 @@
+"""The PCI functions that a machine has, as they never change: virtual ones that may come, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING
+
+from driver.nvml.pci_address import PciAddress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from fakegpu.pci_spec import IommuSpec, SriovSpec
+    from fakegpu.spec import MachineSpec, Slot
+
+NVIDIA, _INTEL = 0x10DE, 0x8086
+GPU_CLASS, BRIDGE_CLASS = 0x030200, 0x060400
+
+_BESIDE = {"audio": (0x22F7, 0x040300), "usb": (0x1AD8, 0x0C0330), "ucsi": (0x1AD9, 0x0C8000)}
+_ROOT_PORT_ID = 0x352A
+_FIRST_GROUP = 10
+_FIRST_VIRTUAL = 4  # NVIDIA's virtual functions begin at .4 of their board
+_MIB = 2**20
+_REGISTERS_BYTES, _DOORBELLS_BYTES = 16 * _MIB, 32 * _MIB
+_SMALL_BAR_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One PCI function. ``folder`` is its place below the root of sysfs, ``group`` its IOMMU group.
+
+    ``regions`` are the sizes of its memory regions in bytes, by number. ``physical`` is the function that a
+    virtual one belongs to, ``number`` its number there.
+    """
+
+    pci: PciAddress
+    vendor_id: int
+    device_id: int
+    class_code: int
+    folder: str
+    group: int
+    numa_node: int
+    regions: tuple[tuple[int, int], ...] = ()
+    physical: PciAddress | None = None
+    number: int = 0
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether it is a bridge, which no vfio driver takes."""
+        return self.class_code == BRIDGE_CLASS
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU, physical or virtual."""
+        return self.class_code == GPU_CLASS
+
+
+def functions_of(spec: MachineSpec) -> Mapping[PciAddress, Function]:
+    """All functions that the machine has or may have, by address."""
+    product = spec.product
+    return _functions(spec.slots, product.device_id, product.memory_bytes or 0, sriov_of(spec), spec.iommu)
+
+
+def sriov_of(spec: MachineSpec) -> SriovSpec | None:
+    """The virtual functions that each GPU of the machine can have; None where it has no SR-IOV."""
+    return spec.product.sriov
+
+
+@lru_cache(maxsize=64)
+def _functions(
+    slots: tuple[Slot, ...], device_id: int, memory_bytes: int, sriov: SriovSpec | None, iommu: IommuSpec
+) -> Mapping[PciAddress, Function]:
+    found: dict[PciAddress, Function] = {}
+    taken = {slot.iommu_group for slot in slots} - {None}
+    free = (number for number in count(_FIRST_GROUP) if number not in taken)
+    for slot in slots:
+        named = slot.iommu_group if iommu.present else None
+        number = next(free) if named is None else named
+        for one in _board(slot, number, device_id, memory_bytes, free, apart=not iommu.present):
+            found[one.pci] = one
+    for slot in slots:
+        gpu = found[slot.pci]
+        for index in range(sriov.total if sriov else 0):
+            pci = _virtual_address(slot.pci, index)
+            folder = f"{gpu.folder.rpartition('/')[0]}/{pci}"
+            regions = ((0, _REGISTERS_BYTES), (1, _power_of_two(memory_bytes) // 16))
+            found[pci] = Function(
+                *(pci, NVIDIA, sriov.device_id if sriov else 0, GPU_CLASS, folder, next(free)),
+                *(gpu.numa_node, regions, slot.pci, index),
+            )
+    return found
+
+
+def _board(
+    slot: Slot, group: int, device_id: int, memory_bytes: int, free: Iterator[int], *, apart: bool
+) -> Iterator[Function]:
+    """The bridge above a slot, its GPU, and the functions beside it.
+
+    ``apart``: without an IOMMU, vfio invents a group for each function.
+    """
+    numa = -1 if slot.numa_node is None else slot.numa_node
+    root = slot.pcie_root.removeprefix("pci")
+    # Each GPU has a root port of its own, which is enough for the rule of pcieRoot.
+    bridge = PciAddress.parse(f"{root}:{slot.minor % 32:02x}.0")
+    above = f"devices/{slot.pcie_root}/{bridge}"
+    theirs = group if slot.bridge_in_group and not apart else next(free)
+    yield Function(bridge, _INTEL, _ROOT_PORT_ID, BRIDGE_CLASS, above, theirs, numa)
+    regions = (
+        (0, _REGISTERS_BYTES),
+        *(((1, _power_of_two(memory_bytes)),) if memory_bytes else ()),
+        (3, _DOORBELLS_BYTES),
+    )
+    yield Function(slot.pci, NVIDIA, device_id, GPU_CLASS, f"{above}/{slot.pci}", group, numa, regions)
+    for number, name in enumerate(slot.beside, 1):
+        pci = PciAddress(slot.pci.domain, slot.pci.bus, slot.pci.device, number)
+        ours = next(free) if apart else group
+        kind = _BESIDE[name]
+        yield Function(pci, NVIDIA, *kind, f"{above}/{pci}", ours, numa, ((0, _SMALL_BAR_BYTES),))
+
+
+def _virtual_address(pci: PciAddress, index: int) -> PciAddress:
+    device, function = divmod(_FIRST_VIRTUAL + index, 8)
+    return PciAddress(pci.domain, pci.bus, pci.device + device, function)
+
+
+def _power_of_two(memory_bytes: int) -> int:
+    """The size of the region that shows the whole memory."""
+    return 1 << max(0, memory_bytes - 1).bit_length()

@@ -1,0 +1,217 @@
+"""Which files the pretend kernel shows below the root of sysfs, and how a tree is made to show them.
+
+A tree is a mapping: path below the root -> text of a file, or where a link leads, below the root as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import string
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fakegpu.sysfs.drivers import loaded_drivers
+from fakegpu.sysfs.entries import LinkTo
+from fakegpu.sysfs.functions import functions_of, sriov_of
+from fakegpu.sysfs.vfio_files import groups_of, vfio_files
+from fakegpu.sysfs.vgpus import files_of_vgpus, functions_with_other_vgpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from driver.nvml.pci_address import PciAddress
+    from fakegpu.spec import MachineSpec
+    from fakegpu.sysfs.binding import Node
+    from fakegpu.sysfs.functions import Function
+
+DEVICES, DRIVERS, GROUPS = "bus/pci/devices", "bus/pci/drivers", "kernel/iommu_groups"
+_LETTERS = string.ascii_letters
+_MEMORY_FLAGS = 0x140204
+PRETENDED = ".pretended"
+"""A file in the root of each pretended sysfs, so that the node's own is never taken for one."""
+
+_DRM_FIRST_RENDER, _DRM_FIRST_CARD = 128, 1  # card0 is the server's own graphics
+
+
+def drm_names(spec: MachineSpec) -> Mapping[PciAddress, tuple[str, str]]:
+    """The DRM nodes of each slot, numbered by slot: they do not follow the minors of NVIDIA's nodes."""
+    return {
+        slot.pci: (f"card{_DRM_FIRST_CARD + number}", f"renderD{_DRM_FIRST_RENDER + number}")
+        for number, slot in enumerate(spec.slots)
+    }
+
+
+def all_files(node: Node) -> dict[str, str | LinkTo]:
+    """Everything that the kernel shows of the machine now."""
+    found = _node_files(node)
+    for pci in node.kernel.functions:
+        found |= _function_files(node, pci)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is other in a tree: paths and whole folders that are no more, and files that are new or other."""
+
+    gone: frozenset[str]
+    files: Mapping[str, str | LinkTo]
+    folders_gone: tuple[str, ...] = ()
+
+
+def change_of(before: Node, after: Node) -> Change:
+    """What the files below the root have to become when the one node becomes the other."""
+    old, new = _node_files(before), _node_files(after)
+    others = functions_with_other_vgpus(before, after)
+    for pci in before.kernel.functions.keys() | after.kernel.functions.keys():
+        was, now = before.kernel.functions.get(pci), after.kernel.functions.get(pci)
+        if was != now or pci in others:
+            old |= _function_files(before, pci) if was is not None else {}
+            new |= _function_files(after, pci) if now is not None else {}
+    left = before.kernel.functions.keys() - after.kernel.functions.keys()
+    return Change(
+        frozenset(old.keys() - new.keys()),
+        {path: one for path, one in new.items() if old.get(path) != one},
+        tuple(functions_of(before.spec)[pci].folder for pci in left),
+    )
+
+
+def apply(root: Path, change: Change) -> None:
+    """Make a tree show what has changed."""
+    for path in sorted(change.gone, reverse=True):
+        (root / path).unlink(missing_ok=True)
+        _remove_empty_folders((root / path).parent, root)
+    for path in change.folders_gone:
+        shutil.rmtree(root / path, ignore_errors=True)
+    for path, entry in change.files.items():
+        _put(root, path, entry)
+
+
+def make_true(root: Path, files: Mapping[str, str | LinkTo]) -> None:
+    """Make a tree show exactly these files, whatever it shows; what others put into it is left alone."""
+    for folder in (DEVICES, DRIVERS, GROUPS):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    there = {path for path in _paths_in(root) if path != PRETENDED}
+    different = {path: entry for path, entry in files.items() if _shown(root / path) != _wanted(path, entry)}
+    apply(root, Change(frozenset(there - files.keys()), different))
+
+
+def _paths_in(root: Path) -> Iterator[str]:
+    """All files and links below the root, as paths below it."""
+    for folder, inner, names in os.walk(root):
+        links = [name for name in inner if Path(folder, name).is_symlink()]
+        for name in (*names, *links):
+            yield Path(folder, name).relative_to(root).as_posix()
+
+
+def _function_files(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
+    spec, function, state = node.spec, functions_of(node.spec)[pci], node.kernel.functions[pci]
+    folder, sriov = function.folder, sriov_of(spec)
+    found = dict(_fixed_files(function))
+    found[f"{folder}/driver_override"] = f"{state.override or '(null)'}\n"
+    if state.driver is not None and not state.releasing:
+        found[f"{folder}/driver"] = LinkTo(f"{DRIVERS}/{state.driver}")
+        found[f"{DRIVERS}/{state.driver}/{pci}"] = LinkTo(folder)
+    if state.driver == "nvidia":
+        for name in drm_names(spec).get(pci, ()):
+            found[f"{folder}/drm/{name}/dev"] = f"226:{name.strip(_LETTERS)}\n"
+    if sriov is not None and function.is_gpu and function.physical is None:
+        found |= {
+            f"{folder}/sriov_totalvfs": f"{sriov.total}\n",
+            f"{folder}/sriov_numvfs": f"{state.virtual}\n",
+            f"{folder}/sriov_drivers_autoprobe": f"{state.autoprobe:d}\n",
+        }
+    if function.physical is not None:
+        physical = functions_of(spec)[function.physical].folder
+        found[f"{folder}/physfn"] = LinkTo(physical)
+        found[f"{physical}/virtfn{function.number}"] = LinkTo(folder)
+    for group in groups_of(node, pci):
+        found[f"{folder}/iommu_group"] = LinkTo(f"{GROUPS}/{group}")
+        found[f"{GROUPS}/{group}/devices/{pci}"] = LinkTo(folder)
+    return found | files_of_vgpus(node, pci)
+
+
+@lru_cache(maxsize=4096)
+def _fixed_files(function: Function) -> Mapping[str, str | LinkTo]:
+    """The files of a function that never change."""
+    code = f"{function.class_code:06x}"
+    upper = code.upper()
+    alias = (
+        f"pci:v{function.vendor_id:08X}d{function.device_id:08X}sv{function.vendor_id:08X}sd00000000"
+        f"bc{upper[:2]}sc{upper[2:4]}i{upper[4:]}"
+    )
+    files = {
+        "vendor": f"0x{function.vendor_id:04x}",
+        "device": f"0x{function.device_id:04x}",
+        "subsystem_vendor": f"0x{function.vendor_id:04x}",
+        "subsystem_device": "0x0000",
+        "class": f"0x{code}",
+        "numa_node": str(function.numa_node),
+        "modalias": alias,
+        "resource": _resource(function),
+    }
+    found: dict[str, str | LinkTo] = {
+        f"{function.folder}/{name}": f"{text}\n" for name, text in files.items()
+    }
+    found[f"{DEVICES}/{function.pci}"] = LinkTo(function.folder)
+    return found
+
+
+def _resource(function: Function) -> str:
+    """Start, end and flags of each region: six of the function, its ROM, and six of its virtual functions."""
+    lines = ["0x0000000000000000 0x0000000000000000 0x0000000000000000"] * 13
+    at = (1 << 40) + (function.group << 42) + (function.pci.function << 41)
+    for number, size in function.regions:
+        at = (at + size - 1) // size * size
+        lines[number] = f"0x{at:016x} 0x{at + size - 1:016x} 0x{_MEMORY_FLAGS:016x}"
+        at += size
+    return "\n".join(lines)
+
+
+def _node_files(node: Node) -> dict[str, str | LinkTo]:
+    """What belongs to no function: the bus, the drivers, modules, and the nodes of vfio."""
+    found: dict[str, str | LinkTo] = {"bus/pci/drivers_probe": "", "bus/pci/drivers_autoprobe": "1\n"}
+    for driver in loaded_drivers(node.spec, node.kernel.modules):
+        place = f"{DRIVERS}/{driver.name}"
+        found |= {f"{place}/{name}": "" for name in ("bind", "unbind", "new_id", "remove_id", "uevent")}
+        if driver.module:
+            found[f"{place}/module"] = LinkTo(f"module/{driver.module}")
+            found[f"module/{driver.module}/drivers/pci:{driver.name}"] = LinkTo(place)
+    for module in node.kernel.modules:
+        found[f"module/{module}/initstate"] = "live\n"
+    return found | vfio_files(node)
+
+
+def _put(root: Path, path: str, entry: str | LinkTo) -> None:
+    place = root / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    wanted = _wanted(path, entry)
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    # By rename, so that nobody reads half of it.
+    beside = place.with_name(f".{place.name}.new")
+    if isinstance(entry, LinkTo):
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(wanted)
+    else:
+        beside.write_text(wanted, encoding="ascii")
+    beside.rename(place)
+
+
+def _wanted(path: str, entry: str | LinkTo) -> str:
+    return os.path.relpath(entry.path, Path(path).parent) if isinstance(entry, LinkTo) else entry
+
+
+def _shown(place: Path) -> str | None:
+    try:
+        return str(place.readlink()) if place.is_symlink() else place.read_text(encoding="ascii")
+    except OSError:
+        return None
+
+
+def _remove_empty_folders(folder: Path, top: Path) -> None:
+    while folder != top and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent

@@ -1,0 +1,145 @@
+"""Which vGPUs a host makes beside those that are there: the rules of NVIDIA's vGPU manager, pure.
+
+A GPU that is shared by time is in equal-size mode unless somebody has set another: all of its vGPUs are of
+one size in the vendor-specific framework, and of one type where there are mediated devices. In MIG mode each
+vGPU takes a GPU instance of its profile (NVIDIA vGPU guide, "Valid vGPU configurations on a single GPU").
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from driver.nvml.pci_address import PciAddress
+    from driver.nvml.vgpu import VgpuType
+    from fakegpu.vgpu_types import VgpuHost
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Vgpu:
+    """A vGPU that is there: on which function, of which type, and of a mediated device its UUID.
+
+    ``group`` and ``vfio`` are the numbers of a mediated device's IOMMU group and of its vfio device; the
+    other framework has those of the virtual function.
+    """
+
+    function: PciAddress
+    type_id: int
+    uuid: str = ""
+    group: int = 0
+    vfio: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostedGpu:
+    """One GPU of a host: what can be made of it, and what is there.
+
+    ``places`` are its virtual functions, or the GPU alone where it has none. ``instances`` is how many GPU
+    instances there are by the id of their profile, None with MIG mode off. ``on_virtual``: a place is a
+    virtual function, which takes one vGPU.
+    """
+
+    host: VgpuHost
+    places: tuple[PciAddress, ...]
+    vgpus: tuple[Vgpu, ...]
+    instances: Mapping[int, int] | None
+    on_virtual: bool = True
+
+    @property
+    def types(self) -> tuple[VgpuType, ...]:
+        """Those that the kernel shows: of a GPU in MIG mode others than of one that is not."""
+        return self.host.supported(mig_enabled=self.instances is not None)
+
+    def on(self, place: PciAddress) -> tuple[Vgpu, ...]:
+        """The vGPUs that are on a function."""
+        return tuple(one for one in self.vgpus if one.function == place)
+
+    def room(self, place: PciAddress, kind: VgpuType) -> int:
+        """How many more of a type are made on a function."""
+        if self.on_virtual and self.on(place):
+            return 0
+        most = 1 if self.on_virtual else kind.most
+        return min(most, self._left(kind))
+
+    def creatable(self, place: PciAddress) -> tuple[VgpuType, ...]:
+        """The types of which one more is made on a function."""
+        return tuple(one for one in self.types if self.room(place, one))
+
+    def _left(self, kind: VgpuType) -> int:
+        by_id = {one.id: one for one in self.host.types}
+        there = [by_id[one.type_id] for one in self.vgpus]
+        if self.instances is not None:
+            taken = Counter(one.gpu_instance_profile for one in there)
+            profile = kind.gpu_instance_profile
+            return 0 if profile is None else self.instances.get(profile, 0) - taken[profile]
+        return kind.most - len(there) if all(self._are_alike(kind, one) for one in there) else 0
+
+    def _are_alike(self, one: VgpuType, other: VgpuType) -> bool:
+        if self.host.framework == "mdev":
+            return one.id == other.id
+        return one.memory_bytes == other.memory_bytes
+
+
+def set_type(gpu: HostedGpu, place: PciAddress, text: str, used: Iterable[Vgpu]) -> tuple[Vgpu, ...]:
+    """The vGPUs of the GPU after a write to ``current_vgpu_type``; raises OSError as NVIDIA's module does.
+
+    ``used`` are those that virtual machines have.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        raise refused(errno.EINVAL) from None
+    there = gpu.on(place)
+    if bool(there) == bool(number):
+        raise refused(errno.EPERM)
+    if number == 0:
+        return _without(gpu, there[0], used)
+    if number not in {one.id for one in gpu.creatable(place)}:
+        raise refused(errno.EINVAL)
+    return (*gpu.vgpus, Vgpu(place, number))
+
+
+def create_mdev(gpu: HostedGpu, place: PciAddress, type_id: int, text: str, free: Vgpu) -> tuple[Vgpu, ...]:
+    """The vGPUs of the GPU after a write to ``create``; raises OSError as the mdev core does.
+
+    ``free`` has the numbers that a new one gets.
+    """
+    uuid = text.strip()
+    if _UUID.fullmatch(uuid) is None:
+        raise refused(errno.EINVAL)
+    if any(one.uuid == uuid for one in gpu.vgpus):
+        raise refused(errno.EEXIST)
+    kind = next((one for one in gpu.types if one.id == type_id), None)
+    if kind is None:
+        raise refused(errno.ENOENT)
+    if not gpu.room(place, kind):
+        raise refused(errno.ENOSPC)
+    return (*gpu.vgpus, Vgpu(place, type_id, uuid, free.group, free.vfio))
+
+
+def remove_mdev(gpu: HostedGpu, uuid: str, used: Iterable[Vgpu]) -> tuple[Vgpu, ...]:
+    """The vGPUs of the GPU after a write to ``remove`` of a mediated device; raises OSError."""
+    found = next((one for one in gpu.vgpus if one.uuid == uuid), None)
+    if found is None:
+        raise refused(errno.ENOENT)
+    return _without(gpu, found, used)
+
+
+def refused(number: int) -> OSError:
+    """The error of a write that the kernel refuses."""
+    return OSError(number, os.strerror(number))
+
+
+def _without(gpu: HostedGpu, gone: Vgpu, used: Iterable[Vgpu]) -> tuple[Vgpu, ...]:
+    if gone in used:
+        raise refused(errno.EBUSY)
+    return tuple(one for one in gpu.vgpus if one != gone)

@@ -1,0 +1,126 @@
+"""Joins the rules and files of vGPUs with the pretend kernel: which there are, and what writes do."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from driver.nvml.pci_address import PciAddress
+from fakegpu.sysfs.drivers import NVIDIA_DRIVER
+from fakegpu.sysfs.functions import functions_of, sriov_of
+from fakegpu.sysfs.vgpu_files import vgpu_files
+from fakegpu.sysfs.vgpu_rules import HostedGpu, Vgpu, create_mdev, refused, remove_mdev, set_type
+
+if TYPE_CHECKING:
+    from fakegpu.sysfs.binding import Node
+    from fakegpu.sysfs.entries import LinkTo
+
+_FIRST_MDEV_GROUP, _FIRST_MDEV_DEVICE = 2000, 1000
+_FUNCTION = r"devices/.+/([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+_TYPE_FILE = re.compile(rf"{_FUNCTION}/nvidia/current_vgpu_type\Z")
+_CREATE_FILE = re.compile(rf"{_FUNCTION}/mdev_supported_types/nvidia-([0-9]+)/create\Z")
+_REMOVE_FILE = re.compile(rf"{_FUNCTION}/([0-9a-f-]{{36}})/remove\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class VgpuWrite:
+    """A write to a file of the vGPU frameworks: on which function, of which type or UUID."""
+
+    pci: PciAddress
+    type_id: int | None = None
+    uuid: str = ""
+
+
+def vgpu_write(path: str) -> VgpuWrite | None:
+    """What a write to a file, by its path below the root, is about; None where it is no file of vGPUs."""
+    if match := _TYPE_FILE.match(path):
+        return VgpuWrite(PciAddress.parse(match[1]))
+    if match := _CREATE_FILE.match(path):
+        return VgpuWrite(PciAddress.parse(match[1]), type_id=int(match[2]))
+    if match := _REMOVE_FILE.match(path):
+        return VgpuWrite(PciAddress.parse(match[1]), uuid=match[2])
+    return None
+
+
+def with_vgpu_write(node: Node, write: VgpuWrite, text: str) -> Node:
+    """The node after such a write; raises OSError where the kernel refuses it."""
+    gpu = hosted_gpu(node, write.pci)
+    if gpu is None or write.pci not in gpu.places:
+        raise refused(errno.ENODEV)
+    used = [one for one in gpu.vgpus if node.in_use(one.function)]
+    if write.uuid:
+        new = remove_mdev(gpu, write.uuid, used)
+    elif write.type_id is not None:
+        new = create_mdev(gpu, write.pci, write.type_id, text, _free(node, write.pci))
+    else:
+        new = set_type(gpu, write.pci, text, used)
+    others = tuple(one for one in node.kernel.vgpus if one not in gpu.vgpus)
+    return replace(node, kernel=replace(node.kernel, vgpus=(*others, *new)))
+
+
+def hosted_gpu(node: Node, pci: PciAddress) -> HostedGpu | None:
+    """The GPU that a function is, or belongs to, as a host of vGPUs; None where no vGPU manager has it."""
+    host = node.spec.product.vgpu
+    known = functions_of(node.spec)
+    physical = known[pci].physical or pci
+    if host is None or physical not in node.machine.gpus or not node.kernel.has_nvidia(physical):
+        return None
+    own = [physical]
+    if sriov_of(node.spec) is not None:
+        own = [one for one in node.kernel.functions if known[one].physical == physical]
+    places = tuple(sorted(filter(node.kernel.has_nvidia, own), key=lambda one: known[one].number))
+    mig = node.machine.gpus[physical].mig
+    instances = Counter(one.profile_id for one in mig.instances) if mig.enabled else None
+    vgpus = tuple(one for one in node.kernel.vgpus if one.function in places)
+    return HostedGpu(host, places, vgpus, instances, on_virtual=sriov_of(node.spec) is not None)
+
+
+def files_of_vgpus(node: Node, pci: PciAddress) -> dict[str, str | LinkTo]:
+    """The files of vGPUs that a function has."""
+    gpu = hosted_gpu(node, pci) if node.spec.product.vgpu is not None else None
+    if gpu is None:
+        return {}
+    folder = functions_of(node.spec)[pci].folder
+    return vgpu_files(gpu, pci, folder, iommufd=node.spec.iommu.iommufd)
+
+
+def functions_with_other_vgpus(before: Node, after: Node) -> set[PciAddress]:
+    """The functions of which other vGPUs can be made now: those of each GPU on which anything has changed."""
+    if after.spec.product.vgpu is None:
+        return set()
+    gpus = ((hosted_gpu(before, pci), hosted_gpu(after, pci)) for pci in after.machine.gpus)
+    changed = [one for pair in gpus if pair[0] != pair[1] for one in pair if one is not None]
+    return {place for gpu in changed for place in gpu.places}
+
+
+def nodes_of_vgpus(node: Node) -> set[str]:
+    """The device nodes of mediated devices, below /dev."""
+    mdevs = [one for one in node.kernel.vgpus if one.uuid]
+    devices = {f"vfio/devices/vfio{one.vfio}" for one in mdevs if node.spec.iommu.iommufd}
+    return {f"vfio/{one.group}" for one in mdevs} | devices
+
+
+def without_lost_vgpus(node: Node) -> Node:
+    """The node without the vGPUs whose function the NVIDIA driver has no more."""
+    kept = tuple(one for one in node.kernel.vgpus if _has_nvidia(node, one.function))
+    if len(kept) == len(node.kernel.vgpus):
+        return node
+    return replace(node, kernel=replace(node.kernel, vgpus=kept))
+
+
+def _has_nvidia(node: Node, pci: PciAddress) -> bool:
+    physical = functions_of(node.spec)[pci].physical or pci
+    functions = node.kernel.functions
+    return all(one in functions and functions[one].driver == NVIDIA_DRIVER for one in (pci, physical))
+
+
+def _free(node: Node, place: PciAddress) -> Vgpu:
+    """A vGPU with numbers that no other has."""
+    groups, devices = ({one.group for one in node.kernel.vgpus}, {one.vfio for one in node.kernel.vgpus})
+    group = next(number for number in count(_FIRST_MDEV_GROUP) if number not in groups)
+    device = next(number for number in count(_FIRST_MDEV_DEVICE) if number not in devices)
+    return Vgpu(place, 0, group=group, vfio=device)

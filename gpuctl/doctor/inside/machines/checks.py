@@ -1,0 +1,169 @@
+"""Checks of a node that gives GPUs to virtual machines: IOMMU, its groups, VFIO, virtual functions."""
+
+from __future__ import annotations
+
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.inside.machines.seen import IOMMUFD, PASSTHROUGH, VGPU
+from gpuctl.doctor.inside.seen import NodeSeen
+
+_NOT_OFFERED = "nothing is offered to virtual machines here"
+_VFIO = ("vfio", "vfio_pci", "vfio_iommu_type1")
+_VGPU_VFIO = ("vfio",)
+
+
+def _iommu(seen: NodeSeen) -> Finding:
+    kernel = seen.kernel
+    if not kernel.gpus:
+        return skipped("no GPU of NVIDIA is on the node's PCI bus")
+    unguarded = [str(gpu.pci) for gpu in kernel.gpus if gpu.iommu_group is None]
+    if not unguarded:
+        return ok(f"{counted(len(kernel.gpus), 'GPU')} in IOMMU groups")
+    if not kernel.offers:
+        return skipped(f"{_NOT_OFFERED}, and containers need no IOMMU")
+    if kernel.iommus:
+        return fail(
+            f"{counted(len(unguarded), 'GPU')} in no IOMMU group, though the kernel drives an IOMMU",
+            "look for DMAR or IVRS in the kernel log; a virtual machine gets a virtual IOMMU from its host",
+            unguarded,
+        )
+    way_out = (
+        "the kernel's command line asks for it: switch VT-d, or AMD-Vi, on in the firmware (BIOS)"
+        if kernel.asked_iommu
+        else "add intel_iommu=on to the kernel's command line (AMD needs nothing there), switch VT-d, or "
+        "AMD-Vi, on in the firmware (BIOS), and restart the node"
+    )
+    return fail("there is no IOMMU: no GPU can be given to a virtual machine", way_out, unguarded)
+
+
+def _groups(seen: NodeSeen) -> Finding:
+    groups, offers = seen.kernel.pci.groups, seen.kernel.offers
+    shared = []
+    for group in groups:
+        boards = {(one.pci.domain, one.pci.bus, one.pci.device) for one in group.gpus if one.physical is None}
+        strangers = [
+            one for one in group.endpoints if (one.pci.domain, one.pci.bus, one.pci.device) not in boards
+        ]
+        if boards and (len(boards) > 1 or strangers):
+            members = ", ".join(str(one.pci) for one in group.endpoints)
+            shared.append(f"group {group.number}: {members}")
+    if not groups:
+        return skipped("no GPU is in an IOMMU group")
+    if not shared or PASSTHROUGH not in offers:
+        return ok(f"{counted(len(groups), 'IOMMU group')} with GPUs", shared)
+    return warn(
+        f"{counted(len(shared), 'IOMMU group')} with several boards: a machine gets all of one, or nothing",
+        "put the boards into slots behind ports with ACS, and switch ACS on in the firmware (BIOS)",
+        shared,
+    )
+
+
+def _modules(seen: NodeSeen) -> Finding:
+    kernel = seen.kernel
+    wanted = _VFIO if PASSTHROUGH in kernel.offers else _VGPU_VFIO if VGPU in kernel.offers else ()
+    if not wanted:
+        return skipped(_NOT_OFFERED)
+    missing = [name for name in wanted if name not in kernel.loaded]
+    if not missing:
+        return ok(f"the modules {', '.join(wanted)} are loaded")
+    if kernel.installed is None:
+        return skipped(
+            f"{', '.join(missing)} not loaded yet, and the kernel's modules are not seen from here",
+            "run it on the node, or with --host-root",
+        )
+    absent = [name for name in missing if name not in kernel.installed]
+    if absent:
+        return fail(
+            f"{counted(len(absent), 'kernel module')} of VFIO missing",
+            "install the package with the kernel's further modules (linux-modules-extra, kernel-modules), or "
+            "a kernel with CONFIG_VFIO_PCI",
+            absent,
+        )
+    return ok(f"{', '.join(missing)} can be loaded, as the first claim will have done")
+
+
+def _iommufd(seen: NodeSeen) -> Finding:
+    kernel = seen.kernel
+    if kernel.pci.has_iommufd:
+        return ok("/dev/iommu is there, beside the nodes of groups")
+    if IOMMUFD not in kernel.offers:
+        return skipped("nobody asks for IOMMUFD, and the kernel has none")
+    return warn(
+        "IOMMUFD is asked for (PreferIommuFD), and the kernel has no /dev/iommu: groups are given instead",
+        "load the module iommufd, on a kernel from 6.2 on with CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV",
+    )
+
+
+def _safety(seen: NodeSeen) -> Finding:
+    kernel = seen.kernel
+    if kernel.without_iommu:
+        return fail(
+            "VFIO works without an IOMMU (enable_unsafe_noiommu_mode): a GPU could write to all memory",
+            "remove enable_unsafe_noiommu_mode from the options of the module vfio, and load it anew; the "
+            "driver hands out no such device",
+        )
+    if kernel.unsafe_interrupts:
+        return warn(
+            "VFIO takes interrupts that are not remapped (allow_unsafe_interrupts): a machine can forge them",
+            "remove allow_unsafe_interrupts from the options of vfio_iommu_type1, and switch interrupt "
+            "remapping on in the firmware (BIOS)",
+        )
+    if kernel.without_iommu is None:
+        return skipped("VFIO is not loaded")
+    return ok("VFIO hands out only what an IOMMU guards")
+
+
+def _virtual_functions(seen: NodeSeen) -> Finding:
+    kernel = seen.kernel
+    if VGPU not in kernel.offers:
+        return skipped("no vGPUs are offered here")
+    able = [gpu for gpu in kernel.gpus if gpu.total_virtual]
+    if not able:
+        return skipped("no GPU here has SR-IOV: their vGPUs are mediated devices of the GPU itself")
+    without = [str(gpu.pci) for gpu in able if not gpu.virtual]
+    if without:
+        return fail(
+            f"{counted(len(without), 'GPU')} without virtual functions, on which vGPUs are made",
+            "set virtualFunctions in the node configuration, or run /usr/lib/nvidia/sriov-manage -e ALL",
+            without,
+        )
+    return ok(f"{counted(sum(len(gpu.virtual) for gpu in able), 'virtual function')} for vGPUs")
+
+
+MACHINE_CHECKS: tuple[Check[NodeSeen], ...] = (
+    Check(
+        "iommu",
+        "the IOMMU groups of GPUs",
+        "GPUs are offered to virtual machines, and one is in no group: kernel or firmware have no IOMMU on",
+        _iommu,
+    ),
+    Check(
+        "iommu-groups",
+        "what is in one group with a GPU",
+        "never; warns where GPUs are passed through and a group has several boards",
+        _groups,
+    ),
+    Check(
+        "vfio-modules",
+        "the kernel modules of VFIO",
+        "GPUs are offered to virtual machines, and one is neither loaded nor installed",
+        _modules,
+    ),
+    Check(
+        "iommufd",
+        "`/dev/iommu`",
+        "never; warns where a class or a claim asks for it and it is not there",
+        _iommufd,
+    ),
+    Check(
+        "vfio-safety",
+        "the parameters of VFIO that give up protection",
+        "it works without an IOMMU; warns of interrupts that are not remapped",
+        _safety,
+    ),
+    Check(
+        "virtual-functions",
+        "the SR-IOV virtual functions of GPUs",
+        "vGPUs are offered, and a GPU has none",
+        _virtual_functions,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Partitions of the NVLink fabric, activated for the claims that have all of their GPUs."""

@@ -1,0 +1,1 @@
+"""GPUs that are passed through to virtual machines, on the node."""

@@ -1,0 +1,158 @@
+"""Says which processes hold device nodes open, by /proc: those of GPUs, and those of vfio.
+
+What a process calls itself and what it calls a file is no evidence. A node is told by its device number,
+which only the kernel gives. The plugin sees the processes of all pods: its pod has the host's process ids.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+MOST_NAMED = 5
+
+_MOST_NAME_BYTES = 64
+_POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=[/.]|\Z)", re.ASCII)
+_CONTAINER = re.compile(r"(?:[/-])([0-9a-f]{64})(?:\.scope)?$", re.ASCII | re.MULTILINE)
+
+_LOCAL = frozenset(
+    {
+        "devtmpfs",
+        "tmpfs",
+        "ramfs",
+        "rootfs",
+        "overlay",
+        "ext2",
+        "ext3",
+        "ext4",
+        "xfs",
+        "btrfs",
+        "zfs",
+        "bcachefs",
+    }
+)
+"""Where device nodes are. Of files elsewhere nothing is asked: a server that is gone would be waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A process that has a node open. ``pod_uid`` and ``container_id`` are empty where it is in none.
+
+    ``name`` is what it calls itself, without what a terminal or a log could not show.
+    """
+
+    pid: int
+    name: str
+    pod_uid: str = ""
+    container_id: str = ""
+
+    def __str__(self) -> str:
+        where = f" of pod {self.pod_uid}" if self.pod_uid else ""
+        return f"{self.name} (process {self.pid}{where})"
+
+
+def named(users: Iterable[User]) -> str:
+    """The users in a sentence; the first five of many, "an unknown process" for none."""
+    found = list(users)
+    if not found:
+        return "a process that could not be found"
+    told = ", ".join(map(str, found[:MOST_NAMED]))
+    return told if len(found) <= MOST_NAMED else f"{told} and {len(found) - MOST_NAMED} more"
+
+
+def users_of(nodes: Iterable[Path], proc: Path = PROC) -> tuple[User, ...]:
+    """The processes that have any of these nodes open, sorted by their ids; never this process itself.
+
+    Nodes that are not there are used by nobody, and links are no nodes. Processes that end meanwhile are
+    passed by, and so are those whose files this process may not see.
+    """
+    wanted = {mark for node in nodes if not node.is_symlink() and (mark := _mark(node)) is not None}
+    if not wanted:
+        return ()
+    pids = sorted(int(name) for name in _names(proc) if name.isdecimal())
+    return tuple(_user(proc, pid) for pid in pids if pid != os.getpid() and _holds(proc / str(pid), wanted))
+
+
+_Mark = tuple[str, int, int]
+"""A device's number; where it lies for a plain file or a null device, as a pretend node has them."""
+
+_NULL = os.makedev(1, 3)
+
+
+def _mark(path: str | Path) -> _Mark | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - for each open file of the node
+    except OSError:
+        return None
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev != _NULL:
+        return "device", os.major(status.st_rdev), os.minor(status.st_rdev)
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISREG(status.st_mode):
+        return "file", status.st_dev, status.st_ino
+    return None
+
+
+def _holds(process: Path, wanted: set[_Mark]) -> bool:
+    local: frozenset[int] | None = None
+    for name in _names(process / "fd"):
+        file = f"{process}/fd/{name}"
+        try:
+            if not os.readlink(file).startswith("/"):  # noqa: PTH115 - likewise
+                continue  # a socket, a pipe, an anonymous file
+        except OSError:
+            continue
+        if local is None:
+            local = frozenset(_local_mounts(process))
+        if _mount_of(process / "fdinfo" / name) in local and _mark(file) in wanted:
+            return True
+    return False
+
+
+def _local_mounts(process: Path) -> Iterator[int]:
+    """The ids of the mounts of a process below which a look at a file waits for no server."""
+    for line in _text(process / "mountinfo").splitlines():
+        mount, _, kind = line.partition(" - ")
+        if kind.split(" ", 1)[0] in _LOCAL:
+            yield int(mount.split(" ", 1)[0])
+
+
+def _mount_of(info: Path) -> int | None:
+    for line in _text(info).splitlines():
+        key, _, value = line.partition(":")
+        if key == "mnt_id":
+            return int(value)
+    return None
+
+
+def _user(proc: Path, pid: int) -> User:
+    process = proc / str(pid)
+    groups = _text(process / "cgroup")
+    pod, container = _POD.search(groups), _CONTAINER.search(groups)
+    return User(
+        pid,
+        _shown(_text(process / "comm").rstrip("\n")) or "a process without a name",
+        pod[1].replace("_", "-") if pod else "",
+        container[1] if pod and container else "",
+    )
+
+
+def _shown(name: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in name[:_MOST_NAME_BYTES])
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are what is asked for
+    except OSError:
+        return []
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,106 @@
+"""Has the controllers of this node let go of NVML, and waits until each of them has said that it did.
+
+Two of them may listen in a rolling update. What they say is a courtesy: whoever is about to take a GPU from
+its kernel driver looks for himself who still has it open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from threading import Condition
+from typing import TYPE_CHECKING
+
+from driver.errors import ClaimBlocked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ANSWER_SECONDS = 20.0
+"""How long an answer is waited for: the calls that a controller is in may hang until their deadline."""
+
+
+class NotLetGo(ClaimBlocked):
+    """A controller of this node still has NVML open."""
+
+
+class Controllers:
+    """The controllers that listen now. Safe to use from every thread.
+
+    A controller without a name is of a version that cannot let go.
+    """
+
+    def __init__(self, ask: Callable[[int], None]) -> None:
+        """``ask(number)`` tells all that listen, 0 that they may have NVML again."""
+        self._ask = ask
+        self._changed = Condition()
+        self._listening: Counter[str] = Counter()
+        self._answers: dict[str, tuple[int, str]] = {}
+        self._last = 0
+        self._asked: set[int] = set()
+
+    def joined(self, name: str) -> None:
+        """Take in that a controller listens."""
+        with self._changed:
+            self._listening[name] += 1
+            self._changed.notify_all()
+
+    def left(self, name: str) -> None:
+        """Take in that it no longer does: it may have NVML open from now on."""
+        with self._changed:
+            self._listening[name] -= 1
+            if self._listening[name] <= 0:
+                del self._listening[name]
+                self._answers.pop(name, None)
+            self._changed.notify_all()
+
+    def answered(self, name: str, number: int, failure: str) -> None:
+        """Take in that a controller has let go for this number, or why it could not."""
+        with self._changed:
+            if name in self._listening:
+                self._answers[name] = number, failure
+                self._changed.notify_all()
+
+    @contextmanager
+    def letting_go(self, wait_seconds: float = ANSWER_SECONDS) -> Iterator[None]:
+        """Have no controller with NVML open during the block, as far as they tell.
+
+        Raises NotLetGo where one cannot, does not answer in time, or is too old to be asked.
+        """
+        with self._changed:
+            self._last += 1
+            number = self._last
+            self._asked.add(number)
+            self._ask(self._last)
+        try:
+            self._wait(number, wait_seconds)
+            yield
+        finally:
+            with self._changed:
+                self._asked.discard(number)
+                self._ask(max(self._asked, default=0))
+
+    def _wait(self, number: int, wait_seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure(number) or not self._silent(number), wait_seconds)
+            failure, silent = self._failure(number), self._silent(number)
+        if failure:
+            raise NotLetGo(f"the controller of this node cannot let go of the GPU: {failure}", _AGAIN)
+        if silent:
+            raise NotLetGo(
+                f"the controller of this node did not let go of the GPU within {wait_seconds:.0f} s",
+                "see its log, and end it if it hangs: another one takes its place",
+            )
+
+    def _failure(self, number: int) -> str:
+        """Why a controller has not let go, or cannot; empty while nothing is known to be wrong."""
+        if "" in self._listening:
+            return "it is of a version that does not know passthrough; an update of it has to end first"
+        return next((why for told, why in self._answers.values() if told >= number and why), "")
+
+    def _silent(self, number: int) -> tuple[str, ...]:
+        """The controllers that have not answered."""
+        return tuple(name for name in self._listening if self._answers.get(name, (0, ""))[0] < number)
+
+
+_AGAIN = "it is tried again"

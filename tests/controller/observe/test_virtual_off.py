@@ -1,0 +1,76 @@
+"""Which GPUs are to get virtual functions follows from the rules, the look and what claims have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.nodes.mig_nodes import one_rule
+from controller.observe.observer import Observer
+from driver.devices.node_state import NodeState
+from driver.hardware.inventory import Discovery
+from driver.nvml.deadline import Guard
+from driver.nvml.pci_address import PciAddress
+from driver.policy.rules import NodeConfig
+from driver.process.metrics import Metrics
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+from tests.controller.heard_events import HeardEvents
+from tests.vgpu_hosts import with_virtual_off
+
+FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00.0"))
+WORD = one_rule("vgpu: {profiles: [L40S-8Q], virtualFunctions: enabled}")
+
+
+class Host:
+    """A host whose virtual functions are off, and what the observer said of them, last."""
+
+    def __init__(self, folder: Path, guard: Guard, rules: NodeConfig) -> None:
+        machine = FakeMachine.open(str(with_virtual_off(folder, "vgpu-host-l40s")))
+        self.wanted: list[frozenset[PciAddress]] = []
+        self.rules = rules
+        self.observer = Observer(
+            Discovery(machine.nvml(), build_sysfs(folder, machine), guard),
+            lambda: self.rules,
+            Metrics(),
+            HeardEvents(),
+            lambda _offers, _held: None,
+            on_virtual_off=self.wanted.append,
+        )
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    guard = Guard()
+    yield Host(tmp_path, guard, WORD)
+    guard.close()
+
+
+def test_they_are_told_once_it_is_known_what_claims_hold(host: Host) -> None:
+    host.observer.check()
+    assert host.wanted == []
+    host.observer.plugin_tells(NodeState())
+    assert host.wanted[-1] == {FIRST, SECOND}
+
+
+def test_a_gpu_that_a_claim_has_or_was_given_is_left_out(host: Host) -> None:
+    host.observer.check()
+    host.observer.plugin_tells(NodeState(held=("gpu-0000-17-00-0-vfio",)))
+    assert host.wanted[-1] == {SECOND}
+    host.observer.claims_given(frozenset({"gpu-0000-b1-00-0-vfio"}))
+    assert host.wanted[-1] == frozenset()
+    host.observer.claims_given(frozenset())
+    host.observer.plugin_tells(NodeState())
+    assert host.wanted[-1] == {FIRST, SECOND}
+
+
+def test_without_the_word_there_is_none(host: Host) -> None:
+    host.rules = one_rule("vgpu: {profiles: [L40S-8Q]}")
+    host.observer.plugin_tells(NodeState())
+    host.observer.check()
+    assert host.wanted == [frozenset()]
+    host.rules = WORD
+    host.observer.check()
+    assert host.wanted[-1] == {FIRST, SECOND}

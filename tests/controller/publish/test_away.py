@@ -1,0 +1,258 @@
+"""A GPU that a virtual machine has is held, not lost: nothing of what is published moves or changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.observe.observer import Observer
+from controller.publish.changeover import Changeover
+from driver.devices.names import gpu_device_name
+from driver.devices.node_state import NodeState
+from driver.hardware.inventory import Discovery
+from driver.kinds.passthrough.units import NO_IOMMU
+from driver.kube.backoff import Backoff
+from driver.nvml.deadline import Guard
+from driver.policy.config import parse_config
+from driver.process.metrics import Metrics
+from driver.slices.specs import lay_out
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+from fakegpu.sysfs.kernel import FakeKernel
+from tests.controller.heard_events import HeardEvents
+from tests.controller.mig_node import POOL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from driver.policy.offers import Offers
+
+Object = dict[str, Any]
+
+ALL_KINDS = (
+    "mig: {dynamic: {profiles: [1g, 3g]}}, shared: {strategy: TimeSlicing, shares: 4}, passthrough: true"
+)
+ALONE = "offer: passthrough"
+SECONDS = 5.0
+
+
+class Node:
+    """A fake machine with its kernel, the controller's look at it, and what it would have published."""
+
+    def __init__(self, folder: Path, guard: Guard, rule: str, machine: str) -> None:
+        self.machine = FakeMachine.open(f"{machine}@{folder / 'state.json'}")
+        self.sysfs = build_sysfs(folder, self.machine)
+        self.gpus = sorted(self.machine.state.gpus)
+        self.kernel = FakeKernel(self.sysfs, self.machine)
+        self.kernel.load_module("vfio_pci", SECONDS)  # from then on there is IOMMUFD
+        self.events = HeardEvents()
+        self.guard = guard
+        self.rules = parse_config(f"{{version: v1, rules: [{{{rule}}}]}}", "rules")
+        self.allocated: frozenset[str] = frozenset()
+        self.slices: list[Object] = []
+        self.held: tuple[str, ...] = ()
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a controller, which knows nothing but what is stored."""
+        self.discovery = Discovery(self.machine.nvml(), self.sysfs, self.guard)
+        self.changeover = Changeover(POOL, lambda: self.allocated, 0.0, Backoff(0.0, 0.0))
+        self.offers: list[Offers] = []
+        self.observer = Observer(
+            self.discovery,
+            lambda: self.rules,
+            Metrics(),
+            self.events,
+            lambda offers, _held: self.offers.append(offers),
+        )
+        self.tell(*self.held)
+
+    def tell(self, *held: str) -> None:
+        """The plugin says what claims hold."""
+        self.held = held
+        self.observer.plugin_tells(NodeState(held))
+
+    def look(self) -> list[Object]:
+        """Look, publish, and give the specs that are stored then."""
+        self.observer.check()
+        self.discovery.close()
+        offers, _ = self.changeover.next_offers(self.offers[-1], frozenset(self.held), self.slices)
+        layout = lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
+        assert layout.rejected == ()
+        self.slices = [
+            {
+                "metadata": {"name": f"{index:05x}"},
+                "spec": {**spec, "pool": {**spec["pool"], "generation": 1}},
+            }
+            for index, spec in enumerate(layout.specs)
+        ]
+        return self.slices
+
+    def bind(self, gpu: int, driver: str) -> None:
+        """Have another kernel driver take a GPU, as prepare and unprepare do."""
+        pci = str(self.gpus[gpu])
+        function = self.sysfs / "bus/pci/devices" / pci
+        self.kernel.write(function / "driver_override", driver, SECONDS)
+        self.kernel.write(function / "driver" / "unbind", pci, SECONDS)
+        self.kernel.write(self.sysfs / "bus/pci/drivers_probe", pci, SECONDS)
+        assert (function / "driver").readlink().name == driver
+
+    def names(self) -> list[str]:
+        """The devices that are published, in their order."""
+        return [device["name"] for one in self.slices for device in one["spec"].get("devices", ())]
+
+    def taints(self) -> set[str]:
+        """The taints of any of them."""
+        return {
+            taint["key"]
+            for one in self.slices
+            for device in one["spec"].get("devices", ())
+            for taint in device.get("taints", ())
+        }
+
+    def vfio(self, gpu: int) -> str:
+        """The name of a GPU for a virtual machine."""
+        return f"{gpu_device_name(self.gpus[gpu])}-vfio"
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    one = Guard(2.0)
+    yield one
+    one.close()
+
+
+@pytest.fixture(params=[ALL_KINDS, ALONE], ids=["beside its other forms", "alone"])
+def node(request: pytest.FixtureRequest, tmp_path: Path, guard: Guard) -> Node:
+    return Node(tmp_path, guard, request.param, "hgx-h100")
+
+
+@pytest.mark.parametrize("gpu", [0, 3, 7], ids=["the first", "one between", "the last"])
+def test_the_slices_are_the_same_while_a_virtual_machine_has_a_gpu_and_afterwards(
+    node: Node, gpu: int
+) -> None:
+    before = node.look()
+    assert node.vfio(gpu) in node.names()
+
+    node.tell(node.vfio(gpu))
+    assert node.look() == before
+    node.bind(gpu, "vfio-pci")
+    assert node.look() == before
+    node.bind(gpu, "nvidia")
+    node.tell()
+    assert node.look() == before
+    assert node.events.posted == []
+
+
+def test_a_look_before_the_gpu_came_back_counts_on_when_the_claim_has_ended(node: Node) -> None:
+    before = node.look()
+    node.tell(node.vfio(2))
+    node.bind(2, "vfio-pci")
+    node.observer.check()
+    node.tell()
+
+    offers, _ = node.changeover.next_offers(node.offers[-1], frozenset(), node.slices)
+
+    published = lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
+    assert [one.get("devices") for one in published.specs] == [one["spec"].get("devices") for one in before]
+
+
+def test_a_controller_that_starts_meanwhile_publishes_the_same(node: Node) -> None:
+    before = node.look()
+    node.tell(node.vfio(1))
+    node.bind(1, "vfio-pci")
+    node.begin()
+    assert node.look() == before
+
+
+def test_what_a_kubelet_wiped_is_published_again_as_it_was(node: Node) -> None:
+    before = node.look()
+    node.tell(node.vfio(1))
+    node.bind(1, "vfio-pci")
+    node.slices = []
+    assert node.look() == before
+
+
+def test_all_gpus_of_a_node_may_be_with_virtual_machines(node: Node) -> None:
+    before = node.look()
+    node.tell(*map(node.vfio, range(8)))
+    for gpu in range(8):
+        node.bind(gpu, "vfio-pci")
+    assert node.look() == before
+    node.begin()
+    assert node.look() == before
+    assert node.taints() == set()
+
+
+def test_a_node_without_an_nvidia_driver_offers_its_gpus_to_virtual_machines(
+    tmp_path: Path, guard: Guard
+) -> None:
+    node = Node(tmp_path, guard, ALONE, "l40s-octo")
+    node.machine.driver_gone()
+
+    node.look()
+
+    assert node.names() == [node.vfio(gpu) for gpu in range(8)]
+    assert node.taints() == set()
+
+
+def test_an_nvml_that_fails_where_the_driver_has_no_gpu_is_in_nobodys_way(
+    tmp_path: Path, guard: Guard
+) -> None:
+    node = Node(tmp_path, guard, ALL_KINDS, "l40s-octo")
+    before = node.look()
+    node.tell(*map(node.vfio, range(8)))
+    for gpu in range(8):
+        node.bind(gpu, "vfio-pci")
+    node.machine.fail("device_count")
+
+    assert node.look() == before
+
+
+def test_why_a_gpu_is_not_offered_to_virtual_machines_is_an_event_of_the_node(
+    tmp_path: Path, guard: Guard
+) -> None:
+    node = Node(tmp_path, guard, ALL_KINDS, "t4")
+    (node.sysfs / "bus/pci/devices" / str(node.gpus[0]) / "iommu_group").unlink()
+
+    node.look()
+    node.look()
+
+    [(kind, reason, message)] = node.events.posted
+    assert (kind, reason) == ("Warning", "GpuWithheld")
+    assert message == f"GPU {node.gpus[0]} is not offered to virtual machines: {NO_IOMMU}"
+
+
+def test_what_needs_the_nvidia_driver_waits_for_it_with_a_taint(tmp_path: Path, guard: Guard) -> None:
+    node = Node(tmp_path, guard, ALL_KINDS, "hgx-h100")
+    node.look()
+    names = node.names()
+    node.machine.driver_gone()
+
+    node.look()
+
+    assert node.names() == names
+    assert node.taints() == {"gpu.nvidia.com/driver-not-loaded"}
+
+
+def test_a_gpu_that_somebody_else_took_loses_its_other_forms_and_not_before_they_are_free(
+    tmp_path: Path, guard: Guard
+) -> None:
+    node = Node(tmp_path, guard, ALL_KINDS, "hgx-h100")
+    node.look()
+    mine = node.vfio(4).removesuffix("-vfio")
+    before = [name for name in node.names() if name.startswith(mine)]
+    node.bind(4, "vfio-pci")
+    node.allocated = frozenset({mine})
+
+    node.look()
+    node.look()
+    assert [name for name in node.names() if name.startswith(mine)] == before
+    assert node.taints() == {"gpu.nvidia.com/changing"}
+
+    node.allocated = frozenset()
+    node.look()
+    assert [name for name in node.names() if name.startswith(mine)] == [f"{mine}-vfio"]
+    assert node.taints() == set()

@@ -1,0 +1,145 @@
+"""The fake and the binding over a C library keep one contract; what its child meets the binding tells."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driver.fabric.api import FabricError, FabricTimeout, NoFabricManager, NotShared
+from driver.fabric.real import RealFabricManager
+from driver.nvml.pci_address import PciAddress
+from driver.roots.driver_roots import DriverRoots
+from fakegpu.fabric.hands import FakeFabric
+from fakegpu.machine import FakeMachine
+from fakegpu.spec import load_machine
+from tests.driver.fabric.contract import CLAUSES, Scene
+from tests.driver.fabric.stub_node import StubNode, build_stub
+
+MACHINE = "hgx-h100-shared-nvswitch"
+
+needs_a_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler for C is here")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A libnvfm."""
+    return build_stub(tmp_path_factory.mktemp("libnvfm"))
+
+
+def _node(folder: Path, library: Path, *, identities: bool = False) -> StubNode:
+    spec = load_machine(MACHINE).fabric_manager
+    assert spec is not None
+    return StubNode(folder, library, [sorted(one) for one in spec.partitions], identities=identities)
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
+def test_the_fake_keeps_the_contract(clause: Callable[[Scene], None]) -> None:
+    fabric = FakeMachine.open(MACHINE).fabric
+    clause(Scene(fabric.manager(), fabric.stop, lambda keeps: fabric.start(keeps=keeps)))
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
+def test_the_binding_keeps_the_contract(
+    tmp_path: Path, library: Path, clause: Callable[[Scene], None]
+) -> None:
+    node = _node(tmp_path / "root", library)
+    clause(Scene(node.manager(), node.stop, lambda keeps: node.start(waits=keeps)))
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("identities", [True, False])
+def test_an_address_of_zeros_and_an_empty_uuid_are_not_known(
+    tmp_path: Path, library: Path, identities: bool
+) -> None:
+    found = _node(tmp_path / "root", library, identities=identities).manager().partitions()
+    gpus = [(gpu.physical_id, gpu.uuid, gpu.pci) for gpu in found[4].gpus]
+    if identities:
+        assert gpus == [(3, "GPU-3", PciAddress(0, 0x13, 0, 0)), (4, "GPU-4", PciAddress(0, 0x14, 0, 0))]
+    else:
+        assert gpus == [(3, None, None), (4, None, None)]
+
+
+@needs_a_compiler
+def test_a_fabric_manager_in_another_mode_has_no_partitions(tmp_path: Path, library: Path) -> None:
+    node = _node(tmp_path / "root", library)
+    node.start(shared=False)
+    with pytest.raises(NotShared) as caught:
+        node.manager().partitions()
+    assert not caught.value.retryable
+    fabric = FakeMachine.open("hgx-h100").fabric.manager()
+    with pytest.raises(NotShared) as faked:
+        fabric.partitions()
+    assert str(faked.value) == str(caught.value)
+
+
+@needs_a_compiler
+def test_a_library_that_hangs_is_left_after_the_deadline(tmp_path: Path, library: Path) -> None:
+    node = _node(tmp_path / "root", library)
+    node.hang()
+    with pytest.raises(
+        FabricTimeout, match=r"fmActivateFabricPartition of partition 3 did not return within"
+    ):
+        node.manager(seconds=0.5).activate(3)
+
+
+@needs_a_compiler
+def test_a_node_without_the_library_says_so(tmp_path: Path, library: Path) -> None:
+    node = _node(tmp_path / "root", library)
+    (tmp_path / "root/usr/lib64/libnvfm.so.1").unlink()
+    assert node.manager().instance() is None
+    with pytest.raises(NoFabricManager, match=r"libnvfm\.so\.1 is not on this node"):
+        node.manager().partitions()
+    (tmp_path / "root/usr/lib64/libnvfm.so").write_bytes(b"\x7fELF of another world")
+    with pytest.raises(NoFabricManager, match=r"libnvfm\.so cannot be loaded"):
+        node.manager().partitions()
+
+
+@needs_a_compiler
+def test_what_is_not_below_the_driver_root_is_looked_for_below_that_of_the_host(
+    tmp_path: Path, library: Path
+) -> None:
+    node = _node(tmp_path / "root", library)
+    manager = RealFabricManager(DriverRoots.probed(node.root, tmp_path / "sys"))
+    assert manager.instance() == node.manager().instance()
+    assert len(manager.partitions()) == 15
+
+
+def test_a_fault_of_the_fake_may_come_before_or_after_the_work() -> None:
+    fabric = FakeMachine.open(MACHINE).fabric
+    manager = fabric.manager()
+    fabric.fail("activate", -10, times=1)
+    with pytest.raises(FabricError, match="NVLINK_ERROR"):
+        manager.activate(3)
+    assert _connected(fabric) == ()
+    fabric.fail("activate", times=1, after=True)
+    with pytest.raises(FabricTimeout):
+        manager.activate(3)
+    assert _connected(fabric) == (3,)
+    manager.deactivate(3)
+    assert _connected(fabric) == ()
+    assert fabric.state.faults == ()
+
+
+def _connected(fabric: FakeFabric) -> tuple[int, ...]:
+    return fabric.state.connected
+
+
+def test_processes_share_a_fabric_by_the_state_file(tmp_path: Path) -> None:
+    one, other = (FakeMachine.open(f"{MACHINE}@{tmp_path / 'state.json'}").fabric for _ in range(2))
+    one.manager().activate(2)
+    other.fail("deactivate", -2)
+    assert one.state == other.state
+    assert [part.number for part in other.manager().partitions() if part.active] == [2]
+
+
+def test_a_reboot_disconnects_everything() -> None:
+    machine = FakeMachine.open(MACHINE)
+    machine.fabric.manager().activate(0)
+    before = machine.fabric.manager().instance()
+    machine.reboot()
+    assert machine.fabric.state.connected == machine.fabric.state.active == ()
+    assert machine.fabric.manager().instance() != before

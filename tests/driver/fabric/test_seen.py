@@ -1,0 +1,49 @@
+"""What the fabric manager has told counts while it is away; one that never told leaves it open."""
+
+from __future__ import annotations
+
+from driver.fabric.seen import NO_FABRIC, FabricView, SeenFabric
+from fakegpu.machine import FakeMachine
+
+MACHINE = "hgx-h100-shared-nvswitch"
+
+
+def test_the_partitions_are_asked_for_once() -> None:
+    fabric = FakeMachine.open(MACHINE).fabric
+    seen = SeenFabric(fabric.manager())
+    told = seen.look()
+    assert len(told.partitions) == 15
+    fabric.fail("partitions")
+    assert seen.look() == told
+    fabric.stop()
+    assert seen.look() == told
+
+
+def test_what_is_active_is_no_news() -> None:
+    fabric = FakeMachine.open(MACHINE).fabric
+    seen = SeenFabric(fabric.manager())
+    told = seen.look()
+    fabric.manager().activate(3)
+    fabric.start(keeps=True)
+    assert seen.look() == told
+
+
+def test_a_fabric_manager_that_never_told_leaves_it_open() -> None:
+    fabric = FakeMachine.open(MACHINE).fabric
+    fabric.fail("partitions", -8)
+    seen = SeenFabric(fabric.manager())
+    assert seen.look() == FabricView(untold=True)
+    fabric.heal()
+    assert len(seen.look().partitions) == 15
+
+
+def test_a_node_without_a_shared_fabric_is_asked_once() -> None:
+    fabric = FakeMachine.open("hgx-h100").fabric
+    seen = SeenFabric(fabric.manager())
+    assert seen.look() == NO_FABRIC
+    fabric.fail("partitions")
+    assert seen.look() == NO_FABRIC
+    fabric.start()
+    assert seen.look() == NO_FABRIC, "what was told before counts on"
+    fabric.stop()
+    assert SeenFabric(fabric.manager()).look() == NO_FABRIC

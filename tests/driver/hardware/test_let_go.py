@@ -1,0 +1,131 @@
+"""NVML let go of: no session is held, none is begun, and others wait or pass by."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import NvmlError
+from driver.hardware.gate import Gate, LetGo
+from driver.hardware.inventory import Discovery
+from driver.nvml.api import NvmlTimeout
+from driver.nvml.deadline import Guard
+from tests.driver.hardware.looked_at import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fakegpu.nvml import FakeNvml
+
+
+class Eyes:
+    """A discovery whose session can be looked at."""
+
+    def __init__(self, folder: Path, deadline_seconds: float = 5.0) -> None:
+        node = Node("a30-quad", folder)
+        self.machine = node.machine
+        self.nvml: FakeNvml = node.machine.nvml()
+        self.guard = Guard(deadline_seconds)
+        self.discovery = Discovery(self.nvml, node.sysfs, self.guard)
+        self.pci = node.machine.pci(0)
+
+    def has_session(self) -> bool:
+        """Whether NVML is held."""
+        return self.nvml.session.number is not None
+
+
+@pytest.fixture
+def eyes(tmp_path: Path) -> Iterator[Eyes]:
+    """Four A30."""
+    eyes = Eyes(tmp_path)
+    yield eyes
+    eyes.machine.heal()
+    eyes.guard.close()
+
+
+def test_within_the_block_no_session_is_held_and_after_it_the_next_call_begins_one(eyes: Eyes) -> None:
+    eyes.discovery.snapshot()
+    assert eyes.has_session()
+    with eyes.discovery.let_go():
+        assert not eyes.has_session()
+    assert not eyes.has_session()
+    assert eyes.discovery.identity(eyes.pci).uuid == eyes.machine.uuid(eyes.pci)
+    assert eyes.has_session()
+
+
+def test_a_look_within_the_block_says_at_once_that_it_tells_nothing(eyes: Eyes) -> None:
+    with eyes.discovery.let_go():
+        with pytest.raises(LetGo):
+            eyes.discovery.snapshot()
+        assert not eyes.has_session()
+    assert len(eyes.discovery.snapshot().gpus) == 4
+
+
+def test_a_call_of_another_thread_waits_until_the_block_is_left(eyes: Eyes) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with eyes.discovery.let_go():
+            asked = pool.submit(eyes.discovery.identity, eyes.pci)
+            assert not eyes.has_session()
+        assert asked.result(10).minor == 0
+
+
+def test_two_blocks_at_once_end_with_the_later_one(eyes: Eyes) -> None:
+    with eyes.discovery.let_go():
+        with eyes.discovery.let_go():
+            pass
+        with pytest.raises(LetGo):
+            eyes.discovery.snapshot()
+    eyes.discovery.snapshot()
+
+
+def test_calls_under_way_are_waited_for(eyes: Eyes) -> None:
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def job(_device: object, _watch: object) -> None:
+        under_way.set()
+        assert go_on.wait(10)
+
+    with ThreadPoolExecutor(2) as pool:
+        working = pool.submit(eyes.discovery.on_gpu, eyes.pci, job)
+        assert under_way.wait(10)
+        with pytest.raises(LetGo, match="under way"), eyes.discovery.let_go(wait_seconds=0.01):
+            raise AssertionError
+        assert eyes.has_session()
+        go_on.set()
+        working.result(10)
+        with eyes.discovery.let_go():
+            assert not eyes.has_session()
+
+
+def test_a_call_that_hangs_holds_its_gpu_so_nothing_is_let_go_of(tmp_path: Path) -> None:
+    eyes = Eyes(tmp_path, deadline_seconds=0.05)
+    eyes.discovery.snapshot()
+    eyes.machine.hang("uuid")
+    with pytest.raises(NvmlTimeout):
+        eyes.discovery.identity(eyes.pci)
+    with pytest.raises(LetGo, match="does not return"), eyes.discovery.let_go():
+        raise AssertionError
+    eyes.machine.heal()
+    eyes.guard.close()
+
+
+def test_a_session_that_does_not_end_is_not_let_go_of(tmp_path: Path) -> None:
+    eyes = Eyes(tmp_path, deadline_seconds=0.05)
+    eyes.discovery.snapshot()
+    eyes.machine.hang("shutdown")
+    with pytest.raises(NvmlError, match="nvmlShutdown"), eyes.discovery.let_go():
+        raise AssertionError
+    eyes.machine.heal()
+    eyes.guard.close()
+
+
+def test_a_gate_that_could_not_be_closed_is_open() -> None:
+    gate = Gate()
+    with gate.entered(0.0), pytest.raises(LetGo), gate.closed(0.0):
+        raise AssertionError
+    with gate.entered(0.0):
+        pass

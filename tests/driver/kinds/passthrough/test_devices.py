@@ -1,0 +1,79 @@
+"""What a GPU for a virtual machine says of itself is what sysfs and NVML tell, under NVIDIA's names."""
+
+from __future__ import annotations
+
+from driver.devices.device import Taint
+from driver.hardware.gpu import Problem
+from driver.kinds.passthrough.devices import passthrough_uuid
+from tests.driver.kinds.passthrough.seen_nodes import FIRST, GIB, SECOND, function, gpu, node, offered
+
+ALONE = "offer: passthrough"
+
+
+def test_all_that_is_known_is_said() -> None:
+    found = node(function(FIRST, numa_node=1, pcie_root="pci0000:15"), iommufd=True)
+
+    [device] = offered(found, ALONE).devices
+
+    assert device.name == "gpu-0000-1b-00-0-vfio"
+    assert device.attributes == {
+        "type": "vfio",
+        "uuid": "90d1ede6-4660-56ab-bea3-b9875fe7e5eb",
+        "vendorID": "0x10de",
+        "deviceID": "0x26b9",
+        "productName": "NVIDIA L40S",
+        "architecture": "Ada",
+        "iommuFDEnabled": True,
+        "iommuGroup": 0x1B,
+        "gpuCount": 1,
+        "virtualFunction": False,
+        "sharing": "none",
+        "memoryIsolation": "hardware",
+        "numaNode": 1,
+        "resource.kubernetes.io/numaNode": 1,
+        "resource.kubernetes.io/pciBusID": "0000:1b:00.0",
+        "resource.kubernetes.io/pcieRoot": "pci0000:15",
+    }
+    assert device.capacity == {"addressableMemory": 512 * 2**20, "memory": 45 * GIB}
+    assert (device.counter_set, device.consumes) == ("", {})
+
+
+def test_the_uuid_is_that_of_the_address_in_the_dns_namespace() -> None:
+    # uuid.NewSHA1(uuid.NameSpaceDNS, "0000:1b:00.0") of github.com/google/uuid
+    assert passthrough_uuid(FIRST) == "90d1ede6-4660-56ab-bea3-b9875fe7e5eb"
+
+
+def test_a_gpu_that_nvml_does_not_have_says_what_sysfs_tells() -> None:
+    [device] = offered(node(function(FIRST, driver="vfio-pci")), ALONE).devices
+    assert device.attributes["productName"] == "NVIDIA L40S"
+    assert {"architecture", "brand", "numaNode"}.isdisjoint(device.attributes)
+    assert "memory" not in device.capacity
+
+
+def test_a_name_that_the_device_id_does_not_tell_is_absent() -> None:
+    several = function(FIRST, driver="vfio-pci", device_id=0x20B0)
+    unknown = function(SECOND, driver="vfio-pci", device_id=0x0001, addressable_bytes=None)
+    for device in offered(node(several, unknown), ALONE).devices:
+        assert "productName" not in device.attributes
+    assert offered(node(unknown), ALONE).devices[0].capacity == {}
+
+
+def test_a_gpu_with_a_problem_is_tainted_for_virtual_machines_as_well() -> None:
+    sick = gpu(FIRST, problems=(Problem("nvmlDeviceGetUUID", "lost", "gone"),))
+    [device] = offered(node(function(FIRST), told=(sick,)), ALONE).devices
+    assert device.taints == (Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule"),)
+
+
+def test_gpus_that_go_together_say_what_they_have_in_common_and_have_it_all() -> None:
+    first = function(FIRST, iommu_group=7, numa_node=0)
+    second = function(SECOND, iommu_group=7, numa_node=1, device_id=0x26B5)
+    told = (gpu(FIRST), gpu(SECOND, product_name="NVIDIA L40"))
+
+    [device] = offered(node(first, second, told=told), ALONE).devices
+
+    assert device.name == "gpu-0000-1b-00-0-0000-43-00-0-vfio"
+    assert [region.pci for region in device.regions] == [FIRST, SECOND]
+    assert device.attributes["gpuCount"] == 2
+    assert device.attributes["architecture"] == "Ada"
+    assert {"productName", "deviceID", "numaNode"}.isdisjoint(device.attributes)
+    assert device.capacity == {"addressableMemory": 1024 * 2**20, "memory": 90 * GIB}

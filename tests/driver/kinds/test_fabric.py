@@ -1,0 +1,146 @@
+"""In which fabric partitions a GPU is, as its devices say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driver.devices.limits import device_faults
+from driver.devices.names import DRIVER_NAME
+from driver.fabric.api import FabricGpu, FabricPartition
+from driver.fabric.seen import FabricView
+from driver.hardware.asked import FABRIC_PARTITIONS
+from driver.hardware.functions import PciFunction, PciView
+from driver.hardware.gpu import Gpu, Inventory
+from driver.hardware.inventory import Discovery
+from driver.kinds.fabric import fabric_attributes, in_common
+from driver.nvml.deadline import Guard
+from driver.nvml.pci_address import PciAddress
+from driver.policy.config import parse_config
+from driver.policy.offers import Offers, node_offers
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+
+ONE, TWO = PciAddress(0, 0x1B, 0, 0), PciAddress(0, 0x43, 0, 0)
+
+
+@pytest.fixture
+def machine() -> FakeMachine:
+    """Eight H100 in shared NVSwitch mode."""
+    return FakeMachine.open("hgx-h100-shared-nvswitch")
+
+
+@pytest.fixture
+def discovery(machine: FakeMachine, tmp_path: Path) -> Iterator[Discovery]:
+    """What looks at it."""
+    guard = Guard()
+    yield Discovery(machine.nvml(), build_sysfs(tmp_path, machine), guard, machine.fabric.manager())
+    guard.close()
+
+
+def offers(discovery: Discovery, rule: str = "offer: whole") -> Offers:
+    return node_offers(discovery.snapshot(), parse_config(f"version: v1\nrules: [{{{rule}}}]", "test"))
+
+
+def gpu(pci: PciAddress, module_id: int | None) -> Gpu:
+    return Gpu(pci, f"GPU-{pci.bus}", 0, 0, module_id=module_id)
+
+
+def test_a_whole_gpu_says_its_module_and_its_partition_of_each_size(discovery: Discovery) -> None:
+    found = {
+        str(device.pci): {name: value for name, value in device.attributes.items() if name in NAMES}
+        for device in offers(discovery).devices
+    }
+    assert found["0000:1b:00.0"] == dict(zip(NAMES, (2, 8, 3, 1, 0), strict=True))
+    assert found["0000:df:00.0"] == dict(zip(NAMES, (6, 12, 5, 2, 0), strict=True))
+    assert len(found) == 8
+
+
+NAMES = ("gpuModuleID", "partition1", "partition2", "partition4", "partition8")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "offer: whole",
+        "mig: dynamic",
+        "mig: dynamic, shared: {strategy: MPS, shares: 4}",
+        "offer: whole, shared: {strategy: MPS, memory: {step: 5Gi}}",
+    ],
+)
+def test_the_api_server_takes_what_a_gpu_says_in_every_form(discovery: Discovery, rule: str) -> None:
+    devices = offers(discovery, rule).devices
+    assert {fault for device in devices for fault in device_faults(device, DRIVER_NAME)} == set()
+    whole = [device for device in devices if device.attributes["type"] == "gpu"]
+    assert len(whole) == 8
+    assert all({"nvlinkDomain", "nvlinkMesh", *NAMES} <= device.attributes.keys() for device in whole)
+
+
+def test_partitions_of_mig_say_nothing_of_it(discovery: Discovery) -> None:
+    cut = [one for one in offers(discovery, "mig: dynamic").devices if one.attributes["type"] == "mig"]
+    assert cut
+    assert not any(device.attributes.keys() & set(NAMES) for device in cut)
+
+
+def test_a_node_without_a_shared_fabric_says_nothing_of_it(tmp_path: Path) -> None:
+    machine, guard = FakeMachine.open("hgx-h100"), Guard()
+    discovery = Discovery(machine.nvml(), build_sysfs(tmp_path, machine), guard, machine.fabric.manager())
+    assert not any(device.attributes.keys() & set(NAMES) for device in offers(discovery).devices)
+    assert not offers(discovery).doubts
+    machine.fabric.start(shared=True, keeps=False)
+    assert all(set(NAMES) <= device.attributes.keys() for device in offers(discovery).devices)
+    guard.close()
+
+
+def test_what_a_fabric_manager_never_told_leaves_a_doubt_of_the_attributes_alone(
+    machine: FakeMachine, discovery: Discovery
+) -> None:
+    machine.fabric.fail("partitions", -8)
+    found = offers(discovery)
+    assert len(found.devices) == 8
+    assert {doubt.whole for doubt in found.doubts} == {False}
+    assert discovery.snapshot().gpus[0].untold == {FABRIC_PARTITIONS}
+    machine.fabric.heal()
+    assert offers(discovery).doubts == ()
+
+
+def test_a_module_that_nvml_told_once_counts_on(machine: FakeMachine, discovery: Discovery) -> None:
+    discovery.snapshot()
+    machine.fail("module_id")
+    assert discovery.snapshot().gpus[0].module_id == 2
+
+
+def test_gpus_for_virtual_machines_say_the_same(discovery: Discovery) -> None:
+    devices = offers(discovery, "offer: passthrough").devices
+    assert {device.attributes["type"] for device in devices} == {"vfio"}
+    found = {str(device.pci): [device.attributes[name] for name in NAMES] for device in devices}
+    assert found["0000:52:00.0"] == [3, 9, 4, 1, 0]
+    assert len(found) == 8
+
+
+def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:
+    placed = {
+        ONE: {"gpuModuleID": 1, "partition1": 7, "partition2": 3},
+        TWO: {"gpuModuleID": 2, "partition2": 3},
+    }
+    assert in_common(placed, [ONE, TWO]) == {"partition2": 3}
+    assert in_common(placed, [ONE]) == placed[ONE]
+    assert in_common({}, [ONE]) == {}
+
+
+def test_a_gpu_that_nvml_does_not_have_is_known_by_its_address_alone() -> None:
+    view = FabricView((FabricPartition(6, (FabricGpu(1, pci=ONE), FabricGpu(2, pci=TWO))),))
+    functions = (PciFunction(TWO, 0x10DE, 0x2330, 0x030200),)
+    inventory = Inventory((gpu(ONE, 4),), pci=PciView(functions), fabric=view)
+    assert fabric_attributes(inventory) == {
+        ONE: {"gpuModuleID": 4, "partition2": 6},
+        TWO: {"partition2": 6},
+    }
+
+
+def test_a_gpu_that_nobody_can_place_has_no_attributes() -> None:
+    view = FabricView((FabricPartition(6, (FabricGpu(1), FabricGpu(2))),))
+    inventory = Inventory((gpu(ONE, 1), gpu(TWO, None)), fabric=view)
+    assert fabric_attributes(inventory) == {ONE: {"gpuModuleID": 1, "partition2": 6}}

@@ -1,0 +1,364 @@
+"""What a pretended kernel does with GPUs that are in use, with faults, and across processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from driver.errors import NvmlError
+from driver.hardware.pci_view import pci_view
+from driver.nvml.pci_address import PciAddress
+from fakegpu.driver_root import build_driver_root, build_sysfs
+from fakegpu.machine import FakeMachine
+from fakegpu.nvml_flag import fake_kernel, nvml_from_flag
+from fakegpu.sysfs.kernel import FakeKernel
+from fakegpu.sysfs.module_files import build_module_aliases
+from tests.fakegpu.sysfs.trees import disagreements
+
+ALONE, BESIDE, SHARED, OTHER = (
+    PciAddress.parse(text) for text in ("0000:17:00.0", "0000:65:00.0", "0000:ca:00.0", "0000:cb:00.0")
+)
+LONG, AT_ONCE = 30.0, 0.0
+
+
+class Scene:
+    """A machine on disk or in memory, its kernel, and what a test writes."""
+
+    def __init__(self, folder: Path, machine: str = "passthrough-quad", *, on_disk: bool = False) -> None:
+        self.flag = f"fake:{machine}@{folder / 'state.json'}" if on_disk else f"fake:{machine}"
+        self.machine = FakeMachine.open(self.flag)
+        self.root = build_driver_root(folder / "driver", self.machine)
+        self.sysfs = build_sysfs(folder, self.machine)
+        self.kernel = FakeKernel(self.sysfs, self.machine)
+
+    def driver(self, pci: PciAddress) -> str | None:
+        link = self.sysfs / "bus/pci/devices" / str(pci) / "driver"
+        return link.readlink().name if link.is_symlink() else None
+
+    def unbind(self, pci: PciAddress, deadline_seconds: float = LONG) -> None:
+        file = self.sysfs / "bus/pci/drivers" / (self.driver(pci) or "") / "unbind"
+        self.kernel.write(file, str(pci), deadline_seconds)
+
+    def rebind(self, pci: PciAddress, driver: str) -> None:
+        """Have another driver take a function; the override stays."""
+        if self.driver(pci) is not None:
+            self.unbind(pci)
+        self.kernel.write(self.sysfs / "bus/pci/devices" / str(pci) / "driver_override", f"{driver}\n", LONG)
+        self.kernel.write(self.sysfs / "bus/pci/drivers_probe", str(pci), LONG)
+
+    def dev(self) -> set[str]:
+        """What lies in the driver root's /dev."""
+        return {path.relative_to(self.root / "dev").as_posix() for path in (self.root / "dev").rglob("*")}
+
+    def agrees(self) -> bool:
+        return disagreements(self.machine, self.sysfs, self.root) == []
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """A machine in memory, with vfio-pci loaded."""
+    found = Scene(tmp_path)
+    found.kernel.load_module("vfio-pci", LONG)
+    return found
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Scene:
+    """A machine on disk, which other processes can open."""
+    found = Scene(tmp_path, on_disk=True)
+    found.kernel.load_module("vfio-pci", LONG)
+    return found
+
+
+def test_a_gpu_that_leaves_the_nvidia_driver_vanishes_and_comes_back_with_another_minor(scene: Scene) -> None:
+    before = scene.machine.state.gpus[ALONE].minor
+    scene.rebind(ALONE, "vfio-pci")
+    assert ALONE not in scene.machine.state.listed()
+    assert not {f"nvidia{before}", f"dri/by-path/pci-{ALONE}-card"} & scene.dev()
+    assert {"vfio/vfio", "vfio/24", "vfio/devices/vfio0", "iommu"} <= scene.dev()
+    assert scene.agrees()
+
+    scene.rebind(ALONE, "")
+    assert scene.driver(ALONE) == "nvidia"
+    assert scene.machine.state.gpus[ALONE].minor not in {before, 1, 2, 3}
+    assert scene.agrees()
+
+
+def test_nothing_of_vfio_is_there_before_its_modules_are(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    assert not (scene.sysfs / "bus/pci/drivers/vfio-pci").exists()
+    assert not any(name.startswith(("vfio", "iommu")) for name in scene.dev())
+    assert not pci_view(scene.sysfs).has_iommufd
+
+
+def test_two_gpus_in_one_group_are_read_as_such(scene: Scene) -> None:
+    view = pci_view(scene.sysfs)
+    groups = {tuple(one.pci for one in group.gpus): group for group in view.groups if len(group.gpus) > 1}
+    assert list(groups) == [(SHARED, OTHER)]
+    (group,) = groups.values()
+    assert [one.is_bridge for one in group.functions] == [True, False, False]
+    beside = view.group(31)
+    assert beside is not None
+    assert [one.class_code for one in beside.endpoints] == [0x030200, 0x040300, 0x0C0330, 0x0C8000]
+    assert [one.driver for one in beside.endpoints] == ["nvidia", "snd_hda_intel", "xhci_hcd", "nvidia-gpu"]
+
+
+def test_an_nvml_session_holds_the_gpus_that_it_has_looked_at(shared: Scene) -> None:
+    nvml = shared.machine.nvml()
+    nvml.init()
+    nvml.device_by_pci(ALONE)
+    shared.unbind(BESIDE)
+    with pytest.raises(TimeoutError):
+        shared.unbind(ALONE, AT_ONCE)
+    assert shared.driver(ALONE) is None
+    assert ALONE in shared.machine.state.listed(), "the driver has it until nobody uses it"
+
+    nvml.shutdown()
+
+    assert ALONE not in shared.machine.state.listed()
+    assert shared.agrees()
+
+
+def test_an_unbind_returns_as_soon_as_the_gpu_is_let_go_of(scene: Scene) -> None:
+    hold = scene.machine.open_function(ALONE)
+    waiting = threading.Thread(target=scene.unbind, args=(ALONE,))
+    waiting.start()
+    while not scene.machine.node().kernel.waiting:
+        scene.machine.wait()
+    hold.release()
+    waiting.join(LONG)
+    assert not waiting.is_alive()
+    assert ALONE not in scene.machine.state.listed()
+
+
+def test_a_process_on_a_gpu_holds_it(scene: Scene) -> None:
+    scene.machine.set_processes(ALONE, (4711,))
+    with pytest.raises(TimeoutError):
+        scene.unbind(ALONE, AT_ONCE)
+    scene.machine.set_processes(ALONE, ())
+    assert ALONE not in scene.machine.state.listed()
+
+
+def test_a_session_in_another_process_holds_a_gpu_till_it_ends(shared: Scene) -> None:
+    program = (
+        "import sys\nfrom fakegpu.machine import FakeMachine\n"
+        f"nvml = FakeMachine.open({shared.flag!r}).nvml()\nnvml.init()\ngpu = nvml.device_by_index(0)\n"
+        "print('open', flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(TimeoutError):
+            shared.unbind(ALONE, AT_ONCE)
+        other.kill()
+    shared.kernel.write(shared.sysfs / "bus/pci/drivers_probe", str(BESIDE), LONG)
+    assert ALONE not in shared.machine.state.listed(), "whoever asks the kernel next finds it done"
+
+
+def test_a_session_does_not_list_what_was_bound_after_its_begin(scene: Scene) -> None:
+    scene.rebind(ALONE, "vfio-pci")
+    nvml = scene.machine.nvml()
+    nvml.init()
+    scene.rebind(ALONE, "")
+    assert nvml.device_count() == 3
+    nvml.shutdown()
+    nvml.init()
+    assert nvml.device_count() == 4
+    nvml.shutdown()
+
+
+def test_with_all_gpus_elsewhere_nvml_begins_and_has_no_device(scene: Scene) -> None:
+    for pci in (ALONE, BESIDE, SHARED, OTHER):
+        scene.rebind(pci, "vfio-pci")
+    nvml = scene.machine.nvml()
+    nvml.init()
+    assert nvml.device_count() == 0
+    with pytest.raises(NvmlError):
+        nvml.device_by_pci(ALONE)
+    assert nvml.driver_version()
+    nvml.shutdown()
+
+
+def test_a_virtual_machine_keeps_other_drivers_away_from_its_group(scene: Scene) -> None:
+    scene.rebind(SHARED, "vfio-pci")
+    scene.unbind(OTHER)
+    hold = scene.machine.open_function(SHARED)
+    bind = scene.sysfs / "bus/pci/drivers/nvidia/bind"
+    with pytest.raises(OSError, match="busy") as refused:
+        scene.kernel.write(bind, str(OTHER), LONG)
+    assert refused.value.errno == errno.EBUSY
+    hold.release()
+    scene.kernel.write(bind, str(OTHER), LONG)
+    assert scene.driver(OTHER) == "nvidia"
+
+
+def test_a_reboot_gives_every_function_its_driver_back(scene: Scene) -> None:
+    scene.rebind(ALONE, "vfio-pci")
+    hold = scene.machine.open_function(BESIDE)
+    with pytest.raises(TimeoutError):
+        scene.unbind(BESIDE, AT_ONCE)
+    hold.release()
+    scene.machine.reboot()
+    assert len(scene.machine.state.listed()) == 4
+    assert not (scene.sysfs / "bus/pci/drivers/vfio-pci").exists()
+    assert (
+        scene.kernel.read(scene.sysfs / "bus/pci/devices" / str(ALONE) / "driver_override", LONG)
+        == "(null)\n"
+    )
+    assert scene.agrees()
+
+
+def test_a_driver_that_is_loaded_anew_takes_no_gpu_that_another_one_has(scene: Scene) -> None:
+    scene.rebind(ALONE, "vfio-pci")
+    scene.machine.driver_gone()
+    assert scene.driver(ALONE) == "vfio-pci"
+    assert scene.driver(BESIDE) is None
+    scene.machine.driver_back()
+    assert scene.driver(BESIDE) == "nvidia"
+    assert scene.machine.state.listed() == [BESIDE, SHARED, OTHER]
+    assert scene.agrees()
+
+
+def test_writes_fail_do_nothing_or_hang_as_they_are_told(scene: Scene) -> None:
+    scene.machine.spoil_kernel("fail", "drivers/nvidia/unbind", error=errno.EIO, times=1)
+    with pytest.raises(OSError, match="nvidia/unbind") as refused:
+        scene.unbind(ALONE)
+    assert refused.value.errno == errno.EIO
+    scene.machine.spoil_kernel("ignore", "drivers/nvidia/unbind", times=1)
+    scene.unbind(ALONE)
+    assert scene.driver(ALONE) == "nvidia"
+    scene.machine.spoil_kernel("hang", f"{ALONE}/driver_override")
+    file = scene.sysfs / "bus/pci/devices" / str(ALONE) / "driver_override"
+    with pytest.raises(TimeoutError):
+        scene.kernel.write(file, "vfio-pci\n", AT_ONCE)
+    with pytest.raises(TimeoutError):
+        scene.kernel.read(file, AT_ONCE)
+    scene.machine.heal_kernel()
+    assert scene.kernel.read(file, LONG) == "vfio-pci\n"
+
+
+def test_a_module_that_is_spoiled_is_not_loaded(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.machine.spoil_kernel("fail", "modprobe vfio_pci", error=errno.EPERM, times=1)
+    with pytest.raises(PermissionError):
+        scene.kernel.load_module("vfio-pci", LONG)
+    scene.kernel.load_module("vfio-pci", LONG)
+    assert (scene.sysfs / "module/vfio_pci/drivers/pci:vfio-pci").resolve().name == "vfio-pci"
+
+
+@pytest.mark.parametrize(("kind", "unbound"), [("die-before", False), ("die-after", True)])
+def test_a_process_is_killed_at_a_write(shared: Scene, kind: str, unbound: bool) -> None:
+    shared.machine.spoil_kernel("die-before" if kind == "die-before" else "die-after", "unbind", times=1)
+    program = (
+        "from pathlib import Path\nfrom fakegpu.machine import FakeMachine\n"
+        "from fakegpu.sysfs.kernel import FakeKernel\n"
+        f"sysfs = Path({str(shared.sysfs)!r})\nmachine = FakeMachine.open({shared.flag!r})\n"
+        f"FakeKernel(sysfs, machine).write(sysfs / 'bus/pci/drivers/nvidia/unbind', {str(ALONE)!r}, 1)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert (shared.driver(ALONE) is None) == unbound
+    assert shared.agrees()
+
+
+def test_a_tree_that_a_killed_process_left_half_changed_is_made_true(shared: Scene) -> None:
+    (shared.sysfs / "bus/pci/drivers/nvidia" / str(ALONE)).unlink()
+    (shared.sysfs / "bus/pci/drivers/vfio-pci" / str(ALONE)).symlink_to("nowhere")
+    assert not shared.agrees()
+    FakeKernel(shared.sysfs, FakeMachine.open(shared.flag))
+    assert shared.agrees()
+
+
+def test_without_an_iommu_vfio_takes_nothing_unless_it_may_invent_groups(tmp_path: Path) -> None:
+    for unsafe in (False, True):
+        folder = tmp_path / str(unsafe)
+        folder.mkdir()
+        file = folder / "bare.yaml"
+        words = f"{{present: false, iommufd: false, unsafe_noiommu: {str(unsafe).lower()}}}"
+        text = (Path(__file__).parents[3] / "fakegpu/machines/t4.yaml").read_text()
+        file.write_text(f"iommu: {words}\n{text}")
+        scene = Scene(folder, str(file))
+        scene.kernel.load_module("vfio-pci", LONG)
+        (gpu,) = scene.machine.state.gpus
+        scene.rebind(gpu, "vfio-pci")
+        assert scene.driver(gpu) == ("vfio-pci" if unsafe else None)
+        assert pci_view(scene.sysfs).groups == ()
+        assert any("noiommu" in name for name in scene.dev()) == unsafe
+        assert scene.agrees()
+
+
+def test_without_iommufd_a_function_has_no_node_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "old.yaml"
+    text = (Path(__file__).parents[3] / "fakegpu/machines/t4.yaml").read_text()
+    file.write_text(f"iommu: {{iommufd: false}}\n{text}")
+    scene = Scene(tmp_path, str(file))
+    scene.kernel.load_module("vfio-pci", LONG)
+    (gpu,) = scene.machine.state.gpus
+    scene.rebind(gpu, "vfio-pci")
+    (function,) = pci_view(scene.sysfs).functions
+    assert (function.driver, function.vfio_device) == ("vfio-pci", None)
+    assert not {"iommu", "vfio/devices"} & scene.dev()
+    assert any((scene.sysfs / "bus/pci/devices" / str(gpu) / "vfio-dev").iterdir())
+
+
+def test_a_superchip_has_a_vfio_driver_of_its_own(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "gh200")
+    aliases = build_module_aliases(tmp_path, scene.machine).read_text()
+    assert "alias vfio_pci:v000010DEd00002342sv*sd*bc*sc*i* nvgrace_gpu_vfio_pci" in aliases
+    scene.kernel.load_module("nvgrace_gpu_vfio_pci", LONG)
+    (gpu,) = scene.machine.state.gpus
+    scene.rebind(gpu, "nvgrace-gpu-vfio-pci")
+    assert scene.driver(gpu) == "nvgrace-gpu-vfio-pci"
+    assert scene.agrees()
+
+
+def test_nobody_writes_into_a_tree_that_is_not_pretended(tmp_path: Path) -> None:
+    real = tmp_path / "sys/bus/pci"
+    real.mkdir(parents=True)
+    (real / "drivers_probe").write_text("")
+    kernel = FakeKernel(tmp_path / "sys", FakeMachine.open("t4"))
+    with pytest.raises(FileNotFoundError):
+        kernel.write(real / "drivers_probe", "0000:3b:00.0", LONG)
+    assert [path.name for path in (tmp_path / "sys").rglob("*")] == ["bus", "pci", "drivers_probe"]
+
+
+def test_the_kernel_of_an_nvml_is_that_of_its_machine(tmp_path: Path) -> None:
+    nvml = nvml_from_flag("fake:passthrough-quad")
+    sysfs = build_sysfs(tmp_path, FakeMachine.open("passthrough-quad"))
+    kernel = fake_kernel(nvml, sysfs)
+    nvml.init()
+    kernel.write(sysfs / "bus/pci/drivers/nvidia/unbind", str(ALONE), LONG)
+    assert nvml.device_count() == 3
+    with pytest.raises(TypeError):
+        fake_kernel(nvml_from_flag("real"), sysfs)
+
+
+def test_a_session_has_the_node_of_its_gpu_open(scene: Scene) -> None:
+    nvml = scene.machine.nvml()
+    nvml.init()
+    minor = nvml.device_by_pci(ALONE).minor()
+    node = scene.root / "dev" / f"nvidia{minor}"
+    if node.is_symlink():
+        pytest.skip("this process may make no device nodes")
+    assert str(node) in _open_files()
+    nvml.shutdown()
+    assert str(node) not in _open_files()
+
+
+def _open_files() -> set[str]:
+    found = set()
+    for name in Path("/proc/self/fd").iterdir():
+        try:
+            found.add(os.readlink(name))  # noqa: PTH115 - a link to what may be no path
+        except FileNotFoundError:
+            continue
+    return found

@@ -1,0 +1,192 @@
+"""Hosts of vGPUs: virtual machines get vGPUs of the profiles that they ask for, or wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from driver.hardware.pci import bound_driver
+from driver.hardware.vgpu_places import MadeVgpu, made_on
+from driver.nvml.pci_address import PciAddress
+from envtest.client import paths
+from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.readiness import wait_until
+from envtest.client.shipped import PACKAGE_ROOT
+from envtest.client.watching import wait_for
+from envtest.cluster import Cluster
+from envtest.driver_node import DriverNode
+from envtest.embedded.cluster import EmbeddedCluster
+from tests.brisk import BRISK, BRISK_ON_REAL
+from tests.flow.claims import CLASS, allocated, claim_of, request, start, wait_published, wait_running
+from tests.flow.mig_scene import end, pod_of, template
+
+L40S, A30 = range(2)
+MACHINES = ("vgpu-host-l40s", "vgpu-and-passthrough")
+CLASSES = ("gpu", "vfio", "vgpu")
+RULES = """version: v1
+rules:
+  - {when: gpu.pciBusID == "0000:81:00.0", offer: passthrough}
+  - vgpu: {profiles: [L40S-8Q, L40S-24Q, A30-12C]}
+"""
+PASSED_THROUGH = PciAddress.parse("0000:81:00.0")
+TYPES = {"L40S-8Q": 1152, "L40S-24Q": 1155, "A30-12C": 687}
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """A cluster of hosts, each with the driver on it."""
+
+    cluster: Cluster
+    drivers: tuple[DriverNode, ...]
+
+    def made(self, host: int) -> dict[str, MadeVgpu]:
+        """The vGPUs that a host's kernel shows, by the address of their functions."""
+        sysfs = self.drivers[host].folder / "sys"
+        functions = [PciAddress.parse(one.name) for one in (sysfs / "bus/pci/devices").iterdir()]
+        return {str(pci): vgpu for pci in functions for vgpu in made_on(sysfs, pci)}
+
+    def wait_made(self, host: int, *profiles: str) -> None:
+        """Wait until a host has exactly vGPUs of these profiles."""
+        wanted = sorted(TYPES[profile] for profile in profiles)
+
+        def there() -> bool | None:
+            return sorted(one.type_id for one in self.made(host).values()) == wanted or None
+
+        wait_until([], self.cluster.processes, there)
+
+    def start(self, namespace: str, name: str, profile: str, *, runs: bool = True) -> None:
+        """Start a pod with a vGPU of a profile, until it runs, or until the scheduler has no place for it."""
+        asks = f"device.attributes['{CLASS}'].profile == '{profile}'"
+        wanted = request(device_class="vgpu.gpu.nvidia.com", selectors=[{"cel": {"expression": asks}}])
+        template(self.cluster, namespace, name, wanted)
+        if runs:
+            start(self.cluster, namespace, pod_of(name, name))
+            return
+        self.cluster.api.create(pod_of(name, name), namespace)
+        wait_for(self.cluster.api, paths.pod(name, namespace), _is_refused)
+
+    def device_of(self, namespace: str, pod: str) -> str:
+        """The vGPU that a pod was given."""
+        (device,) = allocated(claim_of(self.cluster, namespace, pod))
+        return device
+
+
+def _is_refused(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
+
+
+@pytest.fixture(scope="module")
+def hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    """Two hosts in a cluster of their own: each framework once."""
+    if request.config.getoption("--cluster", default="embedded") == "real":
+        from envtest.real.startup import start_cluster
+
+        kubernetes = str(request.config.getoption("--kubernetes"))
+        with start_cluster(len(MACHINES), kubernetes, audit=True) as real:
+            yield _installed(real, BRISK_ON_REAL)
+        return
+    with EmbeddedCluster(len(MACHINES)) as embedded:
+        yield _installed(embedded, BRISK)
+
+
+def _installed(cluster: Cluster, launcher: tuple[str, ...]) -> Hosts:
+    drivers = tuple(
+        DriverNode.install(cluster, index, machine, launcher=launcher)
+        for index, machine in enumerate(MACHINES)
+    )
+    for name in CLASSES:
+        cluster.api.apply(PACKAGE_ROOT / f"deviceclasses/{name}.yaml")
+    for driver in drivers:
+        file = driver.folder / "node-config.yaml"
+        file.write_text(RULES)
+        driver.start_plugin()
+        driver.start_controller("--config", str(file))
+    for driver in drivers:
+        driver.wait_serving()
+        wait_published(driver)
+    return Hosts(cluster, drivers)
+
+
+@pytest.fixture
+def namespace(hosts: Hosts) -> Iterator[str]:
+    """A namespace for one test; when it ends, no host has a vGPU any more."""
+    with fresh_namespace(hosts.cluster.api) as name:
+        yield name
+        pods = [
+            str(pod["metadata"]["name"]) for pod in hosts.cluster.api.list_objects(paths.pod(namespace=name))
+        ]
+        end(hosts.cluster, name, *pods)
+    hosts.wait_made(L40S)
+    hosts.wait_made(A30)
+
+
+def test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back(hosts: Hosts, namespace: str) -> None:
+    hosts.start(namespace, "vm", "L40S-8Q")
+
+    ((function, vgpu),) = hosts.made(L40S).items()
+    assert vgpu.type_id == TYPES["L40S-8Q"]
+    sysfs = hosts.drivers[L40S].folder / "sys"
+    group = (sysfs / "bus/pci/devices" / function / "iommu_group").resolve().name
+    container = hosts.cluster.container("vm", namespace)
+    assert [node for node in container.device_nodes if "nvidia" in node] == []
+    assert f"/dev/vfio/{group}" in container.device_nodes
+    assert function in container.env.values()
+    assert bound_driver(sysfs, PciAddress.parse(function)) == "nvidia"
+
+    end(hosts.cluster, namespace, "vm")
+    hosts.wait_made(L40S)
+
+
+def test_profiles_go_to_gpus_of_their_own_and_what_is_too_much_waits(hosts: Hosts, namespace: str) -> None:
+    for number in range(2):
+        hosts.start(namespace, f"large-{number}", "L40S-24Q")
+    hosts.start(namespace, "small", "L40S-8Q")
+    given = [hosts.device_of(namespace, pod) for pod in ("large-0", "large-1", "small")]
+    assert len({device.partition("-vgpu-")[0] for device in given[:2]}) == 1
+    assert given[2].partition("-vgpu-")[0] != given[0].partition("-vgpu-")[0]
+
+    # A third large one has no room on its GPU, and the other has begun with another profile.
+    hosts.start(namespace, "large-2", "L40S-24Q", runs=False)
+    end(hosts.cluster, namespace, "small")
+    wait_running(hosts.cluster, namespace, "large-2")
+    hosts.wait_made(L40S, *["L40S-24Q"] * 3)
+
+
+def test_one_gpu_of_a_host_is_passed_through_and_the_other_has_vgpus(hosts: Hosts, namespace: str) -> None:
+    sysfs = hosts.drivers[A30].folder / "sys"
+    for number in range(2):
+        hosts.start(namespace, f"vm-{number}", "A30-12C")
+    template(hosts.cluster, namespace, "whole", request(device_class="vfio.gpu.nvidia.com"))
+    start(hosts.cluster, namespace, pod_of("whole", "whole"))
+
+    hosts.wait_made(A30, "A30-12C", "A30-12C")
+    assert bound_driver(sysfs, PASSED_THROUGH) == "vfio-pci"
+    uuids = {one.uuid for one in hosts.made(A30).values()}
+    told = {
+        value for pod in ("vm-0", "vm-1") for value in hosts.cluster.container(pod, namespace).env.values()
+    }
+    assert uuids <= told
+    hosts.start(namespace, "vm-2", "A30-12C", runs=False)
+
+    # A container finds no GPU on any host.
+    template(hosts.cluster, namespace, "compute", request())
+    hosts.cluster.api.create(pod_of("compute", "compute"), namespace)
+    wait_for(hosts.cluster.api, paths.pod("compute", namespace), _is_refused)
+
+
+def test_vgpus_outlive_the_plugin_and_are_taken_back_by_the_next(hosts: Hosts, namespace: str) -> None:
+    driver = hosts.drivers[L40S]
+    hosts.start(namespace, "vm", "L40S-8Q")
+    before = hosts.made(L40S)
+
+    driver.process("kubeletplugin").kill()
+    driver.start_plugin()
+    driver.wait_serving()
+
+    assert hosts.made(L40S) == before
+    end(hosts.cluster, namespace, "vm")
+    hosts.wait_made(L40S)

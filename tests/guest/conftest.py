@@ -1,0 +1,9 @@
+"""What lies in ``inside`` runs in a guest alone: it changes the drivers of devices that only that has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envtest.guest.machine import ON_THE_COMMAND_LINE
+
+collect_ignore_glob = [] if ON_THE_COMMAND_LINE in Path("/proc/cmdline").read_text() else ["inside/*"]

@@ -1,0 +1,69 @@
+"""In a vGPU guest nothing is tried that only the host may do, and what is offered there can be prepared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.nodes.shares_area import SHARING_SAMPLES
+from driver.errors import ClaimBlocked
+from driver.nvml.mig_calls import MIG_CALLS
+from driver.policy.config import parse_config
+from driver.policy.offers import node_offers
+from fakegpu.mig_calls import CHANGES
+from fakegpu.sharing_calls import SHARING_CHANGES
+from tests.driver.mig_machines import look
+from tests.fakegpu.guests import VGPU_GUESTS
+from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.share_node import shared
+
+OF_THE_HOST = sorted(CHANGES | SHARING_CHANGES)
+"""The calls that change a GPU: MIG mode and instances, compute modes, time-slices."""
+
+
+@pytest.fixture(params=sorted(VGPU_GUESTS))
+def guest(request: pytest.FixtureRequest, tmp_path: Path) -> FakeNode:
+    """A node that is a virtual machine, on which each change of a GPU is a fault."""
+    node = FakeNode(tmp_path, request.param)
+    for call in OF_THE_HOST:
+        node.machine.fail(call)
+    node.time_slices.failures = [ClaimBlocked("nvidia-smi was called", "do not")]
+    return node
+
+
+def test_the_calls_that_change_gpus_are_known() -> None:
+    assert {"set_mig_mode", "set_compute_mode", "set_time_slice"} <= set(OF_THE_HOST)
+    assert set(CHANGES) <= set(MIG_CALLS)
+
+
+def test_whole_vgpus_and_shares_are_prepared_without_a_change_of_the_gpu(guest: FakeNode) -> None:
+    for ref in (
+        guest.claim("whole", 0),
+        guest.claim_shares("a", shared(guest, "ts-4")),
+    ):
+        assert len(guest.prepare(ref)) == 1
+        guest.restart()
+        guest.unprepare(ref)
+    guest.keeper.run_once()
+
+    assert guest.notes == []
+    assert len(guest.time_slices.failures) == 1, "nobody asked nvidia-smi"
+    guest.stop()
+
+
+@pytest.mark.parametrize("path", SHARING_SAMPLES, ids=lambda path: path.stem)
+def test_what_the_samples_offer_of_a_guest_can_be_prepared(guest: FakeNode, path: Path) -> None:
+    offered = node_offers(look(guest.machine), parse_config(path.read_text(), path.name))
+
+    assert offered.devices
+    for number, device in enumerate(offered.devices):
+        name = f"pod-{number}"
+        consumed = {measure: str(policy.default) for measure, policy in device.policies.items()}
+        if consumed:
+            ref = guest.claim_shares(name, device.name, consumed=consumed)
+        else:
+            ref = guest.claim_devices(name, device.name)
+        assert len(guest.prepare(ref)) == 1, device.name
+        guest.unprepare(ref)
+    guest.stop()

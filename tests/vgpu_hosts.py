@@ -1,0 +1,36 @@
+"""Hosts of vGPUs as they are after a boot: nobody has turned their virtual functions on yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from driver.nvml.pci_address import PciAddress
+from fakegpu.spec import MACHINES
+from fakegpu.sysfs.kernel import FakeKernel
+
+_LONG = 5.0
+
+
+def with_virtual_off(folder: Path, machine: str) -> Path:
+    """The machine file of a shipped host without any virtual functions, in this folder."""
+    lines = (MACHINES / f"{machine}.yaml").read_text().splitlines()
+    cut = [
+        line.partition(", virtual_functions:")[0] + "}" if ", virtual_functions:" in line else line
+        for line in lines
+    ]
+    path = folder / f"{machine}-off.yaml"
+    path.write_text("\n".join(cut) + "\n")
+    return path
+
+
+def turn_virtual_off(kernel: FakeKernel, sysfs: Path, gpu: PciAddress) -> None:
+    """Turn those of a GPU off that nobody uses, as ``sriov-manage -d`` does."""
+    folder, drivers = sysfs / "bus/pci/devices" / str(gpu), sysfs / "bus/pci/drivers"
+    kernel.load_module("pci-pf-stub", _LONG)
+    kernel.write(folder / "driver_override", "pci-pf-stub\n", _LONG)
+    kernel.write(drivers / "nvidia/unbind", str(gpu), _LONG)
+    kernel.write(sysfs / "bus/pci/drivers_probe", str(gpu), _LONG)
+    kernel.write(folder / "sriov_numvfs", "0", _LONG)
+    kernel.write(folder / "driver_override", "\n", _LONG)
+    kernel.write(drivers / "pci-pf-stub/unbind", str(gpu), _LONG)
+    kernel.write(sysfs / "bus/pci/drivers_probe", str(gpu), _LONG)
