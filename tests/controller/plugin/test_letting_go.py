@@ -35,6 +35,7 @@ class Controller:
         self.nvml = self.machine.nvml()
         self.guard = Guard(deadline_seconds)
         self.discovery = Discovery(self.nvml, folder / "sys", self.guard)
+        self.discovery.snapshot()  # before a plugin that asks already can be heard
         self.looked_again = threading.Event()
         self.letting_go = LettingGo(self.discovery, self.looked_again.set, longest_seconds)
         self.states: list[int] = []
@@ -85,7 +86,6 @@ def listening(
 ) -> Iterator[Controller]:
     controller = Controller(folder, longest_seconds, deadline_seconds)
     try:
-        controller.discovery.snapshot()
         yield controller
     finally:
         controller.end()
