@@ -92,6 +92,18 @@ def wait_running(
     wait_for(cluster.api, paths.pod(pod, namespace), runs, timeout_seconds)
 
 
+def wait_unschedulable(cluster: Cluster, namespace: str, pod: str) -> None:
+    """Wait until the scheduler has found no place for a pod."""
+
+    def refused(stored: dict[str, Any]) -> bool:
+        conditions = stored["status"].get("conditions") or []
+        return any(
+            one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions
+        )
+
+    wait_for(cluster.api, paths.pod(pod, namespace), refused, 60)
+
+
 def is_refusal(message: str, reason: str) -> bool:
     """Whether a message says that the one node was refused for this reason.
 

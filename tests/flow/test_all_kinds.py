@@ -12,9 +12,9 @@ from driver.hardware.pci import bound_driver
 from driver.nvml.pci_address import PciAddress
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.driver_node import DriverNode
-from tests.flow.claims import allocated, claim_of, gpu_nodes, request, start, wait_running
+from tests.flow.claims import allocated, claim_of, gpu_nodes, request, start, wait_running, wait_unschedulable
 from tests.flow.mig_scene import configured, end, kind, pod_of, profile, template, wait_offered
-from tests.flow.test_passthrough import VFIO, vfio_nodes, wait_drivers, wait_unschedulable
+from tests.flow.test_passthrough import VFIO, vfio_nodes, wait_drivers
 
 RULES = (PACKAGE_ROOT / "deploy/examples/node-config/all-kinds.yaml").read_text()
 TYPES = {"gpu", "mig", "shared", "vfio"}

@@ -26,6 +26,7 @@ from tests.flow.claims import (
     start,
     wait_released,
     wait_running,
+    wait_unschedulable,
 )
 from tests.flow.mig_scene import configured, end, kind, pod_of, template, wait_offered
 
@@ -122,18 +123,6 @@ def wait_told(driver: DriverNode, namespace: str, pod: str) -> None:
 
     name = claim_of(driver.cluster, namespace, pod)["metadata"]["name"]
     wait_for(driver.cluster.api, paths.resource_claim(name, namespace), told, 60)
-
-
-def wait_unschedulable(cluster: Cluster, namespace: str, pod: str) -> None:
-    """Wait until the scheduler has found no place for a pod."""
-
-    def refused(stored: Object) -> bool:
-        conditions = stored["status"].get("conditions", [])
-        return any(
-            one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions
-        )
-
-    wait_for(cluster.api, paths.pod(pod, namespace), refused, 60)
 
 
 def test_a_plugin_that_starts_again_knows_what_virtual_machines_have(

@@ -14,12 +14,10 @@ from driver.devices.taints import TAINT_UNLICENSED
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.readiness import wait_until
-from envtest.client.watching import wait_for, wait_for_list
+from envtest.client.watching import wait_for_list
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
-from envtest.embedded.cluster import EmbeddedCluster
 from gpuctl.__main__ import commands
-from tests.brisk import BRISK, BRISK_ON_REAL
 from tests.flow.claims import (
     CLASS,
     allocated,
@@ -31,7 +29,9 @@ from tests.flow.claims import (
     start,
     wait_published,
     wait_running,
+    wait_unschedulable,
 )
+from tests.flow.several_machines import installed_on
 
 FOUR_VGPUS, HALF, OTHER_HALF, PASSED_THROUGH = range(4)
 MACHINES = ("a100-vgpu-guest-quad", "a30-vgpu-guest", "a30-vgpu-guest", "a30-passthrough-guest")
@@ -67,43 +67,17 @@ class Guests:
 
     def wait_waiting(self, pod: str, namespace: str) -> str:
         """Wait until the scheduler has no place for a pod; the reasons that ``gpuctl explain`` gives."""
-        wait_for(self.cluster.api, paths.pod(pod, namespace), _is_refused)
+        wait_unschedulable(self.cluster, namespace, pod)
         told = self.explained(pod, namespace)
         assert told["verdict"] == "waits"
         return json.dumps(told)
 
 
-def _is_refused(pod: dict[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions") or []
-    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
-
-
 @pytest.fixture(scope="module")
 def guests(request: pytest.FixtureRequest) -> Iterator[Guests]:
     """Four virtual machines in a cluster of their own."""
-    if request.config.getoption("--cluster", default="embedded") == "real":
-        from envtest.real.startup import start_cluster
-
-        kubernetes = str(request.config.getoption("--kubernetes"))
-        with start_cluster(len(MACHINES), kubernetes, audit=True) as real:
-            yield _installed(real, BRISK_ON_REAL)
-        return
-    with EmbeddedCluster(len(MACHINES)) as embedded:
-        yield _installed(embedded, BRISK)
-
-
-def _installed(cluster: Cluster, launcher: tuple[str, ...]) -> Guests:
-    drivers = tuple(
-        DriverNode.install(cluster, index, machine, launcher=launcher)
-        for index, machine in enumerate(MACHINES)
-    )
-    for driver in drivers:
-        driver.start_plugin()
-        driver.start_controller()
-    for driver in drivers:
-        driver.wait_serving()
-        wait_published(driver)
-    return Guests(cluster, drivers)
+    with installed_on(request.config, MACHINES) as (cluster, drivers):
+        yield Guests(cluster, drivers)
 
 
 @pytest.fixture

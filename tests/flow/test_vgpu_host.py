@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -14,14 +13,19 @@ from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.readiness import wait_until
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
-from envtest.embedded.cluster import EmbeddedCluster
-from tests.brisk import BRISK, BRISK_ON_REAL
-from tests.flow.claims import CLASS, allocated, claim_of, request, start, wait_published, wait_running
+from tests.flow.claims import (
+    CLASS,
+    allocated,
+    claim_of,
+    request,
+    start,
+    wait_running,
+    wait_unschedulable,
+)
 from tests.flow.mig_scene import end, pod_of, template
+from tests.flow.several_machines import installed_on
 
 L40S, A30 = range(2)
 MACHINES = ("vgpu-host-l40s", "vgpu-and-passthrough")
@@ -66,7 +70,7 @@ class Hosts:
             start(self.cluster, namespace, pod_of(name, name))
             return
         self.cluster.api.create(pod_of(name, name), namespace)
-        wait_for(self.cluster.api, paths.pod(name, namespace), _is_refused)
+        wait_unschedulable(self.cluster, namespace, name)
 
     def device_of(self, namespace: str, pod: str) -> str:
         """The vGPU that a pod was given."""
@@ -74,41 +78,11 @@ class Hosts:
         return device
 
 
-def _is_refused(pod: dict[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions") or []
-    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
-
-
 @pytest.fixture(scope="module")
 def hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
     """Two hosts in a cluster of their own: each framework once."""
-    if request.config.getoption("--cluster", default="embedded") == "real":
-        from envtest.real.startup import start_cluster
-
-        kubernetes = str(request.config.getoption("--kubernetes"))
-        with start_cluster(len(MACHINES), kubernetes, audit=True) as real:
-            yield _installed(real, BRISK_ON_REAL)
-        return
-    with EmbeddedCluster(len(MACHINES)) as embedded:
-        yield _installed(embedded, BRISK)
-
-
-def _installed(cluster: Cluster, launcher: tuple[str, ...]) -> Hosts:
-    drivers = tuple(
-        DriverNode.install(cluster, index, machine, launcher=launcher)
-        for index, machine in enumerate(MACHINES)
-    )
-    for name in CLASSES:
-        cluster.api.apply(PACKAGE_ROOT / f"deviceclasses/{name}.yaml")
-    for driver in drivers:
-        file = driver.folder / "node-config.yaml"
-        file.write_text(RULES)
-        driver.start_plugin()
-        driver.start_controller("--config", str(file))
-    for driver in drivers:
-        driver.wait_serving()
-        wait_published(driver)
-    return Hosts(cluster, drivers)
+    with installed_on(request.config, MACHINES, CLASSES, RULES) as (cluster, drivers):
+        yield Hosts(cluster, drivers)
 
 
 @pytest.fixture
@@ -175,7 +149,7 @@ def test_one_gpu_of_a_host_is_passed_through_and_the_other_has_vgpus(hosts: Host
     # A container finds no GPU on any host.
     template(hosts.cluster, namespace, "compute", request())
     hosts.cluster.api.create(pod_of("compute", "compute"), namespace)
-    wait_for(hosts.cluster.api, paths.pod("compute", namespace), _is_refused)
+    wait_unschedulable(hosts.cluster, namespace, "compute")
 
 
 def test_vgpus_outlive_the_plugin_and_are_taken_back_by_the_next(hosts: Hosts, namespace: str) -> None:

@@ -1,0 +1,62 @@
+"""Clusters of a test's own whose nodes are different machines, embedded or real as was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from envtest.client.shipped import PACKAGE_ROOT
+from envtest.cluster import Cluster
+from envtest.driver_node import DriverNode
+from envtest.embedded.cluster import EmbeddedCluster
+from tests.brisk import BRISK, BRISK_ON_REAL
+from tests.flow.claims import wait_published
+
+Installed = tuple[Cluster, tuple[DriverNode, ...]]
+
+
+@contextmanager
+def installed_on(
+    config: pytest.Config, machines: tuple[str, ...], classes: tuple[str, ...] = (), rules: str = ""
+) -> Iterator[Installed]:
+    """A cluster with one node for each machine, and the driver on each, which has published.
+
+    ``classes`` are files of ``deviceclasses/``, ``rules`` the node configuration, empty for none.
+    """
+    if config.getoption("--cluster", default="embedded") == "real":
+        from envtest.real.startup import start_cluster
+
+        with start_cluster(len(machines), str(config.getoption("--kubernetes")), audit=True) as real:
+            yield _installed(real, BRISK_ON_REAL, machines, classes, rules)
+        return
+    with EmbeddedCluster(len(machines)) as embedded:
+        yield _installed(embedded, BRISK, machines, classes, rules)
+
+
+def _installed(
+    cluster: Cluster,
+    launcher: tuple[str, ...],
+    machines: tuple[str, ...],
+    classes: tuple[str, ...],
+    rules: str,
+) -> Installed:
+    drivers = tuple(
+        DriverNode.install(cluster, index, machine, launcher=launcher)
+        for index, machine in enumerate(machines)
+    )
+    for name in classes:
+        cluster.api.apply(PACKAGE_ROOT / f"deviceclasses/{name}.yaml")
+    for driver in drivers:
+        driver.start_plugin()
+        flags: tuple[str, ...] = ()
+        if rules:
+            file = driver.folder / "node-config.yaml"
+            file.write_text(rules)
+            flags = ("--config", str(file))
+        driver.start_controller(*flags)
+    for driver in drivers:
+        driver.wait_serving()
+        wait_published(driver)
+    return cluster, drivers
