@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu.capabilities import null_device
 from fakegpu.elf_library import elf_library
+from fakegpu.smi_list import SMI, list_lines
 
 if TYPE_CHECKING:
     from fakegpu.machine import FakeMachine
@@ -35,7 +36,7 @@ LIBRARIES = {
 """Library -> its soname link; the file itself is ``<library>.so.<driver version>``."""
 
 STUBS = ("nvidia-debugdump", "nvidia-persistenced")
-SMI, MPS_CONTROL, MPS_SERVER = "nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
+MPS_CONTROL, MPS_SERVER = "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
 CDI_HOOK = "nvidia-cdi-hook"
 HOOK_CALLS = ("update-ldcache", "create-symlinks", "chmod", "enable-cuda-compat")
 """What the stub of the hook says that it knows; those of an older release."""
@@ -92,7 +93,7 @@ def build_driver_files(
     """Build the part of a driver root that is installed: below ``usr``, ``lib`` and ``var``."""
     _libraries(folder / LIBRARY_FOLDER, machine.state.driver_version)
     (folder / CALL_LOG).parent.mkdir(parents=True, exist_ok=True)
-    lists = f'case "$*" in ""|-L)\n{_list_of_gpus(folder, machine)}exit 0;; esac\n'
+    lists = list_lines(folder, machine.spec, machine.state)
     _script(folder, SMI, _program(folder, machine, "smi", seen) + lists + _REFUSAL)
     _script(folder, MPS_CONTROL, _program(folder, machine, "mps.program", seen) + _REFUSAL)
     _script(folder, MPS_SERVER, f"echo {MPS_SERVER} is started by {MPS_CONTROL} >&2\nexit 1\n")
@@ -161,14 +162,3 @@ def _become(seen: Seen, module: str, before: str) -> str:
         f"if [ -x {shlex.quote(str(seen.python))} ] && [ -f {shlex.quote(state)} ]; then\n"
         f'{before}exec {shlex.join(words)} "$0" "$@"\nfi\n'
     )
-
-
-def _list_of_gpus(root: Path, machine: FakeMachine) -> str:
-    """Shell lines that print one line for each GPU whose node exists, as ``nvidia-smi -L`` does."""
-    lines = []
-    for index, pci in enumerate(machine.state.listed()):
-        node = f"dev/nvidia{machine.state.gpus[pci].minor}"
-        seen = f"[ -e /{node} ] || [ -e {shlex.quote(str((root / node).absolute()))} ]"
-        text = f"GPU {index}: {machine.spec.product.name} (UUID: {machine.uuid(pci)})"
-        lines.append(f"if {seen}; then echo {shlex.quote(text)}; fi\n")
-    return "".join(lines)

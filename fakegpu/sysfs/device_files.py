@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu.capabilities import null_device
+from fakegpu.smi_list import list_anew
 from fakegpu.sysfs.tree import drm_names
 from fakegpu.sysfs.vfio_files import vfio_nodes
 
@@ -62,6 +63,8 @@ def follow(root: Path, before: Node, after: Node) -> None:
     for name, text in now.items():
         if was.get(name) != text:
             _write(root / name, text)
+    if was != now:
+        list_anew(root, after.spec, after.machine)
 
 
 def _write(path: Path, text: str) -> None:
