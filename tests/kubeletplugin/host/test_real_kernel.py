@@ -105,10 +105,11 @@ def test_the_same_write_is_not_begun_again_while_it_is_under_way(kernel: RealKer
 def test_a_write_that_has_ended_meanwhile_is_begun_anew(kernel: RealKernel, stuck: Path) -> None:
     with pytest.raises(TimeoutError):
         kernel.write(stuck, "first", SOON)
+    writers = _children()  # one that ends has no command line any more, and still its pipe
     reader = let_go(stuck)
     assert _read_all(reader) == b"first"
     os.close(reader)
-    for pid in _children():
+    for pid in writers:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(TimeoutError):
         kernel.write(stuck, "first", SOON)
