@@ -30,9 +30,12 @@ def list_lines(root: Path, spec: MachineSpec, state: MachineState) -> str:
 def list_anew(root: Path, spec: MachineSpec, state: MachineState) -> None:
     """Have the program of a driver root list the GPUs as they are now: minors change while vfio has a GPU.
 
-    Containers that run already keep the program that they were given.
+    Containers that run already keep the program that they were given. A root whose programs are links
+    shares them with other machines: they stay as they are.
     """
     program = root / "usr" / "bin" / SMI
+    if not program.resolve().is_relative_to(root.resolve()):
+        return
     try:
         before, found, rest = program.read_text().partition(_BEGIN)
     except FileNotFoundError:
