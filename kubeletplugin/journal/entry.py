@@ -76,6 +76,23 @@ class ShareRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """What the NVIDIA driver holds the containers of a claim to on a GPU, all together, in bytes.
+
+    ``guaranteed_bytes`` is theirs whatever others do. ``most_bytes`` is the most that they ever have, and
+    more than that only where the class of the device allows a burst. ``to_free`` lets them have what no claim
+    is guaranteed, up to ``most_bytes``. ``parts`` has what single containers get, by their names. The others
+    have equal parts of the rest, at most ``each_bytes`` where that is not 0.
+    """
+
+    guaranteed_bytes: int
+    most_bytes: int
+    to_free: bool = False
+    each_bytes: int = 0
+    parts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class HeldDevice:
     """One device that a claim holds: the allocation result, and the hardware that it stands for.
 
@@ -85,7 +102,8 @@ class HeldDevice:
     empty in entries of instances that knew none: its name tells then. ``record`` is what the kind remembers
     of it, empty where that is nothing, and in rebuilt entries. ``share`` is None for a device that is not
     shared, for admin access, and in rebuilt entries. ``published_as`` is the name that the claim's allocation
-    has for it, where another driver published and prepared it; else that is ``device``.
+    has for it, where another driver published and prepared it; else that is ``device``. ``memory`` is None
+    where the NVIDIA driver holds the containers to nothing.
     """
 
     request: str
@@ -101,6 +119,7 @@ class HeldDevice:
     share: ShareRecord | None = None
     more_gpus: tuple[str, ...] = ()
     published_as: str = ""
+    memory: MemoryRecord | None = None
 
     @classmethod
     def of(cls, planned: PlannedDevice, uuid: str, record: Record | None = None) -> HeldDevice:
@@ -241,9 +260,11 @@ def decode(data: bytes) -> Entry:
     return entry
 
 
-_Written = Entry | HeldDevice | ShareRecord
+_Written = Entry | HeldDevice | ShareRecord | MemoryRecord
 
-_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in (Entry, HeldDevice, ShareRecord)}
+_FIELDS = {
+    kind: tuple(one.name for one in fields(kind)) for kind in (Entry, HeldDevice, ShareRecord, MemoryRecord)
+}
 
 
 def _plain(value: _Written) -> dict[str, Any]:
@@ -251,21 +272,23 @@ def _plain(value: _Written) -> dict[str, Any]:
 
 
 def _device(device: HeldDevice) -> dict[str, Any]:
-    share = device.share
+    share, memory = device.share, device.memory
     return {
         **_plain(device),
         "record": device.record,
         "partition": (device.record or None) if device.kind in _WRITTEN_AS_PARTITION else None,
         "share": None if share is None else _plain(share),
+        "memory": None if memory is None else _plain(memory),
     }
 
 
 def _read_device(body: Mapping[str, Any]) -> HeldDevice:
-    share = body.get("share")
+    share, memory = body.get("share"), body.get("memory")
     told = {
         # An instance without kinds wrote only this, also where it took over an entry that had a kind.
         "record": body.get("record") or body.get("partition") or {},
         "share": None if share is None else ShareRecord(**_known(ShareRecord, share)),
+        "memory": None if memory is None else MemoryRecord(**_known(MemoryRecord, memory)),
         "more_gpus": tuple(map(str, body.get("more_gpus") or ())),
     }
     held = HeldDevice(**{**_known(HeldDevice, body), **told})
