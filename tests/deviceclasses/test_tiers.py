@@ -31,6 +31,7 @@ TIER = {
     "hgx-h100": "large",
     "hgx-h100-shared-nvswitch": "large",
     "hgx-h200": "large",
+    "l4-quad": "medium",
     "l40s-octo": "large",
     "l40s-vgpu-unlicensed": "medium",
     "passthrough-quad": "large",
