@@ -130,7 +130,9 @@ class Ledger:
         try:
             names = [path.name for path in self._folder.iterdir()]
         except OSError as error:
-            raise StorageError(f"listing {self._folder} failed: {error.strerror}", "check the disk") from error
+            raise StorageError(
+                f"listing {self._folder} failed: {error.strerror}", "check the disk"
+            ) from error
         found = {place for name in names if (place := place_of(name)) is not None}
         for place in found:
             self._load(place)
@@ -220,5 +222,5 @@ def _whole(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is no text")
     return value
