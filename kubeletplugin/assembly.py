@@ -20,7 +20,8 @@ from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles
-from kubeletplugin.claims.preparer import Ports, Preparer
+from kubeletplugin.claims.ports import Ports
+from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
@@ -85,7 +86,8 @@ class Hardware:
     ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
     containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other
     drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
-    ``supports_limits(pci)`` is whether the NVIDIA driver can hold containers to their memory of a GPU.
+    ``supports_limits(pci)`` is whether the NVIDIA driver can hold containers to their memory of a GPU, and
+    ``forget_memory(uid)`` gives back what those of a claim are held to.
     """
 
     discovery: Discovery
@@ -101,6 +103,7 @@ class Hardware:
     controllers: Controllers
     hook: HookSource = NO_HOOK
     supports_limits: Callable[[str], bool] = _unsupported
+    forget_memory: Callable[[str], None] = _nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,5 +348,6 @@ def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: No
         cluster.note,
         listeners.prepared,
         watch.left_behind,
+        hardware.forget_memory,
         listeners.step,
     )
