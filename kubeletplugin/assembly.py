@@ -20,7 +20,8 @@ from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles
-from kubeletplugin.claims.preparer import Ports, Preparer
+from kubeletplugin.claims.ports import Ports
+from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
@@ -53,7 +54,7 @@ from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.keeper import SharingKeeper
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
-from kubeletplugin.sharing.of_claims import ClaimShares
+from kubeletplugin.sharing.of_claims import ClaimShares, Published
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.vfio.binder import GroupBinder, Users
@@ -68,6 +69,11 @@ def _nobody(_step: str) -> None:
     """Nobody follows the steps."""
 
 
+def _unsupported(_pci: str) -> bool:
+    """No GPU is known to hold anybody to their memory."""
+    return False
+
+
 def _nothing(_device: str) -> Mapping[str, Any]:
     """Nothing is known of what is published."""
     return {}
@@ -80,6 +86,8 @@ class Hardware:
     ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
     containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other
     drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
+    ``supports_limits(pci)`` is whether the NVIDIA driver can hold containers to their memory of a GPU, and
+    ``forget_memory(uid)`` gives back what those of a claim are held to.
     """
 
     discovery: Discovery
@@ -94,6 +102,8 @@ class Hardware:
     users: Users
     controllers: Controllers
     hook: HookSource = NO_HOOK
+    supports_limits: Callable[[str], bool] = _unsupported
+    forget_memory: Callable[[str], None] = _nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +202,8 @@ def assemble(
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
-    shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
+    published = Published(cluster.published_memory, cluster.published_attributes)
+    shares = ClaimShares(sharing, kinds, journal, identity.era, published, hardware.supports_limits)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
     noted = FabricRecords(files.fabric, peers.watch())
     fabric = _fabric(identity, hardware, cluster, noted, kinds, journal, locks, listeners)
@@ -337,5 +348,6 @@ def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: No
         cluster.note,
         listeners.prepared,
         watch.left_behind,
+        hardware.forget_memory,
         listeners.step,
     )
