@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
 import pytest
 
+from driver.claims.memory_division import Burst, MemoryDivision
 from driver.claims.opaque import GpuConfig, decode_for
 from fakegpu.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
@@ -143,7 +145,7 @@ def test_no_class_fails_for_a_device_that_lacks_something(name: str) -> None:
 
 
 def gpu_config(parameters: Any) -> GpuConfig:
-    config = decode_for(parameters, "GpuConfig", "a GPU")
+    config = decode_for(parameters, "GpuConfig", "a GPU", of_class=True)
     assert isinstance(config, GpuConfig)
     return config
 
@@ -159,6 +161,10 @@ def test_the_tiers_of_shares_carry_what_belongs_to_them() -> None:
         "shared-timesliced": ("TimeSlicing", "Default"),
         "gpu.shared": ("TimeSlicing", "Default"),
         "shared-mps": ("MPS", ""),
+        "shared-burstable": ("TimeSlicing", "Default"),
+    }
+    assert {name: one.memory for name, one in carried.items() if one.memory} == {
+        "shared-burstable": MemoryDivision(burst=Burst(factor=Fraction(2)))
     }
 
 
