@@ -27,6 +27,8 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "medium": GpuConfig,
     "shared-timesliced": GpuConfig,
     "shared-mps": GpuConfig,
+    "shared-memory": GpuConfig,
+    "shared-burstable": GpuConfig,
     "mig.nvidia.com": MigDeviceConfig,
     "mig-small": MigDeviceConfig,
     "mig-medium": MigDeviceConfig,
@@ -37,7 +39,11 @@ CLASS_KINDS: dict[str, type[Document]] = {
 }
 """The classes that come with the driver by what their devices are; of any other class nothing is said."""
 
-CLASS_STRATEGIES: dict[str, Strategy] = {"shared-timesliced": "TimeSlicing", "shared-mps": "MPS"}
+CLASS_STRATEGIES: dict[str, Strategy] = {
+    "shared-timesliced": "TimeSlicing",
+    "shared-mps": "MPS",
+    "shared-burstable": "TimeSlicing",
+}
 """The classes of shares by how they are shared, where that is the same for all their devices."""
 
 
