@@ -227,8 +227,6 @@ def assemble(
     preparer = Preparer(
         identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
     )
-    discovery, given = hardware.discovery, cluster.given_by_device_plugins
-    health = HealthCheck(discovery, listeners.board, identity.pool, journal, watch, kinds, given)
     recovered = recover(journal, locks, store, identity, kinds)
     sweep(told, journal, locks, peers.alone)
     return Parts(
@@ -243,7 +241,7 @@ def assemble(
         fabric,
         _virtual(hardware, journal, locks),
         watch,
-        health,
+        _health(identity, hardware, cluster, listeners, (journal, watch, kinds)),
         memory,
         recovered,
     )
@@ -368,6 +366,17 @@ def _fabric(
     members = PersistenceOfMembers(Persistence(boards))
     activation = Activation(hardware.fabric, records, members, era, holders.need, step)
     return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
+
+
+def _health(
+    identity: Identity,
+    hardware: Hardware,
+    cluster: Cluster,
+    listeners: Listeners,
+    parts: tuple[Journal, NodeWatch, HeldKinds],
+) -> HealthCheck:
+    given = cluster.given_by_device_plugins
+    return HealthCheck(hardware.discovery, listeners.board, identity.pool, *parts, given)
 
 
 def _ports(
