@@ -95,12 +95,14 @@ def fake_hardware(
     fabric: FabricManager,
     hook: HookSource = NO_HOOK,
     pci: PciParts | None = None,
+    memory_hook: Path | None = None,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
-    return Hardware(discovery, folder / "sys", driver, time_slices, mps, folders, fabric, *parts, hook)
+    ports = time_slices, mps, folders, fabric
+    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook)
 
 
 PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
@@ -163,6 +165,7 @@ class FakeNode:
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
         self.hook = NO_HOOK
+        self.memory_hook: Path | None = None
         self.boot_id = "boot-1"
         self.driver_generation = ""
         self.on_prepared: Callable[[Entry], None] = lambda _: None
@@ -205,6 +208,7 @@ class FakeNode:
                 self.machine.fabric.manager(),
                 self.hook,
                 self._pci,
+                self.memory_hook,
             ),
             Cluster(
                 self._get_claim,
