@@ -33,7 +33,7 @@ FLAGS = frozenset(
     {"addr", "cdi-dir", "cdi-hook", "cert-file", "config", "driver-root", "health-addr", "host-driver-root"}
     | {"host-root", "key-file", "kubeconfig", "log-level", "metrics-addr", "mps-dir", "node-name", "nvml"}
     | {"plugin-data-dir", "plugins-dir", "pod-uid", "proc-root", "registry-dir", "shm", "shm-mib"}
-    | {"sysfs-root"}
+    | {"sysfs-root", "used-memory-status-seconds"}
 )
 """The flags of the driver's processes: none of them takes a secret."""
 

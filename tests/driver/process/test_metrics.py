@@ -161,12 +161,11 @@ POD = {"claim_pod": "serve-0", "claim_container": "main"}
 
 
 def memory(used_bytes: int | None) -> MemoryUses:
-    amounts = {"guaranteed_bytes": 10, "limit_bytes": 20, "used_bytes": used_bytes}
-    return MemoryUses(
-        (ClaimMemoryUse(**SHARE, **amounts),),
-        (ContainerMemoryUse(**SHARE, **POD, **amounts),),
-        (GpuMemoryUse(**GPU, allocated_bytes=10, used_bytes=used_bytes),),
+    of_claim = ClaimMemoryUse("team", "serve", "d", "5f0e", "GPU-1", "0000:8a:00.0", 10, 20, used_bytes)
+    container = ContainerMemoryUse(
+        *("team", "serve", "serve-0", "main", "d", "5f0e", "GPU-1", "0000:8a:00.0"), 10, 20, used_bytes
     )
+    return MemoryUses((of_claim,), (container,), (GpuMemoryUse("GPU-1", "0000:8a:00.0", 10, used_bytes),))
 
 
 def test_memory_is_shown_by_claim_container_and_gpu() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,11 @@ class Cluster:
         """What our driver says of each device of a claim."""
         devices = self.stored(name).get("status", {}).get("devices") or []
         return {entry["device"]: entry for entry in devices if entry["driver"] == DRIVER_NAME}
+
+    def is_ready(self, name: str, device: str, status: str, reason: str) -> bool:
+        """Whether a device's only condition is so."""
+        (condition,) = self.told(name)[device]["conditions"]
+        return bool((condition["status"], condition["reason"]) == (status, reason))
 
     def asked(self, verb: str) -> int:
         return self.server.count(verb, "resourceclaims")
@@ -408,10 +414,7 @@ def test_a_limit_that_is_not_held_is_told_at_once_and_again_when_it_is(
     ):
         cluster.memory = {(ref.uid, entry.devices[0].cdi_device): DeviceMemory(fault)}
         statuses.changed()
-        assert cluster.server.wait_until(
-            lambda status=status: cluster.told("share")[device]["conditions"][0]["status"] == status
-        )
-        assert cluster.told("share")[device]["conditions"][0]["reason"] == reason
+        assert cluster.server.wait_until(partial(cluster.is_ready, "share", device, status, reason))
 
 
 def test_used_memory_that_is_told_already_costs_no_request(cluster: Cluster, start: Start) -> None:
