@@ -122,7 +122,7 @@ class GpuMemoryUse:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryUses:
+class MemoryFigures:
     """The memory of shared GPUs at one moment."""
 
     claims: tuple[ClaimMemoryUse, ...] = ()
@@ -183,7 +183,7 @@ class Metrics:
         """Show the shares that claims have; as ``show_partitions``."""
         self.registry.register(_Uses("share_info", "Shares that claims have", ShareUse, uses))
 
-    def show_memory(self, uses: Callable[[], MemoryUses]) -> None:
+    def show_memory(self, uses: Callable[[], MemoryFigures]) -> None:
         """Show what memory of shared GPUs is held and used; as ``show_partitions``."""
         self.registry.register(_Memory(uses))
 
@@ -291,11 +291,11 @@ class _Memory(Collector):
         (GpuMemoryUse, "gpu", "a GPU's", " of claims with limits on a GPU"),
     )
 
-    def __init__(self, uses: Callable[[], MemoryUses]) -> None:
+    def __init__(self, uses: Callable[[], MemoryFigures]) -> None:
         self._uses = uses
 
     def describe(self) -> list[GaugeMetricFamily]:
-        return list(self._families(MemoryUses()))
+        return list(self._families(MemoryFigures()))
 
     def collect(self) -> list[GaugeMetricFamily]:
         try:
@@ -304,7 +304,7 @@ class _Memory(Collector):
             _log.warning("series left out of the metrics", series="memory", error=str(error))
             return []
 
-    def _families(self, uses: MemoryUses) -> Iterator[GaugeMetricFamily]:
+    def _families(self, uses: MemoryFigures) -> Iterator[GaugeMetricFamily]:
         of_kinds = (uses.claims, uses.containers, uses.gpus)
         for (kind, prefix, whose, where), found in zip(self._KINDS, of_kinds, strict=True):
             names = [field.name for field in fields(kind)]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from driver.process.metrics import ClaimMemoryUse, ContainerMemoryUse, GpuMemoryUse, MemoryUses
+from driver.process.metrics import ClaimMemoryUse, ContainerMemoryUse, GpuMemoryUse, MemoryFigures
 from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.kinds.kind import HeldKinds
@@ -17,7 +17,7 @@ Containers = tuple[ContainerMemory, ...]
 
 def memory_uses(
     entries: Iterable[Entry], era: Era, kinds: HeldKinds, containers: Containers | None
-) -> MemoryUses:
+) -> MemoryFigures:
     """The memory that prepared claims of this era hold on GPUs, and what of it is used.
 
     ``containers`` is None while nobody knows what is used. What containers of other claims have is left out:
@@ -37,7 +37,7 @@ def memory_uses(
             parts += _of_containers(entry, held, members)
         if _is_on_whole_gpu(kinds, held):
             gpus.setdefault(held.pci, _Gpu(held.uuid)).add(held, used_bytes)
-    return MemoryUses(
+    return MemoryFigures(
         tuple(claims), tuple(parts), tuple(gpus[pci].told(pci) for pci in sorted(gpus) if gpus[pci].holds)
     )
 

@@ -16,7 +16,7 @@ from driver.process.metrics import (
     ClaimMemoryUse,
     ContainerMemoryUse,
     GpuMemoryUse,
-    MemoryUses,
+    MemoryFigures,
     Metrics,
     PartitionUse,
     ShareUse,
@@ -160,12 +160,12 @@ SHARE = {"claim_namespace": "team", "claim": "serve", "device": "d", "share_id":
 POD = {"claim_pod": "serve-0", "claim_container": "main"}
 
 
-def memory(used_bytes: int | None) -> MemoryUses:
+def memory(used_bytes: int | None) -> MemoryFigures:
     of_claim = ClaimMemoryUse("team", "serve", "d", "5f0e", "GPU-1", "0000:8a:00.0", 10, 20, used_bytes)
     container = ContainerMemoryUse(
         *("team", "serve", "serve-0", "main", "d", "5f0e", "GPU-1", "0000:8a:00.0"), 10, 20, used_bytes
     )
-    return MemoryUses((of_claim,), (container,), (GpuMemoryUse("GPU-1", "0000:8a:00.0", 10, used_bytes),))
+    return MemoryFigures((of_claim,), (container,), (GpuMemoryUse("GPU-1", "0000:8a:00.0", 10, used_bytes),))
 
 
 def test_memory_is_shown_by_claim_container_and_gpu() -> None:
@@ -190,7 +190,7 @@ def test_memory_that_is_not_known_has_no_series() -> None:
 
 
 def test_memory_that_cannot_be_told_leaves_the_other_numbers_alone() -> None:
-    def broken() -> MemoryUses:
+    def broken() -> MemoryFigures:
         raise StorageError("the journal cannot be read")
 
     metrics = Metrics()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -176,9 +177,8 @@ def memory_seen(**fields: Any) -> MemorySeen:
     """What holds two containers of that claim to their memory, of which some is otherwise."""
     hook = HookSeen(HOOK, is_own=True)
     sockets = HookSocketsSeen(SOCKETS, (("uid-1.sock", True),))
-    return MemorySeen(
-        **{"limits": (limit(), limit()), "named": (hook,), "copies": (hook,), "sockets": sockets} | fields
-    )
+    seen = MemorySeen((limit(), limit()), (), (hook,), (hook,), sockets)
+    return dataclasses.replace(seen, **fields)
 
 
 def limited_parts() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from driver.process.metrics import ClaimMemoryUse, ContainerMemoryUse, GpuMemoryUse, MemoryUses
+from driver.process.metrics import ClaimMemoryUse, ContainerMemoryUse, GpuMemoryUse, MemoryFigures
 from kubeletplugin.journal.entry import Entry, ShareRecord
 from kubeletplugin.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.memory_uses import Containers, memory_uses
@@ -12,7 +12,7 @@ from tests.kubeletplugin.held import era, held_kinds, made
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, GROUP, PCI, UUID, claim, container, share
 
 
-def uses(entries: list[Entry], containers: Containers | None = ()) -> MemoryUses:
+def uses(entries: list[Entry], containers: Containers | None = ()) -> MemoryFigures:
     return memory_uses(entries, era(), held_kinds(), containers)
 
 
@@ -95,7 +95,7 @@ def test_shares_that_nobody_holds_count_as_allocated_and_what_they_use_is_not_kn
 
     assert mixed.gpus == (GpuMemoryUse(UUID, PCI, 20 * GIB, None),)
     assert unknown.gpus == (GpuMemoryUse(UUID, PCI, None, None),)
-    assert none == MemoryUses()
+    assert none == MemoryFigures()
 
 
 def test_shares_of_partitions_and_claims_that_are_not_prepared_in_this_boot_are_left_out() -> None:
@@ -108,4 +108,4 @@ def test_shares_of_partitions_and_claims_that_are_not_prepared_in_this_boot_are_
         replace(claim("d"), rebuilt=True),
     ]
 
-    assert uses(others, (container("d", GIB),)) == MemoryUses()
+    assert uses(others, (container("d", GIB),)) == MemoryFigures()
