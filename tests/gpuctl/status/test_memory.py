@@ -92,9 +92,7 @@ def test_gpus_are_told_apart_and_claims_of_other_nodes_are_left_out() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "data", [None, {}, "much", {"memoryGuaranteedBytes": "10", "memoryLimitBytes": True}]
-)
+@pytest.mark.parametrize("data", [None, {}, "much", {"memoryGuaranteedBytes": 10, "memoryLimitBytes": True}])
 def test_a_status_that_tells_nothing_of_use_is_passed_over(data: Any) -> None:
     assert lines(claim("a", data=data)) == []
     assert lines(claim("a", driver="nic.example.com")) == []

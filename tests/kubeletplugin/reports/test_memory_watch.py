@@ -77,6 +77,15 @@ def test_a_limit_that_is_not_held_is_told_once_and_again_when_it_is_held(node: N
     assert node.watch.told() == {}
 
 
+def test_what_is_told_already_is_not_told_again_with_the_news_of_another_claim(node: Node) -> None:
+    other: Key = ("b", f"b-{DEVICE}")
+    node.entries.append(claim("b"))
+    node.faults = {A: WHY}
+    node.news()
+    node.faults = {A: WHY, other: WHY}
+    assert node.news() == [f"lost b: {DEVICE}: {WHY}", "changed"]
+
+
 def test_another_reason_is_news(node: Node) -> None:
     node.faults = {A: WHY}
     node.news()
