@@ -113,9 +113,10 @@ class NvmlDouble:
         with (self.files / "used").open("a") as file:
             file.write(f"{uuid} {used_bytes} {cgroup}\n")
 
-    def any_folder(self) -> None:
-        """Take any folder for a cgroup, where there is no cgroup v2."""
-        (self.files / "any-folder").touch()
+    def pretend_cgroups(self, root: Path) -> None:
+        """Take the folders below ``root`` for those of /sys/fs/cgroup, where there is no cgroup v2."""
+        root.mkdir()
+        (self.files / "cgroup-root").write_text(str(root))
 
 
 def compile_nvml(target: Path, *options: str) -> Path:

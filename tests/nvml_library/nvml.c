@@ -8,8 +8,8 @@
  *   used     what a test says that programs have allocated: UUID, bytes, path
  *   faults/CALL  "fail CODE", "hang" while the file is there, or "lie": says yes and does nothing
  *   faults/NothingIsSet  "fail CODE" is what is said of a cgroup without limits, 0 that it has none
- * A cgroup is a folder on a cgroup v2 file system, or any folder where the file "any-folder" is there. Limits
- * of a folder that is gone are forgotten. */
+ *   cgroup-root  where there is no cgroup v2, the folder that stands for /sys/fs/cgroup
+ * A cgroup is a folder on a cgroup v2 file system. Limits of a folder that is gone are forgotten. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,6 +28,12 @@ enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, 
        NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, OPERATING_SYSTEM = 17, UNKNOWN = 999 };
 enum { MOST_GPUS = 16, MOST_LIMITS = 64, LINE = PATH_MAX + 256 };
 #define CGROUP2 0x63677270
+#define CGROUP_ROOT "/sys/fs/cgroup"
+#ifdef WITHOUT_LIMITS
+#define SINCE_R615 __attribute__((visibility("hidden")))
+#else
+#define SINCE_R615
+#endif
 #define NO_LIMIT 0xFFFFFFFFFFFFFFFFull
 
 typedef unsigned long long bytes_t;
@@ -109,13 +115,19 @@ static void note(const char *what, int code, const limit_t *limit) {
 static bytes_t inode_of(const char *path) {
     struct statfs system;
     struct stat status;
-    char any[PATH_MAX + 64];
+    char pretended[PATH_MAX] = "", real[2 * PATH_MAX];
     bytes_t found = 0;
-    int opened_folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    FILE *root = opened("cgroup-root", "r");
+    if (root != NULL) {
+        if (fscanf(root, "%4095s", pretended) != 1) abort();
+        fclose(root);
+    }
+    int is_below = strncmp(path, CGROUP_ROOT, strlen(CGROUP_ROOT)) == 0;
+    snprintf(real, sizeof real, "%s%s", pretended, *pretended && is_below ? path + strlen(CGROUP_ROOT) : path);
+    int opened_folder = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (opened_folder < 0) return 0;
-    snprintf(any, sizeof any, "%s/any-folder", folder);
     if (fstatfs(opened_folder, &system) == 0 && fstat(opened_folder, &status) == 0 &&
-        (system.f_type == CGROUP2 || access(any, F_OK) == 0))
+        (system.f_type == CGROUP2 || *pretended))
         found = status.st_ino;
     close(opened_folder);
     return found;
@@ -310,7 +322,6 @@ int nvmlDeviceGetMemoryInfo(gpu_t *gpu, memory_t *into) {
     return code;
 }
 
-#ifndef WITHOUT_LIMITS
 /* The limit that is spoken of, once the record was read; 0 as its inode where there is no such cgroup. */
 static limit_t spoken_of(const gpu_t *gpu, const char *path) {
     limit_t found = {.inode = inode_of(path)};
@@ -320,7 +331,7 @@ static limit_t spoken_of(const gpu_t *gpu, const char *path) {
     return found;
 }
 
-int nvmlDeviceSetMemoryLimits_v1(gpu_t *gpu, set_t *told) {
+SINCE_R615 int nvmlDeviceSetMemoryLimits_v1(gpu_t *gpu, set_t *told) {
     int code = known(gpu);
     if (code == SUCCESS && (told == NULL || told->path == NULL)) code = INVALID_ARGUMENT;
     if (code != SUCCESS) return code;
@@ -337,7 +348,7 @@ int nvmlDeviceSetMemoryLimits_v1(gpu_t *gpu, set_t *told) {
     return code;
 }
 
-int nvmlDeviceGetMemoryLimits_v1(gpu_t *gpu, get_t *into) {
+SINCE_R615 int nvmlDeviceGetMemoryLimits_v1(gpu_t *gpu, get_t *into) {
     int code = known(gpu);
     if (code == SUCCESS && (into == NULL || into->path == NULL)) code = INVALID_ARGUMENT;
     if (code != SUCCESS) return code;
@@ -361,4 +372,3 @@ int nvmlDeviceGetMemoryLimits_v1(gpu_t *gpu, get_t *into) {
     close(held);
     return code;
 }
-#endif

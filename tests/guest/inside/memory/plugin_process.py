@@ -65,7 +65,9 @@ class PluginProcess:
         return answer["value"]
 
 
-def _serve(orders: socket.socket, instance: str, begin: Callable[[str], Callable[[dict[str, Any]], Any]]) -> None:
+def _serve(
+    orders: socket.socket, instance: str, begin: Callable[[str], Callable[[dict[str, Any]], Any]]
+) -> None:
     """Do orders until ``stop``, then end this process without a word to whatever it was forked from."""
     code = 70
     try:
