@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envtest.embedded.node.cdi import resolve
+from envtest.embedded.node.cdi import ContainerView, resolve
 from kubeletplugin.wire.names import CDI_CLASS, CDI_VENDOR
 
 CGROUPS = Path("/sys/fs/cgroup")
 STAY = "stay"
-_NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup")
+SECONDS = "--seconds="
+NAMESPACES = ("pid", "ipc", "uts", "mount", "cgroup")
 _FIRST, _RECORD = "/first", "/record"
 _PATIENCE_SECONDS = 120
 
@@ -82,7 +83,10 @@ class Container:
     then: str = STAY
     pod: str = "train"
     extra_hooks: Sequence[Mapping[str, Any]] = ()
+    namespaces: Sequence[str] = NAMESPACES
+    seconds: int | None = None
     starts: int = 0
+    _view: ContainerView | None = None
 
     @property
     def id(self) -> str:
@@ -99,12 +103,18 @@ class Container:
         """What runc said of the latest start."""
         return (self._bundle / "said").read_text()
 
+    def look(self) -> None:
+        """Read the CDI specs now; whatever becomes of them, the container starts by what they said."""
+        self._view = resolve(self.runc.cdi, [f"{CDI_VENDOR}/{CDI_CLASS}={one}" for one in self.devices])
+
     def start(self) -> bool:
         """Start it anew; whether its first process was let run."""
         return self.began().wait(_PATIENCE_SECONDS) == 0
 
     def began(self) -> subprocess.Popen[bytes]:
         """Begin to start it anew, without waiting for anything."""
+        if self._view is None:
+            self.look()
         self.starts += 1
         self._bundle.mkdir(parents=True)
         (self._bundle / "config.json").write_text(json.dumps(self._config()))
@@ -124,7 +134,8 @@ class Container:
         return self.runc.folder / "bundles" / self.id
 
     def _config(self) -> dict[str, Any]:
-        view = resolve(self.runc.cdi, [f"{CDI_VENDOR}/{CDI_CLASS}={one}" for one in self.devices])
+        assert self._view is not None
+        view = self._view
         variables = {"PATH": "/", **self.variables, **view.env}
         return {
             "ociVersion": "1.0.2",
@@ -145,7 +156,7 @@ class Container:
                     "options": ["bind", "rw"],
                 },
             ],
-            "hooks": _hooks([*view.hooks, *self.extra_hooks]),
+            "hooks": _hooks([*map(self._hastened, view.hooks), *self.extra_hooks]),
             "annotations": {
                 "io.kubernetes.cri.container-type": "container",
                 "io.kubernetes.cri.container-name": self.name,
@@ -154,10 +165,17 @@ class Container:
             },
             "linux": {
                 "cgroupsPath": self._path,
-                "namespaces": [{"type": name} for name in _NAMESPACES],
+                "namespaces": [{"type": name} for name in self.namespaces],
                 "resources": {"devices": [{"allow": False, "access": "rwm"}]},
             },
         }
+
+    def _hastened(self, hook: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.seconds is None:
+            return hook
+        arguments = [f"{SECONDS}{self.seconds}" if one.startswith(SECONDS) else one for one in hook["args"]]
+        assert arguments != hook["args"], "the hook is told how long to wait"
+        return {**hook, "args": arguments}
 
 
 def _hooks(given: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -167,10 +185,3 @@ def _hooks(given: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]
         call = {key: hook[key] for key in ("path", "args", "env", "timeout") if key in hook}
         found.setdefault(hook["hookName"], []).append(call)
     return found
-
-
-def folders_below(cgroup: str) -> Iterator[str]:
-    """The cgroups that are there below one, by their paths."""
-    for path in Path(cgroup).rglob("*"):
-        if path.is_dir():
-            yield str(path)

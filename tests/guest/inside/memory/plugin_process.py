@@ -1,7 +1,6 @@
 """The plugin's parts in a process of their own, forked from this one, which can be killed at any moment.
 
-It is built by the plugin's own assembly over the real binding of NVML and the node's real cgroups, and answers
-hooks at a socket. What the kubelet and the API server would tell it comes through a pipe, one line of JSON each.
+What the kubelet and the API server would tell it comes as orders, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SECONDS = 60.0
 
 
 class PluginProcess:
-    """One instance. ``serve(instance, orders)`` runs in the process; ``orders(line)`` answers each order."""
+    """One instance."""
 
     def __init__(self, instance: str, begin: Callable[[str], Callable[[dict[str, Any]], Any]]) -> None:
         """``begin`` builds the plugin in the new process, and returns what does an order."""

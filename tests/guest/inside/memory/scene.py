@@ -1,55 +1,61 @@
 """A node whose shares the plugin holds to their memory: real runc, real cgroups, the double of NVML.
 
-The plugin's parts run in processes of their own. What lies on the disk outlives them.
+The plugin's parts run in processes of their own, built by the plugin's own assembly. What lies on the disk
+outlives them.
 """
 
 from __future__ import annotations
 
+import json
 import threading
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driver.hardware.inventory import Discovery
-from driver.nvml.deadline import Guard
+from driver.devices.names import gpu_device_name
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from kubeletplugin.cdi.memory_hook import memory_sockets
 from kubeletplugin.memory.hook_socket import HookSocket
 from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.names import cdi_spec_file_name
+from kubeletplugin.wire.container_name import ContainerName
+from kubernetes_rules.quantity import parse_quantity
 from tests.guest.inside.memory.containers import Container, Runc
 from tests.guest.inside.memory.plugin_process import PluginProcess
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver
-from tests.nvml_library.library import NvmlDouble, Told, limits_now, most_together
+from tests.nvml_library.library import NvmlDouble, limits_now, most_together
 
-MACHINE = "l4-quad"
+MACHINE, FIRST = "l4-quad", "plugin-a"
 GIB, MIB = 1 << 30, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What was built outside of the guest: the double of NVML, the first process, and two hooks."""
+    """What is built outside of the guest: the double of NVML, the first process, and two hooks."""
 
     folder: Path
 
     @property
     def nvml(self) -> Path:
+        """The double."""
         return self.folder / "nvml.so"
 
     @property
     def first(self) -> Path:
+        """What containers run."""
         return self.folder / "first"
 
     @property
     def hook(self) -> Path:
+        """The project's hook."""
         return self.folder / "gpu-memory-hook"
 
     @property
     def nvidia_hook(self) -> Path:
+        """That of NVIDIA's container toolkit."""
         return self.folder / "nvidia-cdi-hook"
 
 
@@ -60,16 +66,202 @@ class LimitedNode(FakeNode):
         self._built = built
         super().__init__(folder, MACHINE, on_disk=True)
 
+    def nvml(self) -> RealNvml:
+        """The binding over the library below the node's driver root."""
+        return RealNvml(DriverRoots.fixed(self.driver_root))
+
     def lay_double(self) -> NvmlDouble:
         """Lay the library into the node's driver root."""
-        root = self.folder / "driver"
-        reinstall_driver(root, self.machine)
-        return NvmlDouble.lay(root, self.machine, self._built.nvml)
+        reinstall_driver(self.driver_root, self.machine)
+        return NvmlDouble.lay(self.driver_root, self.machine, self._built.nvml)
+
+    def begin(self, instance: str) -> Callable[[dict[str, Any]], Any]:
+        """Start the plugin in this process; what does what the kubelet and the API server would have it do."""
+        self.restart()
+        hooks = HookSocket(memory_sockets(self.folder), instance, self.memory.start)
+        hooks.open()
+        answering = threading.Thread(target=hooks.run)
+        answering.start()
+
+        def do(order: dict[str, Any]) -> Any:
+            match order["what"]:
+                case "prepare":
+                    ref = ClaimRef(*order["ref"])
+                    self.api[ref.namespace, ref.name] = order["claim"]
+                    return [one.cdi_device_ids for one in self.prepare(ref)]
+                case "unprepare":
+                    left = self.unprepare(ClaimRef(*order["ref"]))
+                    return left and str(left)
+                case "expect":
+                    self.containers = {
+                        device: frozenset(ContainerName(*name) for name in names)
+                        for device, names in order["containers"].items()
+                    }
+                case "pass":
+                    self.memory.run_once()
+                case "stop":
+                    hooks.stop()
+                    answering.join()
+                    self.stop()
+            return None
+
+        return do
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim that is prepared, and its devices by the requests that they were allocated for."""
+    """A claim that is prepared: what the kubelet calls it, its CDI device, the GPU, and what it may have."""
 
     ref: ClaimRef
-    devices: tuple[str, ...]
+    device: str
+    uuid: str
+    most_bytes: int
+
+
+class Scene:
+    """The node, the plugin's processes by the names of their instances, and the containers."""
+
+    def __init__(self, folder: Path, built: Built) -> None:
+        self.built = built
+        self.node = LimitedNode(folder, built)
+        self.node.stop()
+        self.double = self.node.lay_double()
+        self.runc = Runc.lay(folder / "runc", self.node.cdi, self.double.record_file, built.first)
+        self.plugins: dict[str, PluginProcess] = {}
+        self.claims: list[Claim] = []
+        self.containers: list[Container] = []
+        self._expected: dict[str, list[tuple[str, str, str]]] = {}
+
+    def start_plugin(self, instance: str = FIRST) -> PluginProcess:
+        """Start an instance; it is told what the kubelet knows of containers."""
+        self.plugins[instance] = PluginProcess(instance, self.node.begin)
+        self._tell()
+        return self.plugins[instance]
+
+    def kill_plugin(self, instance: str = FIRST) -> None:
+        """Kill an instance wherever it is."""
+        self.plugins.pop(instance).kill()
+
+    def stop_plugins(self) -> None:
+        """Have all instances end in order."""
+        while self.plugins:
+            self.plugins.popitem()[1].stop()
+
+    def claim(self, memory: str, gpu: int = 0) -> Claim:
+        """Prepare a claim that was allocated so much of a time-sliced GPU."""
+        device = f"{gpu_device_name(self.node.gpus[gpu])}-ts-mem"
+        ref = self.node.claim_shares(f"claim-{len(self.claims)}", device, consumed={"memory": memory})
+        self.order("prepare", ref=[ref.namespace, ref.name, ref.uid], claim=self._stored(ref))
+        [made] = json.loads(self.node.spec_path(ref).read_text())["devices"]
+        uuid, most_bytes = self.node.machine.uuid(self.node.gpus[gpu]), int(parse_quantity(memory))
+        claim = Claim(ref, made["name"], uuid, most_bytes)
+        self.claims.append(claim)
+        return claim
+
+    def unprepare(self, claim: Claim) -> None:
+        """What the kubelet does when the last pod of a claim has ended."""
+        assert self.order("unprepare", ref=[claim.ref.namespace, claim.ref.name, claim.ref.uid]) is None
+        self.claims.remove(claim)
+
+    def order(self, what: str, **values: Any) -> Any:
+        """Have any instance do something."""
+        return next(iter(self.plugins.values())).order(what, **values)
+
+    def container(self, claim: Claim, name: str = "main", **given: Any) -> Container:
+        """A container of a pod that names the claim, not started yet."""
+        container = Container(self.runc, name, (claim.device,), **given)
+        self.containers.append(container)
+        return container
+
+    def expect(self, claim: Claim, *containers: Container) -> None:
+        """Have the kubelet list these containers of running pods for the claim."""
+        self._expected[claim.device] = [("team", one.pod, one.name) for one in containers]
+        self._tell()
+
+    def _tell(self) -> None:
+        for plugin in self.plugins.values():
+            plugin.order("expect", containers=self._expected)
+
+    def _stored(self, ref: ClaimRef) -> dict[str, Any]:
+        return self.node.api[ref.namespace, ref.name]
+
+    def begin(self) -> None:
+        """Begin a test: nothing is there but the plugin."""
+        if not self.plugins:
+            self.start_plugin()
+        self._expected = {}
+        self._tell()
+        self.double.forget()
+
+    def end(self) -> None:
+        """End a test: containers go, then claims, and nothing stays of either."""
+        self.double.heal()
+        for container in self.containers:
+            container.end()
+        self.containers.clear()
+        for claim in tuple(self.claims):
+            self.unprepare(claim)
+        assert self.left() == []
+        assert self.runc.running() == []
+
+    def left(self) -> list[str]:
+        """What is there of claims and containers: parts in the ledger, specs, limits; sockets of nobody."""
+        sockets = memory_sockets(self.node.folder)
+        live = {f"{instance}.sock" for instance in self.plugins}
+        return sorted(
+            [
+                *(path.name for path in (self.node.folder / "memory/claims").iterdir()),
+                *(path.name for path in self.node.cdi.iterdir()),
+                *(path.name for path in sockets.iterdir() if path.name not in live),
+                *(
+                    path
+                    for gpu in self._uuids()
+                    for path in limits_now(self.double.record(), gpu)
+                    if is_there(path)
+                ),
+            ]
+        )
+
+    def limits(self) -> dict[str, int]:
+        """The hard limits on the GPU of the first claim, by cgroup."""
+        found = limits_now(self.double.record(), self.claims[0].uuid)
+        return {path: hard for path, (_soft, hard) in found.items() if is_there(path)}
+
+    def limit(self, container: Container) -> int | None:
+        """That of a container's own cgroup; None without one."""
+        return self.limits().get(container.cgroup)
+
+    def limit_before_it_ran(self, container: Container) -> int:
+        """The limit that a container's own cgroup had when its first process ran, which was later."""
+        assert waited(lambda: self.ran(container)), f"{container.id} did not run: {container.said}"
+        record = self.double.record()
+        ran = next(at for at, told in enumerate(record) if (told.what, told.path) == ("ran", container.id))
+        before = limits_now(record[:ran], self.claims[0].uuid)
+        assert container.cgroup in before, f"{container.id} ran without a limit: {record}"
+        return before[container.cgroup][1]
+
+    def ran(self, container: Container) -> bool:
+        """Whether the first process of the latest start has run."""
+        return any((told.what, told.path) == ("ran", container.id) for told in self.double.record())
+
+    def most_together(self) -> int:
+        """The most that the hard limits on the GPU of the first claim ever were together."""
+        return most_together(self.double.record(), self.claims[0].uuid)
+
+    def _uuids(self) -> list[str]:
+        return [self.node.machine.uuid(pci) for pci in self.node.gpus]
+
+
+def is_there(cgroup: str) -> bool:
+    """Whether there is such a cgroup."""
+    return Path(cgroup).is_dir()
+
+
+def waited(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Wait until a condition holds; whether it does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        threading.Event().wait(0.02)
+    return True
