@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.inside.memory.scene import Built, Scene
-
-BUILT = "GPU_DRA_BUILT_FOR_GUEST"
+from tests.guest.inside.memory.built import BUILT, Built
+from tests.guest.inside.memory.scene import Scene
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ _FIRST, _RECORD = "/first", "/record"
 _PATIENCE_SECONDS = 120
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Runc:
     """runc with a state of its own, and what its containers have in common.
 
@@ -35,6 +35,7 @@ class Runc:
     folder: Path
     cdi: Path
     record: Path
+    starts: int = 0
 
     @classmethod
     def lay(cls, folder: Path, cdi: Path, record: Path, first: Path) -> Runc:
@@ -71,7 +72,9 @@ class Container:
 
     ``devices`` are the names of CDI devices; ``parent`` is the cgroup of the pod, and ``of_id`` makes the
     name of the container's own from its id. ``then`` is what the first process does: stay, or end with this
-    status. ``extra_hooks`` are createRuntime hooks beside those of the devices.
+    status. ``extra_hooks`` are hooks beside those of the devices; the devices' own wait ``seconds`` for the
+    plugin where that is given, since nobody wants to see all of their patience. ``id`` is that of the latest
+    start.
     """
 
     runc: Runc
@@ -85,13 +88,8 @@ class Container:
     extra_hooks: Sequence[Mapping[str, Any]] = ()
     namespaces: Sequence[str] = NAMESPACES
     seconds: int | None = None
-    starts: int = 0
+    id: str = ""
     _view: ContainerView | None = None
-
-    @property
-    def id(self) -> str:
-        """The id of the latest start."""
-        return f"{self.name}-{self.starts}"
 
     @property
     def cgroup(self) -> str:
@@ -115,7 +113,8 @@ class Container:
         """Begin to start it anew, without waiting for anything."""
         if self._view is None:
             self.look()
-        self.starts += 1
+        self.runc.starts += 1
+        self.id = f"{self.name}-{self.runc.starts}"
         self._bundle.mkdir(parents=True)
         (self._bundle / "config.json").write_text(json.dumps(self._config()))
         with (self._bundle / "said").open("wb") as said:
@@ -123,7 +122,8 @@ class Container:
 
     def end(self) -> None:
         """Kill what runs of it and remove it with its cgroup, as a runtime does after a failed start, too."""
-        self.runc.call("delete", "--force", self.id)
+        if self.id:
+            self.runc.call("delete", "--force", self.id)
 
     @property
     def _path(self) -> str:

@@ -10,53 +10,34 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from driver.devices.names import gpu_device_name
-from driver.nvml.real import RealNvml
-from driver.roots.driver_roots import DriverRoots
 from kubeletplugin.cdi.memory_hook import memory_sockets
 from kubeletplugin.memory.hook_socket import HookSocket
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.wire.container_name import ContainerName
-from kubernetes_rules.quantity import parse_quantity
-from tests.guest.inside.memory.containers import Container, Runc
+
+from driver.devices.names import DRIVER_NAME, gpu_device_name
+from driver.hardware.inventory import Discovery
+from driver.nvml.real import RealNvml
+from driver.roots.driver_roots import DriverRoots
+from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
+from kubeletplugin.intervals import Intervals
+from kubeletplugin.journal.identity import Identity
+from kubeletplugin.wire.claim_call import ClaimRef
+from tests.guest.inside.memory.built import Built
+from tests.guest.inside.memory.containers import CGROUPS, Container, Runc
 from tests.guest.inside.memory.plugin_process import PluginProcess
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import POOL, FakeNode, fake_hardware
 from tests.kubeletplugin.fake_roots import reinstall_driver
 from tests.nvml_library.library import NvmlDouble, limits_now, most_together
 
 MACHINE, FIRST = "l4-quad", "plugin-a"
 GIB, MIB = 1 << 30, 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What is built outside of the guest: the double of NVML, the first process, and two hooks."""
-
-    folder: Path
-
-    @property
-    def nvml(self) -> Path:
-        """The double."""
-        return self.folder / "nvml.so"
-
-    @property
-    def first(self) -> Path:
-        """What containers run."""
-        return self.folder / "first"
-
-    @property
-    def hook(self) -> Path:
-        """The project's hook."""
-        return self.folder / "gpu-memory-hook"
-
-    @property
-    def nvidia_hook(self) -> Path:
-        """That of NVIDIA's container toolkit."""
-        return self.folder / "nvidia-cdi-hook"
+PATIENCE_SECONDS = 2.0
+"""How long the plugin waits for what passes by itself, before it refuses a container."""
 
 
 class LimitedNode(FakeNode):
@@ -64,11 +45,39 @@ class LimitedNode(FakeNode):
 
     def __init__(self, folder: Path, built: Built) -> None:
         self._built = built
+        self.listed: dict[str, frozenset[ContainerName]] = {}
         super().__init__(folder, MACHINE, on_disk=True)
 
-    def nvml(self) -> RealNvml:
-        """The binding over the library below the node's driver root."""
-        return RealNvml(DriverRoots.fixed(self.driver_root))
+    def instance(self) -> Parts:
+        """The parts of an instance, with the process's own ports to NVML, cgroups and hooks."""
+        nvml = RealNvml(DriverRoots.fixed(self.driver_root))
+        pretended = fake_hardware(
+            Discovery(nvml, self.sysfs, self._guard),
+            self.folder,
+            self.time_slices,
+            self.mps,
+            self.machine.fabric.manager(),
+        )
+        cluster = Cluster(
+            self._get_claim,
+            self.published.get,
+            self.published_memory.get,
+            frozenset,
+            frozenset,
+            self._complain,
+            self._note,
+            lambda device: self.published_attributes.get(device, {}),
+            containers=lambda: self.listed,
+        )
+        self.parts = assemble(
+            Identity(DRIVER_NAME, POOL, self.boot_id, lambda: "load-1"),
+            replace(pretended, cgroups=RealCgroups(CGROUPS), memory_hook=self._built.hook),
+            cluster,
+            Folders(self.folder, self.cdi),
+            Listeners(lambda _: None, lambda _: None, lambda _: None, self.board),
+            Intervals(patience_seconds=PATIENCE_SECONDS),
+        )
+        return self.parts
 
     def lay_double(self) -> NvmlDouble:
         """Lay the library into the node's driver root."""
@@ -76,9 +85,10 @@ class LimitedNode(FakeNode):
         return NvmlDouble.lay(self.driver_root, self.machine, self._built.nvml)
 
     def begin(self, instance: str) -> Callable[[dict[str, Any]], Any]:
-        """Start the plugin in this process; what does what the kubelet and the API server would have it do."""
+        """Start the plugin in this process; returns what does what others would have it do."""
         self.restart()
-        hooks = HookSocket(memory_sockets(self.folder), instance, self.memory.start)
+        memory = self.parts.memory
+        hooks = HookSocket(memory_sockets(self.folder), instance, memory.start)
         hooks.open()
         answering = threading.Thread(target=hooks.run)
         answering.start()
@@ -88,18 +98,20 @@ class LimitedNode(FakeNode):
                 case "prepare":
                     ref = ClaimRef(*order["ref"])
                     self.api[ref.namespace, ref.name] = order["claim"]
+                    self.published_attributes = order["attributes"]
                     return [one.cdi_device_ids for one in self.prepare(ref)]
                 case "unprepare":
                     left = self.unprepare(ClaimRef(*order["ref"]))
                     return left and str(left)
                 case "expect":
-                    self.containers = {
+                    self.listed = {
                         device: frozenset(ContainerName(*name) for name in names)
                         for device, names in order["containers"].items()
                     }
                 case "pass":
-                    self.memory.run_once()
+                    memory.run_once()
                 case "stop":
+                    memory.stop()
                     hooks.stop()
                     answering.join()
                     self.stop()
@@ -110,12 +122,11 @@ class LimitedNode(FakeNode):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim that is prepared: what the kubelet calls it, its CDI device, the GPU, and what it may have."""
+    """A claim that is prepared: what the kubelet calls it, its CDI device, and the GPU."""
 
     ref: ClaimRef
     device: str
     uuid: str
-    most_bytes: int
 
 
 class Scene:
@@ -150,11 +161,16 @@ class Scene:
     def claim(self, memory: str, gpu: int = 0) -> Claim:
         """Prepare a claim that was allocated so much of a time-sliced GPU."""
         device = f"{gpu_device_name(self.node.gpus[gpu])}-ts-mem"
+        self.node.published_attributes[device] = {"memoryLimits": {"string": "cgroup"}}
         ref = self.node.claim_shares(f"claim-{len(self.claims)}", device, consumed={"memory": memory})
-        self.order("prepare", ref=[ref.namespace, ref.name, ref.uid], claim=self._stored(ref))
+        self.order(
+            "prepare",
+            ref=[ref.namespace, ref.name, ref.uid],
+            claim=self.node.api[ref.namespace, ref.name],
+            attributes=self.node.published_attributes,
+        )
         [made] = json.loads(self.node.spec_path(ref).read_text())["devices"]
-        uuid, most_bytes = self.node.machine.uuid(self.node.gpus[gpu]), int(parse_quantity(memory))
-        claim = Claim(ref, made["name"], uuid, most_bytes)
+        claim = Claim(ref, made["name"], self.uuid(gpu))
         self.claims.append(claim)
         return claim
 
@@ -167,9 +183,10 @@ class Scene:
         """Have any instance do something."""
         return next(iter(self.plugins.values())).order(what, **values)
 
-    def container(self, claim: Claim, name: str = "main", **given: Any) -> Container:
-        """A container of a pod that names the claim, not started yet."""
-        container = Container(self.runc, name, (claim.device,), **given)
+    def container(self, claim: Claim | None, name: str = "main", **given: Any) -> Container:
+        """A container of a pod that names the claim, or none, not started yet."""
+        devices = () if claim is None else (claim.device,)
+        container = Container(self.runc, name, devices, **given)
         self.containers.append(container)
         return container
 
@@ -181,9 +198,6 @@ class Scene:
     def _tell(self) -> None:
         for plugin in self.plugins.values():
             plugin.order("expect", containers=self._expected)
-
-    def _stored(self, ref: ClaimRef) -> dict[str, Any]:
-        return self.node.api[ref.namespace, ref.name]
 
     def begin(self) -> None:
         """Begin a test: nothing is there but the plugin."""
@@ -208,23 +222,24 @@ class Scene:
         """What is there of claims and containers: parts in the ledger, specs, limits; sockets of nobody."""
         sockets = memory_sockets(self.node.folder)
         live = {f"{instance}.sock" for instance in self.plugins}
+        uuids = [self.uuid(gpu) for gpu in range(len(self.node.gpus))]
+        limited = {path for uuid in uuids for path in limits_now(self.double.record(), uuid)}
         return sorted(
             [
                 *(path.name for path in (self.node.folder / "memory/claims").iterdir()),
                 *(path.name for path in self.node.cdi.iterdir()),
                 *(path.name for path in sockets.iterdir() if path.name not in live),
-                *(
-                    path
-                    for gpu in self._uuids()
-                    for path in limits_now(self.double.record(), gpu)
-                    if is_there(path)
-                ),
+                *filter(is_there, limited),
             ]
         )
 
+    def uuid(self, gpu: int = 0) -> str:
+        """The UUID of a GPU by its position on the bus."""
+        return self.node.machine.uuid(self.node.gpus[gpu])
+
     def limits(self) -> dict[str, int]:
-        """The hard limits on the GPU of the first claim, by cgroup."""
-        found = limits_now(self.double.record(), self.claims[0].uuid)
+        """The hard limits on the first GPU, by cgroup."""
+        found = limits_now(self.double.record(), self.uuid())
         return {path: hard for path, (_soft, hard) in found.items() if is_there(path)}
 
     def limit(self, container: Container) -> int | None:
@@ -236,7 +251,7 @@ class Scene:
         assert waited(lambda: self.ran(container)), f"{container.id} did not run: {container.said}"
         record = self.double.record()
         ran = next(at for at, told in enumerate(record) if (told.what, told.path) == ("ran", container.id))
-        before = limits_now(record[:ran], self.claims[0].uuid)
+        before = limits_now(record[:ran], self.uuid())
         assert container.cgroup in before, f"{container.id} ran without a limit: {record}"
         return before[container.cgroup][1]
 
@@ -245,11 +260,8 @@ class Scene:
         return any((told.what, told.path) == ("ran", container.id) for told in self.double.record())
 
     def most_together(self) -> int:
-        """The most that the hard limits on the GPU of the first claim ever were together."""
-        return most_together(self.double.record(), self.claims[0].uuid)
-
-    def _uuids(self) -> list[str]:
-        return [self.node.machine.uuid(pci) for pci in self.node.gpus]
+        """The most that the hard limits on the first GPU ever were together."""
+        return most_together(self.double.record(), self.uuid())
 
 
 def is_there(cgroup: str) -> bool:

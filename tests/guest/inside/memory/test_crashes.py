@@ -1,4 +1,4 @@
-"""The plugin, the runtime and the hook may end at any moment: nothing runs without its limit, nothing is lost."""
+"""Plugin, runtime and hook may end at any moment: nothing runs without its limit, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from tests.guest.inside.memory.containers import Container
 from tests.guest.inside.memory.scene import GIB, MIB, Scene
 
 LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
-RUNS = 5
 
 
 def test_it_sets_what_the_containers_environment_says(scene: Scene) -> None:
     container = _container(scene, {LIMIT: "1024"})
     assert container.start(), container.said
 
-    assert scene.limit_of(container) == 1024 * MIB
+    assert scene.limit(container) == 1024 * MIB
 
 
 def test_without_the_variable_the_container_runs_without_a_limit(scene: Scene) -> None:
     container = _container(scene, {})
     assert container.start(), container.said
 
-    assert scene.limit_of(container) is None
+    assert scene.limit(container) is None
 
 
 def test_two_containers_of_one_share_get_it_twice(scene: Scene) -> None:
@@ -31,7 +29,7 @@ def test_two_containers_of_one_share_get_it_twice(scene: Scene) -> None:
     for one in containers:
         assert one.start(), one.said
 
-    assert [scene.limit_of(one) for one in containers] == [8 * GIB] * 2
+    assert [scene.limit(one) for one in containers] == [8 * GIB] * 2
 
 
 def _container(scene: Scene, variables: dict[str, str], name: str = "theirs") -> Container:

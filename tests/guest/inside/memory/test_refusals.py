@@ -7,7 +7,7 @@ from tests.nvml_library.library import SET
 
 
 def test_nvml_that_says_yes_and_does_not_hold_lets_nothing_run(scene: Scene) -> None:
-    main = scene.container(scene.claim("10Gi"), seconds=5)
+    main = scene.container(scene.claim("10Gi"))
     scene.double.spoil(SET, "lie")
     assert not main.start()
     assert "does not hold" in main.said or "holds none" in main.said
@@ -20,7 +20,7 @@ def test_nvml_that_says_yes_and_does_not_hold_lets_nothing_run(scene: Scene) -> 
 
 
 def test_nvml_that_fails_lets_nothing_run(scene: Scene) -> None:
-    main = scene.container(scene.claim("10Gi"), seconds=5)
+    main = scene.container(scene.claim("10Gi"))
     scene.double.spoil(SET, "fail 15")
     assert not main.start()
     assert "GPU_IS_LOST" in main.said
@@ -29,7 +29,7 @@ def test_nvml_that_fails_lets_nothing_run(scene: Scene) -> None:
 
 def test_what_another_container_uses_is_not_taken_from_it(scene: Scene) -> None:
     claim = scene.claim("8Gi")
-    first, second = scene.container(claim, "first"), scene.container(claim, "second", seconds=5)
+    first, second = scene.container(claim, "first"), scene.container(claim, "second")
     assert first.start(), first.said
     scene.double.use(claim.uuid, first.cgroup, 6 * GIB)
     assert not second.start()
@@ -46,7 +46,7 @@ def test_what_another_container_uses_is_not_taken_from_it(scene: Scene) -> None:
 
 def test_a_claim_that_is_not_prepared_lets_nothing_run(scene: Scene) -> None:
     claim = scene.claim("8Gi")
-    main = scene.container(claim, seconds=5)
+    main = scene.container(claim)
     main.look()
     scene.unprepare(claim)
     assert not main.start()
