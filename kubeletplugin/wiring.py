@@ -297,6 +297,7 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         users,
         controllers,
         settings.cdi_hook,
+        settings.memory_hook,
     )
 
 
