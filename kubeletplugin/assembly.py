@@ -20,7 +20,8 @@ from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles
-from kubeletplugin.claims.preparer import Ports, Preparer
+from kubeletplugin.claims.ports import Ports
+from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
@@ -86,6 +87,8 @@ class Hardware:
     containers ready, ``memory_hook`` is the program that holds them back until they have their limits of
     memory, None where there is none. ``kernel`` is told what is to become of PCI functions, ``binder`` gives
     them other drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
+    ``supports_limits(pci)`` is whether the NVIDIA driver can hold containers to their memory of a GPU, and
+    ``forget_memory(uid)`` gives back what those of a claim are held to.
     """
 
     discovery: Discovery
@@ -102,6 +105,7 @@ class Hardware:
     hook: HookSource = NO_HOOK
     supports_limits: Callable[[str], bool] = _unsupported
     memory_hook: Path | None = None
+    forget_memory: Callable[[str], None] = _nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,5 +357,6 @@ def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: No
         cluster.note,
         listeners.prepared,
         watch.left_behind,
+        hardware.forget_memory,
         listeners.step,
     )
