@@ -149,6 +149,7 @@ class Container:
             "root": {"path": str(self.runc.folder / "rootfs"), "readonly": True},
             "mounts": [
                 {"destination": "/proc", "type": "proc", "source": "proc"},
+                {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
                 {
                     "destination": _RECORD,
                     "type": "bind",

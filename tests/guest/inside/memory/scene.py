@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,12 @@ class LimitedNode(FakeNode):
         )
         return self.parts
 
+    def list(self, containers: Mapping[str, Sequence[Sequence[str]]]) -> None:
+        """Have the kubelet list these containers, by CDI device."""
+        self.listed = {
+            device: frozenset(ContainerName(*name) for name in names) for device, names in containers.items()
+        }
+
     def lay_double(self) -> NvmlDouble:
         """Lay the library into the node's driver root."""
         reinstall_driver(self.driver_root, self.machine)
@@ -104,10 +110,7 @@ class LimitedNode(FakeNode):
                     left = self.unprepare(ClaimRef(*order["ref"]))
                     return left and str(left)
                 case "expect":
-                    self.listed = {
-                        device: frozenset(ContainerName(*name) for name in names)
-                        for device, names in order["containers"].items()
-                    }
+                    self.list(order["containers"])
                 case "pass":
                     memory.run_once()
                 case "stop":
@@ -143,11 +146,9 @@ class Scene:
         self.containers: list[Container] = []
         self._expected: dict[str, list[tuple[str, str, str]]] = {}
 
-    def start_plugin(self, instance: str = FIRST) -> PluginProcess:
-        """Start an instance; it is told what the kubelet knows of containers."""
+    def start_plugin(self, instance: str = FIRST) -> None:
+        """Start an instance; it is forked from this process, and so knows what the kubelet lists."""
         self.plugins[instance] = PluginProcess(instance, self.node.begin)
-        self._tell()
-        return self.plugins[instance]
 
     def kill_plugin(self, instance: str = FIRST) -> None:
         """Kill an instance wherever it is."""
@@ -196,6 +197,7 @@ class Scene:
         self._tell()
 
     def _tell(self) -> None:
+        self.node.list(self._expected)
         for plugin in self.plugins.values():
             plugin.order("expect", containers=self._expected)
 
@@ -215,7 +217,7 @@ class Scene:
         self.containers.clear()
         for claim in tuple(self.claims):
             self.unprepare(claim)
-        assert self.left() == []
+        assert not (left := self.left()), left
         assert self.runc.running() == []
 
     def left(self) -> list[str]:

@@ -76,6 +76,8 @@ def test_two_plugins_divide_one_claim_as_one_would(scene: Scene) -> None:
 
     assert [scene.limit(one) for one in containers] == [2 * GIB] * 4
     assert scene.most_together() == 8 * GIB
+    scene.stop_plugins()
+    scene.start_plugin()  # which removes the socket of the one that was killed
 
 
 def test_a_limit_that_is_lost_is_set_again(scene: Scene) -> None:
