@@ -1,4 +1,4 @@
-"""Limits of GPU memory that the NVIDIA driver itself holds, as they are published, and the least that is held.
+"""Limits of GPU memory that the NVIDIA driver itself holds: how they are published, the least of them.
 
 NVML holds the processes of one cgroup to them since driver R615 (nvmlDeviceSetMemoryLimits_v1).
 """
