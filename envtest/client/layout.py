@@ -41,6 +41,11 @@ class NodeLayout:
         return self.folder / "cdi"
 
     @property
+    def cgroup_dir(self) -> Path:
+        """Where the embedded runtime has the control groups of containers, which are folders alone there."""
+        return self.folder / "cgroup"
+
+    @property
     def containerd_socket(self) -> Path:
         """The socket of this node's containerd (CRI and containerd's own API)."""
         return self.folder / "containerd.sock"

@@ -78,7 +78,7 @@ class EmbeddedCluster:
                 part.start()
                 cleanup.callback(part.stop)
             changed = self.api_server.store.changed
-            self._runtimes = [ContainerRuntime(node.cdi_dir, changed) for node in self.nodes]
+            self._runtimes = [ContainerRuntime(node.cdi_dir, node.cgroup_dir, changed) for node in self.nodes]
             for runtime in self._runtimes:
                 cleanup.callback(runtime.close)
             self.api_server.find_log = self._find_log
