@@ -153,17 +153,15 @@ class ContainerRuntime:
             self._players.append(player)
             player.start()
 
-    def kill(self, pod_uid: str, name: str) -> bool:
-        """End a container as SIGKILL does; whether it ran."""
-        pod = self.find(pod_uid)
-        container = None if pod is None else pod.last(name)
-        return container is not None and self._end_container(container, KILLED, "Error")
+    def kill_container(self, container: Container) -> None:
+        """End a container as SIGKILL does; nothing happens when it has ended."""
+        self._end_container(container, KILLED, "Error")
 
-    def _end_container(self, container: Container, exit_code: int, reason: str) -> bool:
+    def _end_container(self, container: Container, exit_code: int, reason: str) -> None:
         """Its processes go before its control group, which goes before anybody hears of its end."""
         with self._lock:
             if container.ended.is_set():
-                return False
+                return
             container.ended.set()
         for process in tuple(container.processes):
             process.kill()
@@ -171,7 +169,6 @@ class ContainerRuntime:
         container.end = ContainerEnd(exit_code, reason, now(), time.monotonic())
         container.log.end()
         self.on_end()
-        return True
 
     def end(self, pod_uid: str) -> None:
         """End a pod's containers; nothing happens when it does not run."""

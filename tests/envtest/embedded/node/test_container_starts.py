@@ -64,9 +64,9 @@ def runs(node: Node, pod: str, container: str = "main", restarts: int = 0) -> bo
 
 
 def kill(node: Node, pod: str, container: str = "main") -> None:
-    stored = node.pod(pod)
-    assert stored is not None
-    assert node.runtime.kill(stored["metadata"]["uid"], container)
+    running = last(node, pod, container)
+    assert running is not None
+    node.runtime.kill_container(running)
 
 
 def folder(node: Node, container: Container) -> Path:
