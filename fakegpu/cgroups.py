@@ -6,6 +6,7 @@ What NVML knows as /sys/fs/cgroup/a/b is <root>/a/b, on a machine with cgroup v1
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,9 @@ CGROUP_ROOT = "/sys/fs/cgroup"
 _ROOT_INODE = 1
 _NUMBER = ".inode"
 """A file with the inode of a pretended group: a file system gives that of a removed folder to the next."""
+
+_LINE = re.compile(r"^\d+:([^:\n]*):(/[^\n]+)$", re.MULTILINE)
+"""Controllers and path of a line of /proc/PID/cgroup; no container lies in the root."""
 
 
 class FakeCgroups:
@@ -38,8 +42,10 @@ class FakeCgroups:
         ``path`` is as /proc/PID/cgroup has it, or as NVML takes it.
         """
         folder = self._folder(path)
-        for group in (*reversed(folder.relative_to(self._root).parents), folder.relative_to(self._root)):
-            _make_group(self._root / group)
+        self._root.mkdir(parents=True, exist_ok=True)
+        above = folder.relative_to(self._root).parents
+        for group in (*reversed([self._root / one for one in above][:-1]), folder):
+            _make_group(group)
         return self._found(_nvml_path(path))
 
     def remove(self, path: str) -> None:
@@ -61,10 +67,8 @@ class FakeCgroups:
 
         Raises ClaimBlocked where there is no such group (any more).
         """
-        for line in told.splitlines():
-            _, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            if controllers == "" or "memory" in controllers.split(","):
+        for controllers, path in _LINE.findall(told):
+            if not controllers or "memory" in controllers.split(","):
                 self._follow(path)
                 if inode_of(self._root, _nvml_path(path)) is not None:
                     return self._found(_nvml_path(path))
@@ -132,7 +136,6 @@ def _make_group(folder: Path) -> None:
     """Make the folder of a group whole, with its number; one that is there stays."""
     if folder.is_dir():
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
     made = folder.parent / f".{os.urandom(6).hex()}"
     made.mkdir()
     (made / _NUMBER).write_text(f"{int.from_bytes(os.urandom(6)) + 2}\n")

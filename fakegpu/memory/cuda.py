@@ -70,6 +70,8 @@ class FakeCudaClient:
     def allocate(self, more_bytes: int) -> None:
         """Have so much more memory; raises OutOfMemory, ContextLost, CudaFailed, and then has what it had."""
 
+        _check(more_bytes)
+
         def edit(memory: GpuMemory, client: CudaClient) -> GpuMemory:
             if refusal := memory.refusal(client, more_bytes, self._spec.product.memory_bytes or 0):
                 raise OutOfMemory(f"on {self._pci}, {refusal}")
@@ -79,6 +81,8 @@ class FakeCudaClient:
 
     def free(self, less_bytes: int) -> None:
         """Give so much back; raises ContextLost, CudaFailed, ValueError where it has less."""
+
+        _check(less_bytes)
 
         def edit(memory: GpuMemory, client: CudaClient) -> GpuMemory:
             if less_bytes > client.allocated_bytes:
@@ -105,6 +109,11 @@ class FakeCudaClient:
             return _with_memory(state, self._pci, edit(memory, client))
 
         self._store.change(edit_state)
+
+
+def _check(size_bytes: int) -> None:
+    if size_bytes < 0:
+        raise ValueError(f"{size_bytes} bytes are no memory")
 
 
 def _memory(state: MachineState, pci: PciAddress) -> GpuMemory:
