@@ -53,7 +53,7 @@ from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.keeper import SharingKeeper
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
-from kubeletplugin.sharing.of_claims import ClaimShares
+from kubeletplugin.sharing.of_claims import ClaimShares, Published
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.vfio.binder import GroupBinder, Users
@@ -68,6 +68,11 @@ def _nobody(_step: str) -> None:
     """Nobody follows the steps."""
 
 
+def _unsupported(_pci: str) -> bool:
+    """No GPU is known to hold anybody to their memory."""
+    return False
+
+
 def _nothing(_device: str) -> Mapping[str, Any]:
     """Nothing is known of what is published."""
     return {}
@@ -80,6 +85,7 @@ class Hardware:
     ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
     containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other
     drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
+    ``supports_limits(pci)`` is whether the NVIDIA driver can hold containers to their memory of a GPU.
     """
 
     discovery: Discovery
@@ -94,6 +100,7 @@ class Hardware:
     users: Users
     controllers: Controllers
     hook: HookSource = NO_HOOK
+    supports_limits: Callable[[str], bool] = _unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +199,8 @@ def assemble(
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
-    shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
+    published = Published(cluster.published_memory, cluster.published_attributes)
+    shares = ClaimShares(sharing, kinds, journal, identity.era, published, hardware.supports_limits)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
     noted = FabricRecords(files.fabric, peers.watch())
     fabric = _fabric(identity, hardware, cluster, noted, kinds, journal, locks, listeners)

@@ -15,7 +15,7 @@ class Fields:
         self.path, self.errors = path, errors
         self.values: dict[str, Any] = {}
         if isinstance(value, Mapping):
-            self.values = dict(value)
+            self.values = {str(name): one for name, one in value.items()}
         elif value is not None:
             errors.append(f"{path or 'parameters'}: must be an object")
 
@@ -72,4 +72,4 @@ class Fields:
     def end(self) -> None:
         """Complain of every field that nobody has asked for."""
         for name in self.values:
-            self.wrong(str(name)[:64], "unknown field")
+            self.wrong(name[:64], "unknown field")

@@ -59,12 +59,12 @@ def read_memory(document: Fields, *, of_class: bool) -> MemoryDivision | None:
         return None
     named = fields.nested("parts")
     for name in named.values:
-        if not isinstance(name, str) or not _CONTAINER.fullmatch(name):
-            named.wrong(str(name)[:64], "is no name that a container can have")
+        if not _CONTAINER.fullmatch(name):
+            named.wrong(name[:64], "is no name that a container can have")
     parts = tuple(
-        (str(name), part_bytes)
+        (name, part_bytes)
         for name, value in named.values.items()
-        if (part_bytes := named.quantity_bytes(str(name)[:64], value, SMALLEST_LIMIT_BYTES)) is not None
+        if (part_bytes := named.quantity_bytes(name[:64], value, SMALLEST_LIMIT_BYTES)) is not None
     )
     each_bytes = fields.quantity_bytes("each", fields.values.pop("each", None), SMALLEST_LIMIT_BYTES) or 0
     burst = _burst(fields, of_class=of_class)

@@ -140,9 +140,9 @@ def decode_any(parameters: Any, path: str = "", *, of_class: bool = False) -> Do
 def _head(fields: Fields, wanted: str) -> str | None:
     """The kind of a document, None when it is none of ours; takes apiVersion and kind off."""
     said = fields.values.get("kind")
-    versions = (OWN_API_VERSION,) if said == SHARED_GPU else (API_VERSION,)
-    if said not in KINDS:
-        versions = (API_VERSION, OWN_API_VERSION)
+    versions: tuple[str, ...] = (API_VERSION, OWN_API_VERSION)
+    if said in KINDS:
+        versions = (OWN_API_VERSION if said == SHARED_GPU else API_VERSION,)
     if fields.choice("apiVersion", versions) is None:
         fields.missing("apiVersion", " or ".join(versions))
     kind = fields.choice("kind", KINDS)
