@@ -21,6 +21,7 @@ from envtest.cluster import Cluster, Process
 from envtest.former import python_command, python_environment
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
+from fakegpu.memory.calls import knows_limits
 from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
 from fakegpu.spec import known_machines
 from proto import grpc_health_v1_pb2 as health
@@ -71,6 +72,8 @@ class DriverNode:
         fake = FakeMachine.open(nvml)
         build_driver_root(folder / "driver", fake)
         build_sysfs(folder, fake)
+        if not cluster.has_rights and knows_limits(fake.state.driver_version):
+            fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones
         return cls(cluster, node, fake, nvml, folder, launcher, packages)
 
     def of_version(self, packages: Path, launcher: tuple[str, ...] = ()) -> DriverNode:

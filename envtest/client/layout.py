@@ -42,7 +42,7 @@ class NodeLayout:
 
     @property
     def cgroup_dir(self) -> Path:
-        """Where the embedded runtime has the control groups of containers, which are folders alone there."""
+        """Where pretended control groups of containers are, such as those of the embedded runtime."""
         return self.folder / "cgroup"
 
     @property

@@ -79,7 +79,9 @@ class Allowances:
             )
         return found
 
-    def on_gpu(self, pci: str, memory_bytes: Callable[[], int], live: Iterable[Device]) -> Mapping[Device, Allowance]:
+    def on_gpu(
+        self, pci: str, memory_bytes: Callable[[], int], live: Iterable[Device]
+    ) -> Mapping[Device, Allowance]:
         """What all devices of a GPU are allowed now; of an earlier load of the NVIDIA driver as well.
 
         What no claim is guaranteed is divided among the ``live`` ones that may burst: those with containers.

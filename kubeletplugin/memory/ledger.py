@@ -130,7 +130,9 @@ class Ledger:
         try:
             names = [path.name for path in self._folder.iterdir()]
         except OSError as error:
-            raise StorageError(f"listing {self._folder} failed: {error.strerror}", "check the disk") from error
+            raise StorageError(
+                f"listing {self._folder} failed: {error.strerror}", "check the disk"
+            ) from error
         found = {place for name in names if (place := place_of(name)) is not None}
         for place in found:
             self._load(place)

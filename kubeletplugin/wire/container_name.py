@@ -18,4 +18,6 @@ class ContainerName:
         return bool(self.container)
 
     def __str__(self) -> str:
-        return f"{self.container} of pod {self.namespace}/{self.pod}" if self else "a container without a name"
+        return (
+            f"{self.container} of pod {self.namespace}/{self.pod}" if self else "a container without a name"
+        )

@@ -11,6 +11,8 @@ from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
+from envtest.embedded.node.kubelet import KubeletTimes
+from fakegpu.memory.calls import knows_limits
 from tests.brisk import BRISK, BRISK_ON_REAL
 from tests.flow.claims import wait_published
 
@@ -19,20 +21,28 @@ Installed = tuple[Cluster, tuple[DriverNode, ...]]
 
 @contextmanager
 def installed_on(
-    config: pytest.Config, machines: tuple[str, ...], classes: tuple[str, ...] = (), rules: str = ""
+    config: pytest.Config,
+    machines: tuple[str, ...],
+    classes: tuple[str, ...] = (),
+    rules: str = "",
+    *,
+    pretend_cgroups: bool = False,
+    times: KubeletTimes | None = None,
 ) -> Iterator[Installed]:
     """A cluster with one node for each machine, and the driver on each, which has published.
 
-    ``classes`` are files of ``deviceclasses/``, ``rules`` the node configuration, empty for none.
+    ``classes`` are files of ``deviceclasses/``, ``rules`` the node configuration, empty for none. With
+    ``pretend_cgroups`` NVIDIA drivers hold containers to memory limits on a machine with cgroup v1, too.
+    ``times`` are the intervals of an embedded kubelet.
     """
     if config.getoption("--cluster", default="embedded") == "real":
         from envtest.real.startup import start_cluster
 
         with start_cluster(len(machines), str(config.getoption("--kubernetes")), audit=True) as real:
-            yield _installed(real, BRISK_ON_REAL, machines, classes, rules)
+            yield _installed(real, BRISK_ON_REAL, machines, classes, rules, pretend_cgroups=pretend_cgroups)
         return
-    with EmbeddedCluster(len(machines)) as embedded:
-        yield _installed(embedded, BRISK, machines, classes, rules)
+    with EmbeddedCluster(len(machines), times) as embedded:
+        yield _installed(embedded, BRISK, machines, classes, rules, pretend_cgroups=pretend_cgroups)
 
 
 def _installed(
@@ -41,6 +51,8 @@ def _installed(
     machines: tuple[str, ...],
     classes: tuple[str, ...],
     rules: str,
+    *,
+    pretend_cgroups: bool,
 ) -> Installed:
     drivers = tuple(
         DriverNode.install(cluster, index, machine, launcher=launcher)
@@ -49,6 +61,8 @@ def _installed(
     for name in classes:
         cluster.api.apply(PACKAGE_ROOT / f"deviceclasses/{name}.yaml")
     for driver in drivers:
+        if pretend_cgroups and knows_limits(driver.machine.state.driver_version):
+            driver.machine.pretend_cgroups(driver.node.cgroup_dir)
         driver.start_plugin()
         flags: tuple[str, ...] = ()
         if rules:

@@ -8,13 +8,13 @@ container has a control group, a folder in ``cgroups``, which goes when it ends.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import threading
 import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -176,8 +176,7 @@ class ContainerRuntime:
             pod = self._pods.pop(pod_uid, None)
         for one in () if pod is None else tuple(pod.runs.values()):
             self._end_container(one.last, KILLED, "Error")
-        with suppress(FileNotFoundError):
-            self._folder(_cgroup_of(pod_uid)).rmdir()
+        shutil.rmtree(self._folder(_cgroup_of(pod_uid)), ignore_errors=True)
 
     def close(self) -> None:
         """End all pods, and wait for what they still do."""
@@ -195,8 +194,7 @@ class ContainerRuntime:
         self._folder(container.cgroup).mkdir(parents=True)
 
     def _remove_cgroup(self, container: Container) -> None:
-        with suppress(FileNotFoundError):
-            self._folder(container.cgroup).rmdir()
+        shutil.rmtree(self._folder(container.cgroup), ignore_errors=True)
 
 
 def _nobody() -> None:
