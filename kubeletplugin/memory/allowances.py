@@ -27,8 +27,9 @@ class Allowance:
     """What the containers with one device of a claim may have of its GPU, all together.
 
     ``requests`` is how many requests of the claim have devices: the kubelet tells of a container only that it
-    has something of the claim. ``memory.most_bytes`` counts bursts as they may be now, where ``burst`` has
-    divided them. ``is_mps`` is whether an MPS server serves its processes.
+    has something of the claim. ``most_bytes`` is the most that it may have now, ``memory.most_bytes`` ever.
+    ``is_mps`` is whether an MPS server serves its processes, ``spans`` whether the device lies on several
+    GPUs.
     """
 
     device: Device
@@ -38,6 +39,7 @@ class Allowance:
     memory: MemoryRecord
     requests: int
     is_mps: bool
+    spans: bool
     most_bytes: int
 
     @property
@@ -76,6 +78,11 @@ class Allowances:
                 f"claim {entry.namespace}/{entry.name} has no device {start.cdi_device} whose memory is "
                 "limited, so a container with it cannot be held to anything",
                 _ANEW,
+            )
+        if found.spans:
+            raise ClaimRefused(
+                f"{found.name} lies on several GPUs, and a limit of memory holds on one",
+                "use a class whose devices lie on one GPU each",
             )
         return found
 
@@ -121,6 +128,7 @@ def _allowed(entry: Entry) -> Iterator[Allowance]:
             memory,
             requests,
             is_mps,
+            bool(held.more_gpus),
             memory.guaranteed_bytes,
         )
 

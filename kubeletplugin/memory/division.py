@@ -7,11 +7,12 @@ never exceed the GPU. Limits are lowered before others are raised, and never bel
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from kubeletplugin.journal.entry import MemoryRecord
+from kubeletplugin.wire.container_name import ContainerName
 
 MIB = 1 << 20
 
@@ -24,6 +25,36 @@ class Portion:
 
     soft_bytes: int = 0
     hard_bytes: int = 0
+
+
+def coming(
+    listed: Collection[ContainerName],
+    present: Collection[ContainerName],
+    requests: int,
+    newcomer: ContainerName | None = None,
+) -> tuple[str, ...]:
+    """The names of the containers that are to come to those that are there, empty for one without a name.
+
+    ``listed`` are those that the kubelet lists for the device, of all pods: containers and sidecars, each
+    with all devices of the claim (pkg/kubelet/apis/podresources/server_v1.go). So the requests of a claim are
+    taken to be used by as many of them each. A container that it does not list, the ``newcomer``, is an init
+    container: the others of its pod start only after it has ended.
+    """
+    waits = newcomer is not None and bool(newcomer) and newcomer not in listed
+    still = [
+        name
+        for name in sorted(listed, key=str)
+        if name not in present
+        and not (
+            waits
+            and newcomer is not None
+            and (name.namespace, name.pod) == (newcomer.namespace, newcomer.pod)
+        )
+    ]
+    if requests <= 1:
+        return tuple(name.container for name in still)
+    known = sum(name in listed for name in present)
+    return ("",) * min(len(still), max(0, -(-len(listed) // requests) - known))
 
 
 def portions(
@@ -73,16 +104,19 @@ def lowered(now: Portion, target: Portion, used_bytes: int) -> Portion:
     return Portion(min(now.soft_bytes, target.soft_bytes, hard_bytes), hard_bytes)
 
 
-def admitted(target: Portion, memory: MemoryRecord, others: Iterable[Portion], room_bytes: int) -> Portion:
+def admitted(
+    target: Portion, memory: MemoryRecord, others: Iterable[Portion], room_bytes: int, gpu_room_bytes: int
+) -> Portion:
     """What a container gets that comes to the others of its claim, which have come down already.
 
-    ``room_bytes`` is what is left for it of the most that its claim may have now, and of the GPU. It gets what
-    it is guaranteed or nothing, which is Portion(); only what exceeds that may be less.
+    ``room_bytes`` is what is left for it of the most that its claim may have now, ``gpu_room_bytes`` what is
+    left of the GPU. It gets what it is guaranteed or nothing, which is Portion(); only what exceeds that may
+    be less.
     """
     held = tuple(others)
     soft_room = memory.guaranteed_bytes - sum(one.soft_bytes for one in held)
     hard_room = memory.most_bytes - sum(one.hard_bytes for one in held)
-    hard_bytes = min(target.hard_bytes, hard_room, max(room_bytes, target.soft_bytes))
+    hard_bytes = min(target.hard_bytes, max(room_bytes, target.soft_bytes), hard_room, gpu_room_bytes)
     if target.soft_bytes > soft_room or target.soft_bytes > hard_bytes:
         return Portion()
     return Portion(target.soft_bytes, hard_bytes // MIB * MIB)

@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
-from driver.nvml.api import Code, NotFound
+from driver.nvml.api import Code, NoMemoryLimits, NotFound, NvmlCallFailed
 from driver.nvml.limits_probe import can_be_limited
 from driver.nvml.pci_address import PciAddress
+from kubeletplugin.memory.division import MIB, Portion
 
 if TYPE_CHECKING:
     from driver.hardware.inventory import Discovery
     from driver.nvml.api import NvmlDevice
     from driver.nvml.deadline import Watch
     from driver.nvml.memory_limits import MemoryLimits
-    from kubeletplugin.memory.division import Portion
 
 _ROOT = "/sys/fs/cgroup"
+_ROUNDING_BYTES = 256 * MIB
+"""By so much NVML may hold more than it was asked for, since it counts in units of its own."""
 
 
 class NotHeld(ClaimBlocked):
@@ -53,12 +55,21 @@ class GpuLimits:
             PciAddress.parse(pci), lambda device, watch: watch("memory_bytes", device.memory_bytes)
         )
 
-    def read(self, pci: str, cgroups: Iterable[str]) -> dict[str, MemoryLimits]:
-        """The limits of groups, by path, with what they use; those that have none are left out."""
+    def read(self, pci: str, cgroups: Iterable[str]) -> dict[str, MemoryLimits | None]:
+        """The limits of groups, by path, with what they use; None where a group has none.
 
-        def job(device: NvmlDevice, watch: Watch) -> dict[str, MemoryLimits]:
-            found = {path: _read(device, watch, path) for path in paths}
-            return {path: limits for path, limits in found.items() if limits is not None}
+        Groups that are gone are left out.
+        """
+
+        def job(device: NvmlDevice, watch: Watch) -> dict[str, MemoryLimits | None]:
+            found: dict[str, MemoryLimits | None] = {}
+            for path in paths:
+                try:
+                    found[path] = _read(device, watch, path)
+                except NvmlCallFailed as error:
+                    if error.code != Code.OPERATING_SYSTEM:
+                        raise
+            return found
 
         paths = tuple(dict.fromkeys(cgroups))
         return self._discovery.on_gpu(PciAddress.parse(pci), job) if paths else {}
@@ -66,14 +77,14 @@ class GpuLimits:
     def hold(self, pci: str, cgroup: str, portion: Portion) -> MemoryLimits:
         """Set the limits of a group and read them back, with what it uses.
 
-        NVML may hold less than it was asked for, as it counts in units of its own; where it would hold more,
-        it is asked for so much less. Raises NotHeld where it then still holds more, or nothing.
+        Less than was asked for is held as well. Where NVML rounds up it is asked for so much less. Raises
+        NotHeld where it then still holds more, or nothing.
         """
 
         def job(device: NvmlDevice, watch: Watch) -> MemoryLimits | None:
             told = _set(device, watch, cgroup, portion.soft_bytes, portion.hard_bytes)
             over = told.hard_bytes - portion.hard_bytes if told is not None else 0
-            if 0 < over < portion.hard_bytes:
+            if 0 < over <= min(_ROUNDING_BYTES, portion.hard_bytes):
                 hard_bytes = portion.hard_bytes - over
                 told = _set(device, watch, cgroup, min(portion.soft_bytes, hard_bytes), hard_bytes)
             return told
@@ -110,7 +121,5 @@ def _set(
 def _read(device: NvmlDevice, watch: Watch, cgroup: str) -> MemoryLimits | None:
     try:
         return watch("memory_limits", lambda: device.memory_limits(cgroup))
-    except NotFound as error:
-        if error.code != Code.NOT_FOUND:
-            raise
+    except NoMemoryLimits:
         return None

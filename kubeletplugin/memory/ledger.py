@@ -222,5 +222,5 @@ def _whole(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is no text")
     return value
