@@ -20,7 +20,8 @@ from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles
-from kubeletplugin.claims.preparer import Ports, Preparer
+from kubeletplugin.claims.ports import Ports
+from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
@@ -219,7 +220,8 @@ def assemble(
     fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
     claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
-    ports, patience_seconds = _ports(cluster, hardware, listeners, watch), intervals.patience_seconds
+    ports = _ports(cluster, hardware, listeners, watch, memory.forget)
+    patience_seconds = intervals.patience_seconds
     preparer = Preparer(
         identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
     )
@@ -375,7 +377,13 @@ def _health(
     )
 
 
-def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: NodeWatch) -> Ports:
+def _ports(
+    cluster: Cluster,
+    hardware: Hardware,
+    listeners: Listeners,
+    watch: NodeWatch,
+    forget_memory: Callable[[str], None],
+) -> Ports:
     boards = Boards(hardware.discovery, hardware.sysfs_root)
     return Ports(
         cluster.get_claim,
@@ -385,5 +393,6 @@ def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: No
         cluster.note,
         listeners.prepared,
         watch.left_behind,
+        forget_memory,
         listeners.step,
     )
