@@ -94,9 +94,10 @@ class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
     ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
-    containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other
-    drivers, and ``users`` says who has one open. ``controllers`` are those of the node. ``cgroups`` are the
-    control groups of containers, those that sysfs shows where nobody pretends any.
+    containers ready, ``memory_hook`` is the program that holds them back until they have their limits of
+    memory, None where there is none. ``kernel`` is told what is to become of PCI functions, ``binder`` gives
+    them other drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
+    ``cgroups`` are the control groups of containers, those that sysfs shows where nobody pretends any.
     """
 
     discovery: Discovery
@@ -111,6 +112,7 @@ class Hardware:
     users: Users
     controllers: Controllers
     hook: HookSource = NO_HOOK
+    memory_hook: Path | None = None
     cgroups: Cgroups | None = None
 
 
@@ -207,8 +209,7 @@ def assemble(
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
     told = MetadataStore(folders.data.absolute() / "metadata")
-    hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
-    hooks.install()
+    hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
@@ -288,6 +289,14 @@ def _disk(identity: Identity, folders: Folders) -> Disk:
         drop_earlier_boots(files, identity.boot_id, locks)
         remove_litter(files, peers.alone)
     return peers, locks, files
+
+
+def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
+    """The hooks, with their copies on the host as far as that can be."""
+    host_root = hardware.driver.host_root or Path("/")
+    hooks = Hooks(hardware.hook, folders.data.absolute(), peers.alone, host_root, hardware.memory_hook)
+    hooks.install()
+    return hooks
 
 
 def _files(folders: Folders) -> BootFiles:

@@ -303,6 +303,7 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         users,
         controllers,
         settings.cdi_hook,
+        settings.memory_hook,
         None if settings.nvml == "real" else pretended_cgroups(node.nvml),
     )
 

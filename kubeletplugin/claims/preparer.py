@@ -12,6 +12,7 @@ from dataclasses import replace
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, StorageError
 from driver.process.log import get_logger
+from kubeletplugin.cdi.memory_hook import MemoryHook
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late_unprepare
 from kubeletplugin.claims.locating import located, own_devices, with_board
@@ -210,6 +211,10 @@ class Preparer:
     def driver_files(self) -> DriverFiles:
         """The driver's files that specs are made of now; raises NodeIncomplete while there is no driver."""
         return self._specs.driver_files()
+
+    def memory_hook(self) -> MemoryHook:
+        """The hook for memory that specs name now; raises NodeIncomplete while there is none."""
+        return self._specs.memory_hook()
 
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""

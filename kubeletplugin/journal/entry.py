@@ -208,6 +208,11 @@ class Entry:
         return any(device.share is not None for device in self.devices)
 
     @property
+    def is_limited(self) -> bool:
+        """Whether the NVIDIA driver holds its containers to their memory on any of its devices."""
+        return any(device.memory is not None for device in self.devices)
+
+    @property
     def gpus(self) -> tuple[str, ...]:
         """The addresses of the physical GPUs of its devices, each once, sorted."""
         return tuple(sorted({pci for device in self.devices for pci in device.gpus}))
