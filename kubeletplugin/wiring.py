@@ -41,6 +41,7 @@ from kubeletplugin.kubelet.podresources import (
     devices_in_use,
     given_by_device_plugins,
 )
+from kubeletplugin.memory.hook_socket import HookSocket
 from kubeletplugin.pci_ports import pci_ports
 from kubeletplugin.predecessor.carrying_out import carry_out
 from kubeletplugin.predecessor.other_driver import other_driver
@@ -165,6 +166,8 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     front.state.enables_virtual(parts.virtual.enable)
+    socket = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
+    service.spawn("memory hook", socket.run, socket.stop)
     service.repeat("memory", intervals.check_seconds, parts.memory.run_once, parts.memory.wanted)
     service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
     service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -36,13 +37,15 @@ def installed_on(
     ``times`` are the intervals of an embedded kubelet.
     """
     if config.getoption("--cluster", default="embedded") == "real":
+        from envtest.real.memory_hook import memory_hook
         from envtest.real.startup import start_cluster
 
         with start_cluster(len(machines), str(config.getoption("--kubernetes")), audit=True) as real:
-            yield _installed(real, BRISK_ON_REAL, machines, classes, rules, pretend_cgroups=pretend_cgroups)
+            hook = memory_hook() if pretend_cgroups else None
+            yield _installed(real, BRISK_ON_REAL, machines, classes, rules, hook)
         return
     with EmbeddedCluster(len(machines), times) as embedded:
-        yield _installed(embedded, BRISK, machines, classes, rules, pretend_cgroups=pretend_cgroups)
+        yield _installed(embedded, BRISK, machines, classes, rules)
 
 
 def _installed(
@@ -51,17 +54,16 @@ def _installed(
     machines: tuple[str, ...],
     classes: tuple[str, ...],
     rules: str,
-    *,
-    pretend_cgroups: bool,
+    hook: Path | None = None,
 ) -> Installed:
     drivers = tuple(
-        DriverNode.install(cluster, index, machine, launcher=launcher)
+        DriverNode.install(cluster, index, machine, launcher=launcher, memory_hook=hook)
         for index, machine in enumerate(machines)
     )
     for name in classes:
         cluster.api.apply(PACKAGE_ROOT / f"deviceclasses/{name}.yaml")
     for driver in drivers:
-        if pretend_cgroups and knows_limits(driver.machine.state.driver_version):
+        if hook is not None and knows_limits(driver.machine.state.driver_version):
             driver.machine.pretend_cgroups(driver.node.cgroup_dir)
         driver.start_plugin()
         flags: tuple[str, ...] = ()

@@ -107,9 +107,7 @@ def test_a_refused_container_is_told_of_and_tried_again_while_others_run(node: N
     with AnsweringSocket(sockets(node) / "a.sock", lambda _asked: answers.pop() if answers else YES):
         node.bind("train", "gpus", main(), main("other", request="second"))
 
-        words = (
-            "error running createRuntime hook #0: exit status 1, stdout: , stderr: gpu-0 has no room for it"
-        )
+        words = "error running createRuntime hook #0: exit status 1, stdout: , stderr: "
         node.wait(lambda: node.told("Failed", words))
         node.wait(lambda: runs(node, "train", "other"))
         node.wait(lambda: runs(node, "train", restarts=2))
@@ -139,7 +137,7 @@ def test_while_it_waits_the_status_says_why(node: Node) -> None:
 def test_no_plugin_is_a_no(node: Node) -> None:
     node.bind("train", "gpus")
 
-    node.wait(lambda: node.told("Failed", f"no kubelet plugin answered at {sockets(node)} within 0.3 s"))
+    node.wait(lambda: node.told("Failed", f"did not answer within 0.3 s at {sockets(node)}"))
     with AnsweringSocket(sockets(node) / "a.sock"):
         node.wait(lambda: "running" in status(node, "train")["state"])
 
