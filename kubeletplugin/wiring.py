@@ -168,6 +168,7 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     front.state.enables_virtual(parts.virtual.enable)
     socket = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
     service.spawn("memory hook", socket.run, socket.stop)
+    service.on_stop("containers that wait", parts.memory.stop)
     service.repeat("memory", intervals.check_seconds, parts.memory.run_once, parts.memory.wanted)
     service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
     service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)

@@ -20,12 +20,12 @@ from kubeletplugin.memory.ledger import Part
 from kubeletplugin.memory.one_gpu import Listed, MemoryPorts, OneGpu
 from kubeletplugin.memory.uses import MemoryUses
 from kubeletplugin.wire.container_name import ContainerName
+from kubeletplugin.wire.container_start import ContainerStart, NotAnswered
 
 if TYPE_CHECKING:
     from kubeletplugin.host.cgroups import Cgroup
     from kubeletplugin.journal.locks import KeyedLocks
     from kubeletplugin.wire.container_memory import ContainerMemory
-    from kubeletplugin.wire.container_start import ContainerStart
 
 PATIENCE_SECONDS = 18.0
 """How long a container that starts is kept waiting; the last try then ends within the hook's own 30 s."""
@@ -79,7 +79,8 @@ class ClaimMemory:
         """Hold a container that is about to run to its part of its claim's memory.
 
         What passes by itself is waited for: a container that is refused may be its pod's end. Raises
-        ClaimRefused, ClaimBlocked, NvmlError, StorageError; then the container must not run.
+        ClaimRefused, ClaimBlocked, NvmlError, StorageError, and NotAnswered once stopped; then the container
+        must not run.
         """
         deadline, delay_seconds = time.monotonic() + self._patience_seconds, _FIRST_DELAY_SECONDS
         self._ports.allowances.of_start(start)
@@ -89,13 +90,14 @@ class ClaimMemory:
                 return self._start(start, group)
             except DriverError as error:
                 left_seconds = deadline - time.monotonic()
-                ends = not error.retryable or left_seconds <= 0 or not self._ports.cgroups.is_there(group)
-                if ends or self._stopped.wait(min(delay_seconds, left_seconds)):
+                if not error.retryable or left_seconds <= 0 or not self._ports.cgroups.is_there(group):
                     raise
+                if self._stopped.wait(min(delay_seconds, left_seconds)):
+                    raise NotAnswered from error
             delay_seconds = min(2 * delay_seconds, _LONGEST_DELAY_SECONDS)
 
     def stop(self) -> None:
-        """Let nobody wait any more."""
+        """Let nobody wait any more: another instance may answer."""
         self._stopped.set()
 
     def forget(self, uid: str) -> None:

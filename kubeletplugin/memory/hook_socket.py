@@ -21,7 +21,7 @@ from driver.errors import DriverError, StorageError
 from driver.process.log import get_logger, operation
 from driver.process.sockets import checked_socket_path
 from kubeletplugin.memory.hook_call import MOST_BYTES, MalformedCall, container_start, no, yes
-from kubeletplugin.wire.container_start import ContainerStart
+from kubeletplugin.wire.container_start import ContainerStart, NotAnswered
 from kubeletplugin.wire.server import SOCKET_MODE, is_answered, refuse_if_taken
 
 MOST_AT_ONCE = 64
@@ -48,7 +48,8 @@ class HookSocket:
         """Prepare to serve ``<folder>/<instance>.sock``; ``start`` raises DriverError to refuse a container.
 
         ``start`` is called from several threads at once, and may be called again for a container whose hook
-        missed the answer. Raises ConfigError when the path is too long for a socket.
+        missed the answer; after NotAnswered the hook asks another instance. Raises ConfigError when the path
+        is too long for a socket.
         """
         self.path = checked_socket_path(folder.absolute() / f"{instance}{_SUFFIX}")
         self._start = start
@@ -205,6 +206,8 @@ class HookSocket:
         try:
             with operation("start", uid=start.claim_uid, device=start.cdi_device, **_named(start)) as op_id:
                 self._start(start)
+        except NotAnswered:
+            return b""
         except DriverError as error:
             return no(str(error))
         except Exception as error:  # noqa: BLE001 - the service boundary: operation() logged the traceback

@@ -104,7 +104,7 @@ def fake_hardware(
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
     return Hardware(
-        discovery, folder / "sys", driver, time_slices, mps, folders, fabric, *parts, hook, cgroups
+        discovery, folder / "sys", driver, time_slices, mps, folders, fabric, *parts, hook, cgroups=cgroups
     )
 
 
@@ -143,7 +143,7 @@ class FakeNode:
         self._kinds_of = kinds_of
         self.machine = FakeMachine.open(f"{machine}@{folder / 'machine.json'}" if on_disk else machine)
         self.cgroups = self.machine.pretend_cgroups(folder / "cgroups")
-        self.listed: dict[str, frozenset[ContainerName]] | DriverError = {}
+        self.listed_containers: dict[str, frozenset[ContainerName]] | DriverError = {}
         self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
         self.cdi = folder / "cdi"
         self.driver_root = lay_driver_root(folder / "driver", self.machine)
@@ -330,9 +330,9 @@ class FakeNode:
         return frozenset(self.given_by_device_plugins)
 
     def _list_containers(self) -> dict[str, frozenset[ContainerName]]:
-        if isinstance(self.listed, DriverError):
-            raise self.listed
-        return self.listed
+        if isinstance(self.listed_containers, DriverError):
+            raise self.listed_containers
+        return self.listed_containers
 
     def _get_claim(self, namespace: str, name: str) -> dict[str, Any]:
         self.before_get()

@@ -65,7 +65,7 @@ class MemoryNode(FakeNode):
         uuid = self.machine.uuid(self.gpus[gpu])
         return HeldDevice(request, POOL, device, self.pci(gpu), uuid, cdi, share=share, memory=memory)
 
-    def prepare(self, uid: str, *devices: HeldDevice) -> tuple[str, ...]:
+    def hold(self, uid: str, *devices: HeldDevice) -> tuple[str, ...]:
         """Put a prepared claim into the journal; the CDI devices that it has."""
         era = self.era()
         entry = Entry(uid, "team", uid, "prepared", era.boot_id, boottime_ns(), devices, "sha")
@@ -74,21 +74,21 @@ class MemoryNode(FakeNode):
 
     def share(self, uid: str, guaranteed_bytes: int, most_bytes: int = 0, **more: object) -> str:
         """Prepare a claim with one share; its CDI device."""
-        return self.prepare(uid, self.held(uid, guaranteed_bytes, most_bytes, **more))[0]  # type: ignore[arg-type]
+        return self.hold(uid, self.held(uid, guaranteed_bytes, most_bytes, **more))[0]  # type: ignore[arg-type]
 
-    def unprepare(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """Have the claim's entry released, and its memory forgotten."""
         entry = self.journal.get(uid)
         assert entry is not None
         self.journal.put(replace(entry, state="released", devices=()))
         self.memory.forget(uid)
 
-    def list(self, cdi_device: str, *names: str, pod: str = "pod") -> None:
+    def announce(self, cdi_device: str, *names: str, pod: str = "pod") -> None:
         """Let the kubelet list containers of a pod for a device, beside those that it lists already."""
-        assert not isinstance(self.listed, DriverError)
-        listed = self.listed.get(cdi_device, frozenset())
+        assert not isinstance(self.listed_containers, DriverError)
+        listed = self.listed_containers.get(cdi_device, frozenset())
         more = frozenset(ContainerName("team", pod, name) for name in names)
-        self.listed = {**self.listed, cdi_device: listed | more}
+        self.listed_containers = {**self.listed_containers, cdi_device: listed | more}
 
     def container(
         self, cdi_device: str, name: str = "main", *, pod: str = "pod", cgroup: Cgroup | None = None

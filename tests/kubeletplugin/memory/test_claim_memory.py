@@ -13,7 +13,7 @@ from tests.kubeletplugin.memory.memory_node import GIB, L4_BYTES, MIB, MemoryNod
 
 def test_a_container_alone_has_all_of_its_claim_and_not_a_byte_more(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 10 * GIB)
-    l4s.list(device, "main")
+    l4s.announce(device, "main")
     container = l4s.run(device)
     program = l4s.cuda(container)
     program.allocate(10 * GIB)
@@ -29,7 +29,7 @@ def test_a_time_sliced_share_has_no_soft_limit_and_a_share_of_mps_has_one(l4s: M
 
 def test_containers_that_the_kubelet_lists_have_equal_parts_from_the_first_start_on(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 9 * GIB)
-    l4s.list(device, "a", "b", "c")
+    l4s.announce(device, "a", "b", "c")
     assert [l4s.hard(l4s.run(device, name)) for name in "abc"] == [3 * GIB] * 3
 
 
@@ -61,7 +61,7 @@ def test_a_container_that_ended_has_given_its_part_back(l4s: MemoryNode) -> None
 
 def test_an_init_container_has_all_before_the_containers_of_its_pod_come(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
-    l4s.list(device, "a", "b")
+    l4s.announce(device, "a", "b")
     init = l4s.run(device, "warm-up")
     assert l4s.hard(init) == 8 * GIB
     l4s.end(init)
@@ -70,8 +70,8 @@ def test_an_init_container_has_all_before_the_containers_of_its_pod_come(l4s: Me
 
 def test_an_init_container_leaves_a_sidecar_and_other_pods_their_parts(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 9 * GIB)
-    l4s.list(device, "sidecar", "main")
-    l4s.list(device, "main", pod="other")
+    l4s.announce(device, "sidecar", "main")
+    l4s.announce(device, "main", pod="other")
     sidecar = l4s.run(device, "sidecar")
     assert l4s.hard(sidecar) == 3 * GIB
     init = l4s.run(device, "warm-up")
@@ -80,7 +80,7 @@ def test_an_init_container_leaves_a_sidecar_and_other_pods_their_parts(l4s: Memo
 
 def test_a_container_that_starts_again_has_its_part_though_its_old_group_lingers(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
-    l4s.list(device, "main")
+    l4s.announce(device, "main")
     first = l4s.run(device)
     second = l4s.run(device)
     assert (l4s.hard(first), l4s.hard(second)) == (0, 8 * GIB)
@@ -89,13 +89,13 @@ def test_a_container_that_starts_again_has_its_part_though_its_old_group_lingers
 def test_several_pods_on_one_claim_divide_it(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     for pod in ("one", "two"):
-        l4s.list(device, "main", pod=pod)
+        l4s.announce(device, "main", pod=pod)
     assert [l4s.hard(l4s.run(device, pod=pod)) for pod in ("one", "two")] == [4 * GIB] * 2
 
 
 def test_a_container_with_a_part_of_its_own_gets_that_and_the_others_divide_the_rest(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 10 * GIB, parts={"trainer": 6 * GIB})
-    l4s.list(device, "trainer", "a", "b")
+    l4s.announce(device, "trainer", "a", "b")
     assert [l4s.hard(l4s.run(device, name)) for name in ("a", "trainer", "b")] == [2 * GIB, 6 * GIB, 2 * GIB]
 
 
@@ -105,13 +105,13 @@ def test_equal_parts_are_bounded_where_the_configuration_says_so(l4s: MemoryNode
 
 
 def test_the_requests_of_a_claim_are_taken_to_be_used_by_as_many_containers_each(l4s: MemoryNode) -> None:
-    one, other = l4s.prepare(
+    one, other = l4s.hold(
         "u-1",
         l4s.held("u-1", 8 * GIB, request="one"),
         l4s.held("u-1", 8 * GIB, gpu=1, request="other"),
     )
     for device in (one, other):
-        l4s.list(device, "a", "b")  # the kubelet lists all devices of the claim for both
+        l4s.announce(device, "a", "b")  # the kubelet lists all devices of the claim for both
     first, second = l4s.run(one, "a"), l4s.run(other, "b")
     assert (l4s.hard(first), l4s.hard(second, gpu=1)) == (8 * GIB, 8 * GIB)
 
@@ -121,7 +121,7 @@ def test_shares_of_two_claims_in_one_container_add_up_on_a_gpu(l4s: MemoryNode) 
     container = l4s.run(one)
     again = l4s.run(other, cgroup=container.cgroup)
     assert l4s.hard(container) == l4s.hard(again) == 10 * GIB
-    l4s.unprepare("u-2")
+    l4s.release("u-2")
     assert l4s.hard(container) == 4 * GIB
 
 
@@ -137,7 +137,7 @@ def test_a_claim_that_is_not_prepared_lets_no_container_start(l4s: MemoryNode) -
     with pytest.raises(ClaimRefused, match="is not prepared on this node"):
         l4s.start(container)
     device = l4s.share("u-2", 8 * GIB)
-    l4s.unprepare("u-2")
+    l4s.release("u-2")
     with pytest.raises(ClaimRefused, match="is not prepared on this node"):
         l4s.run(device)
     assert l4s.files() == []
@@ -177,7 +177,7 @@ def test_too_many_containers_for_a_claim_are_refused_and_the_others_keep_what_th
 
 def test_a_kubelet_that_does_not_answer_keeps_nobody_from_starting(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
-    l4s.listed = ClaimBlocked("the kubelet is away")
+    l4s.listed_containers = ClaimBlocked("the kubelet is away")
     assert l4s.hard(l4s.run(device)) == 8 * GIB
 
 
@@ -221,7 +221,7 @@ def test_a_reboot_forgets_all_of_it(l4s: MemoryNode) -> None:
 def test_unprepare_leaves_nothing_and_a_container_that_outlives_it_stays_limited(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     container = l4s.run(device)
-    l4s.unprepare("u-1")
+    l4s.release("u-1")
     assert l4s.files() == []
     assert l4s.hard(container) == 8 * GIB
 
@@ -229,13 +229,13 @@ def test_unprepare_leaves_nothing_and_a_container_that_outlives_it_stays_limited
 def test_unprepare_needs_no_nvml(l4s: MemoryNode) -> None:
     l4s.run(l4s.share("u-1", 8 * GIB, mps=True))
     l4s.machine.fail(gpu=0)
-    l4s.unprepare("u-1")
+    l4s.release("u-1")
     assert l4s.files() == []
 
 
 def test_a_whole_gpu_can_be_divided(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", L4_BYTES)
-    l4s.list(device, "a", "b")
+    l4s.announce(device, "a", "b")
     assert [l4s.hard(l4s.run(device, name)) for name in "ab"] == [L4_BYTES // 2] * 2
 
 
