@@ -221,8 +221,7 @@ def assemble(
     fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
     claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
-    ports = _ports(cluster, hardware, listeners, watch, memory.forget)
-    patience_seconds = intervals.patience_seconds
+    ports, patience_seconds = _ports(cluster, hardware, listeners, watch, memory), intervals.patience_seconds
     preparer = Preparer(
         identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
     )
@@ -240,7 +239,7 @@ def assemble(
         fabric,
         _virtual(hardware, journal, locks),
         watch,
-        _health(identity, hardware, cluster, listeners, journal, watch, kinds),
+        _health(identity, hardware, cluster, listeners, (journal, watch, kinds)),
         memory,
         recovered,
     )
@@ -371,19 +370,10 @@ def _health(
     hardware: Hardware,
     cluster: Cluster,
     listeners: Listeners,
-    journal: Journal,
-    watch: NodeWatch,
-    kinds: HeldKinds,
+    parts: tuple[Journal, NodeWatch, HeldKinds],
 ) -> HealthCheck:
-    return HealthCheck(
-        hardware.discovery,
-        listeners.board,
-        identity.pool,
-        journal,
-        watch,
-        kinds,
-        cluster.given_by_device_plugins,
-    )
+    given = cluster.given_by_device_plugins
+    return HealthCheck(hardware.discovery, listeners.board, identity.pool, *parts, given)
 
 
 def _ports(
@@ -391,7 +381,7 @@ def _ports(
     hardware: Hardware,
     listeners: Listeners,
     watch: NodeWatch,
-    forget_memory: Callable[[str], None],
+    memory: ClaimMemory,
 ) -> Ports:
     boards = Boards(hardware.discovery, hardware.sysfs_root)
     return Ports(
@@ -402,6 +392,6 @@ def _ports(
         cluster.note,
         listeners.prepared,
         watch.left_behind,
-        forget_memory,
+        memory.forget,
         listeners.step,
     )
