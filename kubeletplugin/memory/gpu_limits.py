@@ -44,7 +44,7 @@ class GpuLimits:
         if known is not None and generation and known[0] == generation:
             return known[1]
         found = self._discovery.on_gpu(
-            PciAddress.parse(pci), lambda device, watch: can_be_limited(device, watch, _ROOT)
+            PciAddress.parse(pci), lambda device, watch: can_be_limited(device, watch)
         )
         self._supported[pci] = generation, found
         return found
