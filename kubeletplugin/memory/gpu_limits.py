@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from driver.nvml.deadline import Watch
     from driver.nvml.memory_limits import MemoryLimits
 
-_ROOT = "/sys/fs/cgroup"
 _ROUNDING_BYTES = 256 * MIB
 """By so much NVML may hold more than it was asked for, since it counts in units of its own."""
 
