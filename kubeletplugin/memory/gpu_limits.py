@@ -42,9 +42,7 @@ class GpuLimits:
         known = self._supported.get(pci)
         if known is not None and generation and known[0] == generation:
             return known[1]
-        found = self._discovery.on_gpu(
-            PciAddress.parse(pci), lambda device, watch: can_be_limited(device, watch)
-        )
+        found = self._discovery.on_gpu(PciAddress.parse(pci), can_be_limited)
         self._supported[pci] = generation, found
         return found
 
