@@ -14,19 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin.cdi.memory_hook import memory_sockets
-from kubeletplugin.memory.hook_socket import HookSocket
-from kubeletplugin.memory.real_cgroups import RealCgroups
-from kubeletplugin.wire.container_name import ContainerName
-
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.hardware.inventory import Discovery
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
+from kubeletplugin.cdi.memory_hook import memory_sockets
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.identity import Identity
+from kubeletplugin.memory.hook_socket import HookSocket
+from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.container_name import ContainerName
 from tests.guest.inside.memory.built import Built
 from tests.guest.inside.memory.containers import CGROUPS, Container, Runc
 from tests.guest.inside.memory.plugin_process import PluginProcess
