@@ -98,13 +98,15 @@ def fake_hardware(
     hook: HookSource = NO_HOOK,
     pci: PciParts | None = None,
     cgroups: Cgroups | None = None,
+    memory_hook: Path | None = None,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
+    sysfs = folder / "sys"
     return Hardware(
-        discovery, folder / "sys", driver, time_slices, mps, folders, fabric, *parts, hook, cgroups=cgroups
+        discovery, sysfs, driver, time_slices, mps, folders, fabric, *parts, hook, memory_hook, cgroups
     )
 
 
@@ -170,6 +172,7 @@ class FakeNode:
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
         self.hook = NO_HOOK
+        self.memory_hook: Path | None = None
         self.boot_id = "boot-1"
         self.driver_generation = ""
         self.on_prepared: Callable[[Entry], None] = lambda _: None
@@ -214,6 +217,7 @@ class FakeNode:
                 self.hook,
                 self._pci,
                 self.cgroups,
+                self.memory_hook,
             ),
             Cluster(
                 self._get_claim,
