@@ -15,9 +15,11 @@ from driver.errors import ClaimBlocked, ClaimRefused, NvmlError
 from kubeletplugin.journal.entry import MemoryRecord
 from kubeletplugin.sharing.gpus import NotReady
 from kubeletplugin.wire.claim_call import ClaimRef
+from tests.kubeletplugin.crashes import UID, Crashes
+from tests.kubeletplugin.crashing_process import SHARE_ID
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.memory.memory_node import MemoryNode
-from tests.kubeletplugin.share_node import assert_holds_nothing, entry_of, shared, slicing, whole
+from tests.kubeletplugin.share_node import assert_holds_nothing, entry_of, shared, slicing, spec_of, whole
 
 MIB, GIB = 1 << 20, 1 << 30
 L4 = 23034 * MIB
@@ -27,15 +29,21 @@ FORMS = ("ts-4", "ts-mem", "mps-4", "mps-mem", "ts-frac-4")
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[MemoryNode]:
     """Four L4 whose driver holds memory limits, as the controller has published them."""
-    node = MemoryNode(tmp_path)
-    node.memory_hook = tmp_path / "gpu-memory-hook"
-    node.memory_hook.write_bytes(b"a program")
-    node.memory_hook.chmod(0o755)
-    node.driver_generation = "1"
-    node.restart()
-    publish(node)
+    node = limiting(tmp_path)
     yield node
     node.stop()
+
+
+def limiting(folder: Path, *, on_disk: bool = False) -> MemoryNode:
+    """Four L4 with the hook for memory."""
+    node = MemoryNode(folder, on_disk=on_disk)
+    node.memory_hook = folder / "gpu-memory-hook"
+    node.memory_hook.write_bytes(b"a program")
+    node.memory_hook.chmod(0o755)
+    node.driver_generation = "" if on_disk else "1"
+    node.restart()
+    publish(node)
+    return node
 
 
 def publish(node: FakeNode, *, limits: bool = True) -> None:
@@ -263,6 +271,31 @@ def test_a_claim_that_cannot_be_held_yet_stays_as_it_is_until_it_can(node: FakeN
     assert memory_of(node, ref) is not None
 
 
+@pytest.mark.parametrize("by", ["call", "pass"])
+def test_a_claim_that_was_prepared_without_limits_is_held_from_its_next_start_on(
+    node: FakeNode, by: str
+) -> None:
+    """As by an instance that knows none, which has no hook in its specs either."""
+    publish(node, limits=False)
+    ref = gib(node, "a", 10)
+    node.prepare(ref)
+    assert hooks_of(node, ref) == []
+    publish(node)
+    if by == "call":
+        node.prepare(ref)
+    else:
+        node.reconciler.restore_specs()
+    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
+    assert hooks_of(node, ref) == ["gpu-memory-hook"]
+
+
+def hooks_of(node: FakeNode, ref: ClaimRef) -> list[str]:
+    """The programs that the runtime runs before the container of a claim starts."""
+    (device,) = spec_of(node, ref)["devices"]
+    hooks = device["containerEdits"].get("hooks", ())
+    return [Path(hook["path"]).name for hook in hooks if hook["hookName"] == "createRuntime"]
+
+
 def lose(node: FakeNode, ref: ClaimRef) -> None:
     """Write the entry as an instance does that knows no limits."""
     entry = entry_of(node, ref)
@@ -343,3 +376,39 @@ def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) 
     assert_holds_nothing(node, refs[2])
     node.unprepare(refs[0])
     node.prepare(refs[2])
+
+
+@pytest.mark.parametrize(("operation", "fewest_ends"), [("prepare", 8), ("unprepare", 6)])
+def test_a_real_process_may_end_before_any_change_of_the_disk(
+    tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
+) -> None:
+    """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
+    ends = 0
+    for changes in range(1, 60):
+        folder = tmp_path / f"{operation}-{changes}"
+        folder.mkdir()
+        node = limiting(folder, on_disk=True)
+        device = shared(node, "ts-4")
+        ref = node.claim_shares("train", device, uid=UID)
+        results = node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
+        results[0]["shareID"] = SHARE_ID
+        if operation == "unprepare":
+            node.prepare(ref)
+            node.run(entry_of(node, ref).devices[0].cdi_device)
+        node.stop()
+        ended = crashes.ended(folder, operation, changes, "l4-quad", device)
+
+        node.restart()
+        node.prepare(ref)
+        (held,) = entry_of(node, ref).devices
+        assert held.memory == MemoryRecord(5758 * MIB, 5758 * MIB)
+        assert hooks_of(node, ref) == ["gpu-memory-hook"]
+        assert node.hard(node.run(held.cdi_device, "next")) <= 5758 * MIB
+        node.unprepare(ref)
+        assert node.files() == []
+        node.prepare(node.claim("next", 0))
+        node.stop()
+        if not ended:
+            break
+        ends += 1
+    assert ends >= fewest_ends, "every write, rename and removal is one end"
