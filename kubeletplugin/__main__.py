@@ -83,6 +83,13 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="The nvidia-cdi-hook that the container runtime runs: copy puts the image's into the plugin's "
     "folder on the host, copy:FILE another one, a path is one that the host has.",
 )
+@click.option(
+    "--memory-hook",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    show_default="the image's",
+    show_envvar=True,
+    help="The gpu-memory-hook that is copied into the plugin's folder on the host for the container runtime.",
+)
 @click.option("--sysfs-root", type=_FOLDER, default="/sys", show_envvar=True, help="Where sysfs is mounted.")
 @click.option(
     "--mps-dir",

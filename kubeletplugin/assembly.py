@@ -31,6 +31,7 @@ from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.fabric.persistence import Persistence
 from kubeletplugin.fabric.records import FOLDER as FABRIC
 from kubeletplugin.fabric.records import FabricRecords
+from kubeletplugin.host.cgroups import Cgroups
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.host.kernel import Kernel
@@ -46,6 +47,13 @@ from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
 from kubeletplugin.kinds.vgpu.virtual_functions import VirtualFunctions
+from kubeletplugin.memory.allowances import Allowances
+from kubeletplugin.memory.claim_memory import ClaimMemory
+from kubeletplugin.memory.gpu_limits import GpuLimits
+from kubeletplugin.memory.ledger import FOLDER as MEMORY
+from kubeletplugin.memory.ledger import Ledger
+from kubeletplugin.memory.one_gpu import Listed, MemoryPorts
+from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
 from kubeletplugin.metadata.store import MetadataStore
 from kubeletplugin.reports.health_check import HealthCheck
@@ -64,18 +72,20 @@ from kubeletplugin.wire.health_board import HealthBoard
 
 _STARTING_SECONDS = 30.0
 
+Disk = tuple[Peers, KeyedLocks, BootFiles]
+
 
 def _nobody(_step: str) -> None:
     """Nobody follows the steps."""
 
 
-def _unsupported(_pci: str) -> bool:
-    """No GPU is known to hold anybody to their memory."""
-    return False
-
-
 def _nothing(_device: str) -> Mapping[str, Any]:
     """Nothing is known of what is published."""
+    return {}
+
+
+def _none_listed() -> Listed:
+    """The kubelet lists no containers."""
     return {}
 
 
@@ -84,10 +94,10 @@ class Hardware:
     """The GPUs of the node and what the driver has laid around them.
 
     ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
-    containers ready. ``kernel`` is told what is to become of PCI functions, ``binder`` gives them other
-    drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
-    ``supports_limits(pci)`` is whether the NVIDIA driver can hold containers to their memory of a GPU, and
-    ``forget_memory(uid)`` gives back what those of a claim are held to.
+    containers ready, ``memory_hook`` is the program that holds them back until they have their limits of
+    memory, None where there is none. ``kernel`` is told what is to become of PCI functions, ``binder`` gives
+    them other drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
+    ``cgroups`` are the control groups of containers, those that sysfs shows where nobody pretends any.
     """
 
     discovery: Discovery
@@ -102,8 +112,8 @@ class Hardware:
     users: Users
     controllers: Controllers
     hook: HookSource = NO_HOOK
-    supports_limits: Callable[[str], bool] = _unsupported
-    forget_memory: Callable[[str], None] = _nobody
+    memory_hook: Path | None = None
+    cgroups: Cgroups | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,7 @@ class Cluster:
     say, None when that was never seen, ``published_attributes(device)`` all attributes, empty then.
     ``in_use()`` gives the CDI device names that containers have,
     ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
+    DriverError. ``containers()`` gives the containers that the kubelet lists, by CDI device; it raises
     DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
     """
 
@@ -126,6 +137,7 @@ class Cluster:
     complain: Callable[[ClaimRef, DriverError], None]
     note: Callable[[ClaimRef, str], None]
     published_attributes: Callable[[str], Mapping[str, Any]] = _nothing
+    containers: Callable[[], Listed] = _none_listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +180,7 @@ class Parts:
     virtual: VirtualFunctions
     watch: NodeWatch
     health: HealthCheck
+    memory: ClaimMemory
     recovered: Recovered
 
 
@@ -187,6 +200,7 @@ def assemble(
 
     def changed() -> None:
         watch.claims_changed()
+        memory.claims_changed()
         listeners.changed(journal.held_count())
 
     def mps_is_used() -> None:
@@ -195,21 +209,19 @@ def assemble(
     peers, locks, files = _disk(identity, folders)
     journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
     told = MetadataStore(folders.data.absolute() / "metadata")
-    hooks = Hooks(hardware.hook, folders.data, peers.alone, hardware.driver.host_root or Path("/"))
-    hooks.install()
+    hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
-    records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
-    sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
+    memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
+    sharing = _sharing(identity, hardware, (peers, files), kinds, mps_is_used, listeners.step)
     published = Published(cluster.published_memory, cluster.published_attributes)
-    shares = ClaimShares(sharing, kinds, journal, identity.era, published, hardware.supports_limits)
+    shares = ClaimShares(sharing, kinds, journal, identity.era, published, memory.supports)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
-    noted = FabricRecords(files.fabric, peers.watch())
-    fabric = _fabric(identity, hardware, cluster, noted, kinds, journal, locks, listeners)
+    fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
     claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
-    ports, patience_seconds = _ports(cluster, hardware, listeners, watch), intervals.patience_seconds
+    ports, patience_seconds = _ports(cluster, hardware, listeners, watch, memory), intervals.patience_seconds
     preparer = Preparer(
         identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
     )
@@ -227,7 +239,8 @@ def assemble(
         fabric,
         _virtual(hardware, journal, locks),
         watch,
-        _health(identity, hardware, cluster, listeners, journal, watch, kinds),
+        _health(identity, hardware, cluster, listeners, (journal, watch, kinds)),
+        memory,
         recovered,
     )
 
@@ -266,7 +279,7 @@ def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal
     )
 
 
-def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, BootFiles]:
+def _disk(identity: Identity, folders: Folders) -> Disk:
     """What several instances and boots have in common on the disk, without what is left of earlier boots."""
     peers = Peers(folders.data / "instances")
     locks = KeyedLocks(folders.data / "locks")
@@ -277,19 +290,52 @@ def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, Boot
     return peers, locks, files
 
 
+def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
+    """The hooks, with their copies on the host as far as that can be."""
+    host_root = hardware.driver.host_root or Path("/")
+    hooks = Hooks(hardware.hook, folders.data.absolute(), peers.alone, host_root, hardware.memory_hook)
+    hooks.install()
+    return hooks
+
+
 def _files(folders: Folders) -> BootFiles:
     data = folders.data
-    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC)
+    return BootFiles(
+        data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC, data / MEMORY
+    )
+
+
+def _memory(
+    identity: Identity,
+    hardware: Hardware,
+    cluster: Cluster,
+    disk: Disk,
+    journal: Journal,
+    listeners: Listeners,
+    intervals: Intervals,
+) -> ClaimMemory:
+    peers, locks, files = disk
+    generation = identity.driver_generation
+    ports = MemoryPorts(
+        Ledger(files.memory, identity.boot_id, peers.watch()),
+        GpuLimits(hardware.discovery, generation),
+        hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
+        Allowances(journal, identity.era),
+        listeners.step,
+    )
+    return ClaimMemory(ports, locks, generation, cluster.containers, intervals.patience_seconds)
 
 
 def _sharing(
     identity: Identity,
     hardware: Hardware,
-    records: SharingRecords,
+    disk: tuple[Peers, BootFiles],
     kinds: HeldKinds,
     mps_is_used: Callable[[], None],
     step: Callable[[str], None],
 ) -> Sharing:
+    peers, files = disk
+    records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     return Sharing(
         hardware.discovery,
         hardware.time_slices,
@@ -306,12 +352,13 @@ def _fabric(
     identity: Identity,
     hardware: Hardware,
     cluster: Cluster,
-    records: FabricRecords,
+    disk: Disk,
     kinds: HeldKinds,
     journal: Journal,
-    locks: KeyedLocks,
     listeners: Listeners,
 ) -> ClaimFabric:
+    peers, locks, files = disk
+    records = FabricRecords(files.fabric, peers.watch())
     holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
     boards, era, step = hardware.discovery, identity.era, listeners.step
     activation = Activation(hardware.fabric, records, Persistence(boards), era, holders.need, step)
@@ -323,22 +370,19 @@ def _health(
     hardware: Hardware,
     cluster: Cluster,
     listeners: Listeners,
-    journal: Journal,
-    watch: NodeWatch,
-    kinds: HeldKinds,
+    parts: tuple[Journal, NodeWatch, HeldKinds],
 ) -> HealthCheck:
-    return HealthCheck(
-        hardware.discovery,
-        listeners.board,
-        identity.pool,
-        journal,
-        watch,
-        kinds,
-        cluster.given_by_device_plugins,
-    )
+    given = cluster.given_by_device_plugins
+    return HealthCheck(hardware.discovery, listeners.board, identity.pool, *parts, given)
 
 
-def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: NodeWatch) -> Ports:
+def _ports(
+    cluster: Cluster,
+    hardware: Hardware,
+    listeners: Listeners,
+    watch: NodeWatch,
+    memory: ClaimMemory,
+) -> Ports:
     boards = Boards(hardware.discovery, hardware.sysfs_root)
     return Ports(
         cluster.get_claim,
@@ -348,6 +392,6 @@ def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: No
         cluster.note,
         listeners.prepared,
         watch.left_behind,
-        hardware.forget_memory,
+        memory.forget,
         listeners.step,
     )

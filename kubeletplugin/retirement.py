@@ -22,7 +22,18 @@ from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.wire.server import is_answered
 
 _MOST_NAMED = 10
-_OWN = ("journal", "sharing", "fabric", "boot", "instances", "locks", "libraries", "hook", "metadata")
+_OWN = (
+    "journal",
+    "sharing",
+    "fabric",
+    "boot",
+    "instances",
+    "locks",
+    "libraries",
+    "hook",
+    "metadata",
+    "memory",
+)
 """What the plugin makes in its folder, but for sockets, which go with their process."""
 
 _log = get_logger("retirement")

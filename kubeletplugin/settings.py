@@ -8,10 +8,16 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME, checked_node_name
 from driver.errors import ConfigError
-from driver.process.sockets import checked_socket_path, registration_socket, service_socket_name
+from driver.process.sockets import (
+    checked_socket_path,
+    memory_socket_name,
+    registration_socket,
+    service_socket_name,
+)
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.flag import roots_from_flags
-from kubeletplugin.cdi.hook_source import COPY, HookSource
+from kubeletplugin.cdi.hook_source import COPY, HookSource, memory_hook_from_flag
+from kubeletplugin.cdi.memory_hook import memory_sockets
 from kubeletplugin.predecessor.other_driver import FORMER_CHECKPOINT
 from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.names import is_safe_uid
@@ -34,6 +40,7 @@ class Settings:
     registry_dir: Path
     cdi_dir: Path
     cdi_hook: HookSource
+    memory_hook: Path | None
     sysfs_root: Path
     mps_dir: Path
     metrics_addr: str
@@ -49,6 +56,7 @@ class Settings:
         host_driver_root: Path | None,
         sysfs_root: Path,
         cdi_hook: str = COPY,
+        memory_hook: Path | None = None,
         **flags: Any,
     ) -> Settings:
         """The settings, with what was left out put in.
@@ -60,6 +68,7 @@ class Settings:
             roots=roots_from_flags(driver_root, host_root, sysfs_root, host_driver_root),
             sysfs_root=sysfs_root,
             cdi_hook=HookSource.from_flag(cdi_hook),
+            memory_hook=memory_hook_from_flag(memory_hook),
             **flags,
         )
         checked_node_name(settings.node_name)
@@ -71,6 +80,7 @@ class Settings:
         checked_socket_path(settings.service_socket)
         checked_socket_path(settings.registration_socket)
         checked_socket_path(settings.mps_socket)
+        checked_socket_path(settings.memory_socket)
         return settings
 
     @property
@@ -92,6 +102,11 @@ class Settings:
     def registration_socket(self) -> Path:
         """Where the kubelet finds the plugin."""
         return registration_socket(self.registry_dir.absolute(), DRIVER_NAME, self.pod_uid)
+
+    @property
+    def memory_socket(self) -> Path:
+        """Where this instance answers containers that are about to start with a share of a GPU's memory."""
+        return memory_sockets(self.data_dir) / memory_socket_name(self.pod_uid)
 
     @property
     def pod_resources_socket(self) -> Path:

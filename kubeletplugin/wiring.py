@@ -21,7 +21,7 @@ from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
-from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag
+from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
@@ -36,7 +36,12 @@ from kubeletplugin.journal.identity import Identity
 from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kubelet.face import ALONE_PART, READY_PART
-from kubeletplugin.kubelet.podresources import devices_in_use, given_by_device_plugins
+from kubeletplugin.kubelet.podresources import (
+    containers_by_device,
+    devices_in_use,
+    given_by_device_plugins,
+)
+from kubeletplugin.memory.hook_socket import HookSocket
 from kubeletplugin.pci_ports import pci_ports
 from kubeletplugin.predecessor.carrying_out import carry_out
 from kubeletplugin.predecessor.other_driver import other_driver
@@ -161,6 +166,11 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     front.state.enables_virtual(parts.virtual.enable)
+    socket = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
+    service.spawn("memory hook", socket.run, socket.stop)
+    service.on_stop("containers that wait", parts.memory.stop)
+    service.repeat("memory", intervals.check_seconds, parts.memory.run_once, parts.memory.wanted)
+    service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
     service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     service.repeat("health", intervals.check_seconds, parts.health.run_once)
@@ -297,6 +307,8 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         users,
         controllers,
         settings.cdi_hook,
+        settings.memory_hook,
+        None if settings.nvml == "real" else pretended_cgroups(node.nvml),
     )
 
 
@@ -310,6 +322,7 @@ def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
         lambda claim, error: _tell_waiting(node.events, claim, error),
         lambda claim, text: _tell_missing(node.events, claim, text),
         published.attributes_of,
+        lambda: containers_by_device(node.settings.pod_resources_socket, DRIVER_NAME),
     )
 
 

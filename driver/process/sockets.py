@@ -17,6 +17,11 @@ def service_socket_name(pod_uid: str = "") -> str:
     return f"dra-{pod_uid}.sock" if pod_uid else "dra.sock"
 
 
+def memory_socket_name(pod_uid: str = "") -> str:
+    """The plugin's socket for gpu-memory-hook; of a pod's UID a hash is enough, since the folder is deep."""
+    return f"{hashlib.sha256(pod_uid.encode()).hexdigest()[:12]}.sock" if pod_uid else "dra.sock"
+
+
 def registration_socket(registry: Path, driver: str, pod_uid: str = "") -> Path:
     """The socket below the kubelet's plugins_registry, shortened with a hash where it must be.
 

@@ -14,6 +14,7 @@ from envtest.real.cleaning import remove_files
 from envtest.real.description import load
 from envtest.real.driver_image import driver_image
 from envtest.real.go_programs import go_programs, modules
+from envtest.real.memory_hook import memory_hook
 from envtest.real.processes import Processes
 from envtest.real.startup import start_cluster
 
@@ -50,6 +51,7 @@ def prepare(kubernetes: str) -> None:
         click.echo(find_assets(kubernetes).folder)
         for module in modules():
             click.echo(go_programs(module))
+        click.echo(memory_hook())
         click.echo(driver_image())
     except ClusterError as error:
         raise click.ClickException(str(error)) from error

@@ -31,7 +31,17 @@ KNOWN_VARIABLES = frozenset(
 
 FLAGS = frozenset(
     {"addr", "cdi-dir", "cdi-hook", "cert-file", "config", "driver-root", "health-addr", "host-driver-root"}
-    | {"host-root", "key-file", "kubeconfig", "log-level", "metrics-addr", "mps-dir", "node-name", "nvml"}
+    | {
+        "host-root",
+        "key-file",
+        "kubeconfig",
+        "log-level",
+        "memory-hook",
+        "metrics-addr",
+        "mps-dir",
+        "node-name",
+        "nvml",
+    }
     | {"plugin-data-dir", "plugins-dir", "pod-uid", "proc-root", "registry-dir", "shm", "shm-mib"}
     | {"sysfs-root"}
 )
@@ -149,7 +159,7 @@ def masked_opaque(opaque: Mapping[str, Any]) -> Object:
     driver = opaque.get("driver")
     if driver == DRIVER_NAME:
         try:
-            decode_any(opaque.get("parameters"))
+            decode_any(opaque.get("parameters"), of_class=True)
         except ClaimRefused:
             return {"driver": driver, "parameters": f"{MASK}: it has mistakes"}
         return {"driver": driver, "parameters": opaque.get("parameters")}

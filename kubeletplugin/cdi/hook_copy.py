@@ -1,7 +1,7 @@
-"""Keeps a copy of nvidia-cdi-hook on the host, where the container runtime runs it from.
+"""Keeps copies of the image's hooks on the host, where the container runtime runs them from.
 
-The copy lies in a folder of its version and checksum: a CDI spec that names an older one stays good until it
-goes. It is as good as the image's, or it is written again; a power cut leaves it whole or not at all.
+They lie in a folder of their version and checksum: a CDI spec that names an older one stays good until it
+goes. They are as good as the image's, or they are written again; a power cut leaves each whole or not at all.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import fsync_folder, remove_unfinished, write_durably
-from kubeletplugin.host.driver_files import HOOK
 
 _DIGITS = 16
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}", re.ASCII)
@@ -22,27 +21,33 @@ _MODE, _FOLDER_MODE = 0o755, 0o755
 
 
 class HookCopies:
-    """The copies below the plugin's own folder, one of which is this process's, that of ``source``.
+    """The copies below the plugin's own folder, of which those of ``sources`` are this process's.
 
-    ``alone()`` says whether no other instance of the plugin lives, which may have a version of its own.
+    ``sources`` are the image's programs by their names; the first gives the folder its version. ``alone()``
+    says whether no other instance of the plugin lives, which may have versions of its own.
     """
 
-    def __init__(self, data_dir: Path, source: Path, alone: Callable[[], bool]) -> None:
+    def __init__(self, data_dir: Path, sources: Mapping[str, Path], alone: Callable[[], bool]) -> None:
         self._folder = hooks_folder(data_dir)
-        self._source = source
+        self._sources = dict(sources)
         self._alone = alone
         self._own: Path | None = None
 
     def install(self) -> Path:
-        """The copy, made where it is missing or is not what the image has. Raises StorageError."""
+        """The folder of the copies, made where they are missing or are not what the image has.
+
+        Raises StorageError.
+        """
+        named = " and ".join(map(str, self._sources.values()))
         try:
-            digest = _digest(self._source)
-            own = self._folder / f"{_version(self._source)}-{digest[:_DIGITS]}" / HOOK
-            if not _is_whole(own, digest):
-                self._copy(own)
+            digests = {name: _digest(source) for name, source in self._sources.items()}
+            own = self._folder / f"{_version(next(iter(self._sources.values())))}-{_key(digests)}"
+            for name, digest in digests.items():
+                if not _is_whole(own / name, digest):
+                    self._copy(own / name, self._sources[name])
         except OSError as error:
             raise StorageError(
-                f"{self._source} cannot be copied to {self._folder}: {error.strerror}",
+                f"{named} cannot be copied to {self._folder}: {error.strerror}",
                 "make --plugins-dir writable and free space there, or give --cdi-hook a path of the host",
             ) from error
         self._own = own
@@ -52,25 +57,25 @@ class HookCopies:
         """Remove the copies of other versions that no CDI spec names; the names of their folders.
 
         ``is_named(text)`` says whether a CDI spec of ours has this text in it. While another instance lives
-        nothing is removed, since its next spec may name its own copy. This process's own copy is made again
-        when somebody has removed it. Raises StorageError.
+        nothing is removed, since its next spec may name its own copies. This process's own are made again
+        when somebody has removed one. Raises StorageError.
         """
         own = self._own
-        if own is not None and not own.is_file():
+        if own is not None and not all((own / name).is_file() for name in self._sources):
             self.install()
         if own is None or not self._alone():
             return ()
-        remove_unfinished(own.parent, lambda name: name == HOOK, self._alone)
-        others = sorted(path.name for path in self._folder.iterdir() if path != own.parent)
-        unused = tuple(name for name in others if not is_named(f"/{name}/{HOOK}"))
+        remove_unfinished(own, self._sources.__contains__, self._alone)
+        others = sorted(path.name for path in self._folder.iterdir() if path != own)
+        unused = tuple(name for name in others if not is_named(f"/{name}/"))
         for name in unused:
             _remove(self._folder / name)
         return unused
 
-    def _copy(self, own: Path) -> None:
+    def _copy(self, own: Path, source: Path) -> None:
         self._folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         own.parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
-        write_durably(own, self._source.read_bytes(), _MODE)
+        write_durably(own, source.read_bytes(), _MODE)
         for path in (own, own.parent, self._folder):
             path.chmod(_MODE)  # a umask may have cut it; the runtime of another user runs it as well
         fsync_folder(own.parent)
@@ -102,6 +107,12 @@ def _remove(folder: Path) -> None:
 def _digest(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _key(digests: Mapping[str, str]) -> str:
+    """What tells copies of other content apart: the checksum of the program, or of several ones'."""
+    first, *more = digests.values()
+    return (hashlib.sha256(f"{first}{''.join(more)}".encode()).hexdigest() if more else first)[:_DIGITS]
 
 
 def _is_whole(copy: Path, digest: str) -> bool:

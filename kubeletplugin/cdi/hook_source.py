@@ -1,4 +1,4 @@
-"""Reads the flag that says where nvidia-cdi-hook comes from."""
+"""Reads the flags that say where the hooks come from."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from driver.errors import ConfigError
 
 IMAGE_HOOK = Path("/usr/local/lib/gpu-dra/nvidia-cdi-hook")
 """Where the image has it; the file beside it with ``.version`` at its end says which version it is."""
+
+IMAGE_MEMORY_HOOK = IMAGE_HOOK.with_name("gpu-memory-hook")
+"""Where the image has the driver's own hook."""
 
 COPY = "copy"
 _MOST_SHOWN = 64
@@ -46,3 +49,10 @@ class HookSource:
 
 NO_HOOK = HookSource()
 """Whoever has none is left with what the driver root has."""
+
+
+def memory_hook_from_flag(given: Path | None) -> Path | None:
+    """The program of the hook for memory: the one that is given, else the image's; None without either."""
+    if given is not None:
+        return given.absolute()
+    return IMAGE_MEMORY_HOOK if IMAGE_MEMORY_HOOK.is_file() else None

@@ -1,17 +1,19 @@
-"""Chooses the nvidia-cdi-hook that containers are made ready with, and keeps it there."""
+"""Chooses the hooks that containers are made ready with, and keeps them on the host."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
-from driver.errors import DriverError
+from driver.errors import DriverError, NodeIncomplete
 from driver.process.log import get_logger
 from kubeletplugin.cdi.hook import Hook, asked_hook
 from kubeletplugin.cdi.hook_copy import HookCopies
 from kubeletplugin.cdi.hook_source import HookSource
 from kubeletplugin.cdi.host_paths import HostPaths
-from kubeletplugin.host.driver_files import DriverFiles
+from kubeletplugin.cdi.memory_hook import MEMORY_HOOK, MemoryHook, memory_sockets
+from kubeletplugin.host.driver_files import HOOK, DriverFiles
 
 _log = get_logger("hook")
 
@@ -19,18 +21,53 @@ _log = get_logger("hook")
 class Hooks:
     """The copy of the image's hook, or the hook that the flag names; else that of the driver root.
 
-    Where a copy cannot be made or cannot be run, that of the driver root serves until it can.
+    Where a copy cannot be made or cannot be run, that of the driver root serves until it can. The hook for
+    memory is the driver's own, and nothing stands in for it.
     """
 
     def __init__(
-        self, source: HookSource, data_dir: Path, alone: Callable[[], bool], host_root: Path
+        self,
+        source: HookSource,
+        data_dir: Path,
+        alone: Callable[[], bool],
+        host_root: Path,
+        memory: Path | None = None,
     ) -> None:
-        """``host_root`` is where this process sees that of the host; ``alone`` is that of ``HookCopies``."""
-        self._copies = None if source.copied is None else HookCopies(data_dir, source.copied, alone)
+        """``host_root`` is where this process sees that of the host; ``alone`` is that of ``HookCopies``.
+
+        ``memory`` is the program of the hook for memory, None where there is none.
+        """
+        named = {HOOK: source.copied, MEMORY_HOOK: memory}
+        sources = {name: file for name, file in named.items() if file is not None}
+        self._copies = HookCopies(data_dir, sources, alone) if sources else None
+        self._is_copied = source.copied is not None
+        self._has_memory = memory is not None
+        self._memory_sockets = str(memory_sockets(data_dir))
+        self._memory: Path | None = None
         seen = host_root / source.on_host.lstrip("/")
         self._own: Hook | None = _known(seen, source.on_host) if source.on_host else None
         self._of_driver: tuple[DriverFiles, Hook | None] | None = None
         self._complaint = ""
+
+    def of_memory(self) -> MemoryHook:
+        """The hook that holds containers back until they have their limits.
+
+        Raises NodeIncomplete where there is none, or the host could not run it: without it nothing would be
+        held.
+        """
+        if not self._has_memory:
+            raise NodeIncomplete(
+                f"this plugin has no {MEMORY_HOOK}, without which nothing holds containers to their memory",
+                "use the driver's image, or build it with make memory-hook and give it to --memory-hook",
+            )
+        if self._memory is None or not os.access(self._memory, os.X_OK):
+            self.install()  # somebody removed it, or it could not be made before
+        if self._memory is None or not os.access(self._memory, os.X_OK):
+            raise NodeIncomplete(
+                f"{MEMORY_HOOK} is not on the host or cannot be run there: {self._complaint or self._memory}",
+                "see that --plugins-dir can be written to, has space and is not mounted noexec",
+            )
+        return MemoryHook(str(self._memory), self._memory_sockets)
 
     def of(self, files: DriverFiles, host: HostPaths) -> Hook | None:
         """The hook to use with these files of the driver root; None where there is none."""
@@ -49,10 +86,10 @@ class Hooks:
         if self._copies is None:
             return
         try:
-            if self._own is None:
+            if (self._is_copied and self._own is None) or (self._has_memory and self._memory is None):
                 self.install()
             for name in self._copies.tidy(is_named):
-                _log.info("copy of nvidia-cdi-hook removed, no CDI spec names it", version=name)
+                _log.info("copies of hooks removed, no CDI spec names them", version=name)
         except DriverError as error:
             self._complain(error)
 
@@ -61,8 +98,11 @@ class Hooks:
         if self._copies is None:
             return
         try:
-            copy = self._copies.install()
-            self._own = asked_hook(copy, str(copy))
+            folder = self._copies.install()
+            if self._has_memory:
+                self._memory = folder / MEMORY_HOOK
+            if self._is_copied:
+                self._own = asked_hook(folder / HOOK, str(folder / HOOK))
         except DriverError as error:
             self._complain(error)
             return
@@ -71,7 +111,7 @@ class Hooks:
     def _complain(self, error: DriverError) -> None:
         if str(error) != self._complaint:
             self._complaint = str(error)
-            _log.error("nvidia-cdi-hook is not on the host as it should be", error=str(error))
+            _log.error("the hooks are not on the host as they should be", error=str(error))
 
 
 def _below_root(files: DriverFiles, host: HostPaths) -> Hook | None:

@@ -41,8 +41,21 @@ class CdiMount:
 
 
 @dataclass(frozen=True, slots=True)
+class CdiHook:
+    """A program of the host that the runtime calls: when, as OCI names it, and how. ``arguments`` begin with
+    its name; after ``timeout_seconds`` the runtime ends it.
+    """
+
+    name: str
+    path: str
+    arguments: tuple[str, ...]
+    environment: tuple[str, ...]
+    timeout_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Edits:
-    """What a container gets with a device: nodes, variables (lines ``NAME=value``), folders and links.
+    """What a container gets with a device: nodes, variables (lines ``NAME=value``), folders, links and hooks.
 
     Partitions of one GPU each bring the GPU's node: a container that gets several is given it once.
     ``needs_driver`` is whether it needs the NVIDIA driver's control nodes and files as well;
@@ -55,6 +68,7 @@ class Edits:
     needs_driver: bool = True
     without_programs: frozenset[str] = frozenset()
     links: tuple[Link, ...] = ()
+    hooks: tuple[CdiHook, ...] = ()
 
     def __add__(self, other: Edits) -> Edits:
         """Both together."""
@@ -65,6 +79,7 @@ class Edits:
             self.needs_driver or other.needs_driver,
             self.without_programs | other.without_programs,
             self.links + other.links,
+            self.hooks + other.hooks,
         )
 
 
@@ -144,9 +159,22 @@ def _device_edits(edits: Edits, host: HostPaths, hook: Hook | None) -> dict[str,
             _mount(one.host_path, one.container_path, ["rw" if one.is_writable else "ro", *_FOLDER])
             for one in edits.mounts
         ]
+    calls = [_called(one) for one in edits.hooks]
     if edits.links and hook is not None:
-        found["hooks"] = [links_call(hook, edits.links)]
+        calls.append(links_call(hook, edits.links))
+    if calls:
+        found["hooks"] = calls
     return found
+
+
+def _called(hook: CdiHook) -> dict[str, Any]:
+    return {
+        "hookName": hook.name,
+        "path": hook.path,
+        "args": list(hook.arguments),
+        "env": list(hook.environment),
+        "timeout": hook.timeout_seconds,
+    }
 
 
 def _json(value: Any) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, StorageError
 from driver.process.log import get_logger
+from kubeletplugin.cdi.memory_hook import MemoryHook
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late_unprepare
 from kubeletplugin.claims.locating import located, own_devices, with_board
@@ -199,17 +200,20 @@ class Preparer:
 
         Its containers are held from their next start on. Raises DriverError; the claim then stays as it is.
         """
-        if not (entry.is_named and self._is_finished(entry, self._identity.era())):
+        if not (entry.shares and entry.is_named and self._is_finished(entry, self._identity.era())):
             return False
         if not self._shares.lacks_limits(entry):
             return False
-        ref, call = ClaimRef(entry.namespace, entry.name, entry.uid), _own_call()
-        self._prepare_once(ref, call)
+        self._prepare_once(ClaimRef(entry.namespace, entry.name, entry.uid), _own_call())
         return True
 
     def driver_files(self) -> DriverFiles:
         """The driver's files that specs are made of now; raises NodeIncomplete while there is no driver."""
         return self._specs.driver_files()
+
+    def memory_hook(self) -> MemoryHook:
+        """The hook for memory that specs name now; raises NodeIncomplete while there is none."""
+        return self._specs.memory_hook()
 
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""
@@ -263,7 +267,8 @@ class Preparer:
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
             if entry is not None and self._is_intact(entry, era):
-                return answer(self._verify(self._shares.completed(entry, planned)).devices)
+                entry = self._shares.completed(entry, planned) if entry.shares else entry
+                return answer(self._verify(entry).devices)
             refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
@@ -380,7 +385,7 @@ class Preparer:
 
     def _is_complete(self, entry: Entry, era: Era) -> bool:
         """Whether the claim is prepared with all that its devices are published with."""
-        return self._is_intact(entry, era) and not self._shares.lacks_limits(entry)
+        return self._is_intact(entry, era) and not (entry.shares and self._shares.lacks_limits(entry))
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and all(

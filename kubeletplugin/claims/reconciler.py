@@ -13,6 +13,7 @@ from typing import Any, Literal
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
+from kubeletplugin.cdi.memory_hook import MemoryHook
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry
@@ -46,23 +47,26 @@ class Reconciler:
         self._in_use = in_use
         self._suspects: set[str] = set()
         self._driver_files: DriverFiles | None = None
+        self._hook_of: dict[str, MemoryHook] = {}
         self._log = get_logger("reconciler")
 
     def restore_specs(self) -> None:
-        """Write the CDI specs again that were lost, or whose driver has been replaced since the last pass.
+        """Write the CDI specs again that were lost, or whose driver or hook was replaced since the last pass.
 
         Containers that start again need them.
         """
-        is_other_driver = self._is_other_driver()
-        for entry in self._journal.entries():
+        is_other_driver, entries = self._is_other_driver(), self._journal.entries()
+        self._hook_of = {one.uid: self._hook_of[one.uid] for one in entries if one.uid in self._hook_of}
+        for entry in entries:
             try:
                 if self._preparer.restore(entry):
                     self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
-                elif is_other_driver and self._preparer.renew(entry):
-                    self._log.info("CDI spec names the files of another driver now", uid=entry.uid)
+                elif (is_other_driver or self._has_other_hook(entry)) and self._preparer.renew(entry):
+                    self._log.info("CDI spec names files of another driver or hook now", uid=entry.uid)
                 else:
                     self._complete(entry)
             except DriverError as error:
+                self._hook_of.pop(entry.uid, None)
                 self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=str(error))
 
     def _complete(self, entry: Entry) -> None:
@@ -72,6 +76,17 @@ class Reconciler:
                 self._log.info("containers of a claim are held to their share once they start", uid=entry.uid)
         except DriverError as error:
             self._log.warning("containers of a claim have no limits yet", uid=entry.uid, error=str(error))
+
+    def _has_other_hook(self, entry: Entry) -> bool:
+        """Whether the claim's spec may name another hook for memory than it would if it were made now.
+
+        A container that starts again asks by the hook of its spec, and is to ask by that of this version.
+        """
+        if not entry.holds or not entry.is_limited:
+            return False
+        hook = self._preparer.memory_hook()
+        before, self._hook_of[entry.uid] = self._hook_of.get(entry.uid), hook
+        return before != hook
 
     def _is_other_driver(self) -> bool:
         """Whether the driver's files are others than they were when this was asked the last time."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from driver.errors import HardwareChanged, NodeIncomplete
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.host_paths import HostPaths
+from kubeletplugin.cdi.memory_hook import MemoryHook, memory_hook_edits
 from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, Edits, FileEdits, build_spec, file_edits
 from kubeletplugin.host.device_nodes import DeviceNode
 from kubeletplugin.host.driver_files import DriverFiles
@@ -65,7 +66,7 @@ class Specs:
         """The spec of a claim, whose devices have to exist.
 
         Raises HardwareChanged when a GPU is not the one that the journal names, NodeIncomplete when a
-        device node or the driver's libraries are missing, ClaimBlocked for a device that is not made.
+        device node, the driver's libraries or a hook are missing, ClaimBlocked for a device that is not made.
         """
         found = []
         mounts = metadata_mounts(entry, self._metadata)
@@ -77,6 +78,8 @@ class Specs:
             edits = kind.edits(held, look)
             if held.share is not None:
                 edits += mps_edits(held, entry.devices, self._mps)
+            if held.memory is not None:
+                edits += memory_hook_edits(entry.uid, held.cdi_device, self.memory_hook())
             if held.cdi_device in mounts:
                 edits += Edits(mounts=(mounts[held.cdi_device],), needs_driver=False)
             found.append(CdiDevice(held.cdi_device, edits))
@@ -102,6 +105,10 @@ class Specs:
     def driver_files(self) -> DriverFiles:
         """The driver's files as they are now: specs differ when these do. Raises NodeIncomplete."""
         return self._driver.now().files()
+
+    def memory_hook(self) -> MemoryHook:
+        """The hook for memory that specs name now. Raises NodeIncomplete."""
+        return self._hooks.of_memory()
 
     def _host_paths(self) -> HostPaths:
         """Where the host has what this process sees, of the driver where one is installed."""

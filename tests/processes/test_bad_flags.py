@@ -39,6 +39,7 @@ FLAGS = {
         "--registry-dir": "default:/var/lib/kubelet/plugins_registry",
         "--cdi-dir": "default:/var/run/cdi",
         "--cdi-hook": "default:copy",
+        "--memory-hook": "default:(theimage's)",
         "--sysfs-root": "default:/sys",
         "--mps-dir": "default:/run/gpu.nvidia.com/mps",
         "--metrics-addr": 'default:""',
