@@ -97,17 +97,15 @@ def fake_hardware(
     fabric: FabricManager,
     hook: HookSource = NO_HOOK,
     pci: PciParts | None = None,
-    cgroups: Cgroups | None = None,
     memory_hook: Path | None = None,
+    cgroups: Cgroups | None = None,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
-    sysfs = folder / "sys"
-    return Hardware(
-        discovery, sysfs, driver, time_slices, mps, folders, fabric, *parts, hook, memory_hook, cgroups
-    )
+    ports = time_slices, mps, folders, fabric
+    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook, cgroups)
 
 
 PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
@@ -216,8 +214,8 @@ class FakeNode:
                 self.machine.fabric.manager(),
                 self.hook,
                 self._pci,
-                self.cgroups,
                 self.memory_hook,
+                self.cgroups,
             ),
             Cluster(
                 self._get_claim,
