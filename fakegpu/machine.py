@@ -10,10 +10,15 @@ from driver.errors import ConfigError
 from driver.nvml.api import NODE_CALLS, Code
 from driver.nvml.pci_address import PciAddress
 from fakegpu.capabilities import change_with_capabilities, write_capabilities
+from fakegpu.cgroups import FakeCgroups
 from fakegpu.fabric.hands import FakeFabric
 from fakegpu.license import FakeLicense
+from fakegpu.memory.calls import MEMORY_CHANGES
+from fakegpu.memory.cuda import FakeCudaClient
+from fakegpu.memory.groups import living
 from fakegpu.mig_calls import CHANGES
-from fakegpu.mig_state import MigState, mig_uuid
+from fakegpu.mig_processes import with_mig_processes
+from fakegpu.mig_state import MigState
 from fakegpu.mps_faults import ANY_COMMAND, MpsFault, without_use
 from fakegpu.nvml import FakeNvml
 from fakegpu.session import FAKE_GPU_CALLS
@@ -38,6 +43,9 @@ if TYPE_CHECKING:
     from fakegpu.sysfs.state import FaultKind
 
 PREFIX = "fake:"
+
+_CHANGES = CHANGES | SHARING_CHANGES | MEMORY_CHANGES
+_LIARS = SHARING_CHANGES | MEMORY_CHANGES
 
 GpuSelector = int | str | PciAddress
 """A GPU of a fake machine: its index, its UUID, or its PCI address."""
@@ -109,12 +117,13 @@ class FakeMachine:
         self, call: str, gpu: GpuSelector | None = None, code: int = Code.UNKNOWN, times: int | None = None
     ) -> None:
         """Make calls that change a GPU fail after they have done their work; ConfigError for other calls."""
-        if call not in CHANGES | SHARING_CHANGES:
-            raise ConfigError(
-                f"the call {call!r} changes nothing",
-                f"name one of {', '.join(sorted(CHANGES | SHARING_CHANGES))}",
-            )
+        _check_changes(call, _CHANGES)
         self._add_fault(gpu, Fault(0, call, None, code, times, after=True))
+
+    def lie(self, call: str, gpu: GpuSelector | None = None, times: int | None = None) -> None:
+        """Make calls that set something of a GPU say yes and do nothing; ConfigError for other calls."""
+        _check_changes(call, _LIARS)
+        self._add_fault(gpu, Fault(0, call, None, None, times, lie=True))
 
     def not_supported(self, call: str, gpu: GpuSelector | None = None) -> None:
         """Make calls answer NOT_SUPPORTED."""
@@ -245,7 +254,7 @@ class FakeMachine:
         """Say which processes run on a GPU, or on the MIG device of a UUID: they hold it until they end."""
         pids = tuple(sorted(process_ids))
         if isinstance(gpu, str) and gpu.startswith("MIG-"):
-            self._store.change(lambda state: self._with_mig_processes(state, gpu, pids))
+            self._store.change(lambda state: with_mig_processes(self.spec, state, gpu, pids))
         else:
             pci = self.pci(gpu)
             self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
@@ -260,7 +269,7 @@ class FakeMachine:
 
         def edit(state: MachineState) -> MachineState:
             old = state.gpus[pci]
-            if old.process_ids or old.mig.processes():
+            if old.process_ids or old.mig.processes() or living(state, old).memory.clients:
                 raise ConfigError(f"the GPU {pci} is in use", "end its processes before the reset")
             new = replace(old, lost=False, mig=old.mig.after_reset())
             return with_gpu(state, pci, new.after_load())
@@ -270,9 +279,24 @@ class FakeMachine:
     def reboot(self) -> None:
         """Restart the machine: no process, no MIG instance, no mode and no handle is left.
 
-        Functions have the drivers that they have after a boot.
+        Functions have the drivers that they have after a boot, and all pretended control groups are gone.
         """
         self.change_node(rebooted)
+        if root := self.state.pretend_cgroups:
+            FakeCgroups(Path(root)).clear()
+
+    def pretend_cgroups(self, root: Path) -> FakeCgroups:
+        """Let folders below a root be the machine's control groups from now on, whatever this machine has."""
+        root.mkdir(parents=True, exist_ok=True)
+        self._store.change(lambda state: replace(state, pretend_cgroups=str(root.absolute())))
+        return FakeCgroups(root.absolute())
+
+    def cuda(self, gpu: GpuSelector, cgroup: str, process_id: int | None = None) -> FakeCudaClient:
+        """A process in a control group that has a CUDA context on a GPU, until it ends or its group goes.
+
+        ``cgroup`` is as NVML takes it. NVML lists the process where its id is told. Raises CudaFailed.
+        """
+        return FakeCudaClient.begin(self.spec, self._store, self.pci(gpu), cgroup, process_id)
 
     def attach_driver_root(self, folder: Path, seen_at: Path | None = None) -> None:
         """Let the device nodes and capability files below a driver root follow the machine from now on.
@@ -338,26 +362,14 @@ class FakeMachine:
     def driver_gone(self) -> None:
         """Unload the kernel driver: every call says DRIVER_NOT_LOADED, and all handles are void for good.
 
-        MIG instances, compute modes and time-slices go with it, and so does a MIG mode that does not last.
+        MIG instances, compute modes, time-slices, memory limits and CUDA contexts go with it, and so does a
+        MIG mode that does not last.
         """
         self.change_node(unloaded)
 
     def driver_back(self, version: str | None = None) -> None:
         """Load the kernel driver again, perhaps another version; it takes the GPUs that no driver has."""
         self.change_node(lambda node: loaded(node, version))
-
-    def _with_mig_processes(self, state: MachineState, uuid: str, pids: tuple[int, ...]) -> MachineState:
-        for pci, gpu in state.gpus.items():
-            parent = self.spec.board_uuid(pci, gpu.board)
-            for gi in gpu.mig.instances:
-                if any(mig_uuid(parent, gi.id, ci.id) == uuid for ci in gi.compute_instances):
-                    inside = tuple(
-                        replace(ci, process_ids=pids) if mig_uuid(parent, gi.id, ci.id) == uuid else ci
-                        for ci in gi.compute_instances
-                    )
-                    mig = gpu.mig.with_instance(gi.id, replace(gi, compute_instances=inside))
-                    return with_gpu(state, pci, replace(gpu, mig=mig))
-        raise ConfigError(f"the machine {self.spec.name} has no MIG device {uuid}", "create it first")
 
     def _add_fault(self, gpu: GpuSelector | None, rule: Fault) -> None:
         """Number a rule and aim it at the GPU; refuses one for a call that there is not."""
@@ -371,6 +383,11 @@ class FakeMachine:
             return replace(state, faults=(*state.faults, fault), next_fault=state.next_fault + 1)
 
         self._store.change(edit)
+
+
+def _check_changes(call: str, calls: frozenset[str]) -> None:
+    if call not in calls:
+        raise ConfigError(f"the call {call!r} changes nothing", f"name one of {', '.join(sorted(calls))}")
 
 
 def _with_roots(node: Node, sysfs_roots: tuple[str, ...]) -> Node:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from driver.nvml.api import GPU_CALLS, Code, failure
 from driver.nvml.mig import ComputeInstance, GpuInstance
 from fakegpu import mig_state
+from fakegpu.memory.state import NO_MEMORY
 from fakegpu.mig_state import MigState
 from fakegpu.state import with_gpu
 
@@ -50,7 +51,9 @@ class FakeMigCalls:
         def edit(_: MigCatalogue, gpu: GpuState) -> GpuState:
             nonlocal activation
             mig, activation = self._switched(gpu, enabled=enabled)
-            return replace(gpu, mig=mig, compute_mode="default" if mig.enabled else gpu.compute_mode)
+            if not mig.enabled:
+                return replace(gpu, mig=mig)
+            return replace(gpu, mig=mig, compute_mode="default", memory=NO_MEMORY)
 
         self._change("set_mig_mode", edit, needs_mode=False)
         return activation

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, Code, MigMode, failure
 from driver.nvml.license import LicensableFeature
+from fakegpu.memory.calls import FakeMemoryCalls
+from fakegpu.memory.groups import living
 from fakegpu.mig_calls import FakeMigCalls
 from fakegpu.session import FakeSession
 from fakegpu.sharing_calls import FakeSharingCalls
@@ -69,7 +71,7 @@ class FakeNvml:
         return FakeDevice(self.session, self.spec, self.spec.slot(pci), state.session)
 
 
-class FakeDevice(FakeMigCalls, FakeSharingCalls):
+class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls):
     """One GPU of a fake machine, through a handle of one session."""
 
     def __init__(self, session: FakeSession, spec: MachineSpec, slot: Slot, number: int) -> None:
@@ -179,9 +181,9 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls):
         return (LicensableFeature(product, licensed=held.licensed, enabled=True, expires=expires),)
 
     def process_ids(self) -> tuple[int, ...]:
-        _, gpu = self._call("process_ids")
+        state, gpu = self._call("process_ids")
         inside = (process.process_id for process in gpu.mig.processes())
-        return tuple(sorted({*gpu.process_ids, *inside}))
+        return tuple(sorted({*gpu.process_ids, *inside, *living(state, gpu).memory.process_ids}))
 
     def common_ancestor(self, other: PciAddress) -> TopologyLevel:
         return topology_level(self._slot, self._other("common_ancestor", other))

@@ -5,17 +5,21 @@ A fake machine has a pretend kernel and a pretend fabric manager, too.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from driver.fabric.api import FabricManager
     from driver.nvml.api import Nvml
     from driver.roots.driver_roots import DriverRoots
+    from fakegpu.cgroups import FakeCgroups
     from fakegpu.sysfs.kernel import FakeKernel
+
+
+PRETENDED_HOOK = Path(__file__).with_name("memory") / "gpu-memory-hook"
+"""What stands for gpu-memory-hook on a machine with pretended control groups, where no other one is given."""
 
 
 def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
@@ -51,6 +55,15 @@ def fabric_from_flag(text: str, roots: DriverRoots) -> FabricManager:
     from driver.fabric.real import RealFabricManager
 
     return RealFabricManager(roots)
+
+
+def pretended_cgroups(nvml: Nvml) -> FakeCgroups | None:
+    """The pretended control groups of the machine that an NVML looks at; None where the node's own count."""
+    from fakegpu.cgroups import FakeCgroups
+    from fakegpu.nvml import FakeNvml
+
+    root = nvml.store.read().pretend_cgroups if isinstance(nvml, FakeNvml) else ""
+    return FakeCgroups(Path(root)) if root else None
 
 
 def fake_kernel(nvml: Nvml, sysfs_root: Path) -> FakeKernel:

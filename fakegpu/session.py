@@ -81,7 +81,8 @@ class FakeSession:
         state = self.enter(call, pci)
         gpu = state.gpus.get(pci)
         if gpu is None or not gpu.present:
-            raise failure(FAKE_GPU_CALLS[call], Code.NOT_FOUND, str(pci))
+            code = Code.NOT_FOUND if call == "device_by_pci" else Code.GPU_NOT_FOUND
+            raise failure(FAKE_GPU_CALLS[call], code, str(pci))
         if gpu.lost:
             raise failure(FAKE_GPU_CALLS[call], Code.GPU_IS_LOST, str(pci))
         if session != state.session:
@@ -89,7 +90,12 @@ class FakeSession:
         return state, gpu
 
     def change(self, call: str, pci: PciAddress, edit: Callable[[MachineState], MachineState]) -> None:
-        """Change the state for a call that was entered; what ``edit`` raises leaves it as it is."""
+        """Change the state for a call that was entered; what ``edit`` raises leaves it as it is.
+
+        Where a rule has the call lie, nothing is changed.
+        """
+        if self._lies(call, pci):
+            return
         if self._spec.product.vgpu is None:
             state = change_with_capabilities(self._store, edit)
         else:  # sysfs shows which vGPUs can be made of it then
@@ -110,10 +116,15 @@ class FakeSession:
             raise failure(_c_function(call), Code.DRIVER_NOT_LOADED, _subject(pci))
         return state
 
+    def _lies(self, call: str, pci: PciAddress) -> bool:
+        """Whether a rule has this call say yes and do nothing; a counted one is used up by it."""
+        lies = [fault for fault in self._store.read().faults if fault.lie and fault.hits(call, pci)]
+        return any(fault.times is None or self._spend(fault) for fault in lies)
+
     def _suffer(self, state: MachineState, call: str, pci: PciAddress | None, *, after: bool = False) -> None:
         """Apply the rules that hit this call, oldest first: wait, hang until the rule is gone, or fail."""
         for fault in state.faults:
-            if fault.after != after or not fault.hits(call, pci):
+            if fault.lie or fault.after != after or not fault.hits(call, pci):
                 continue
             if fault.times is not None and not self._spend(fault):
                 continue

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import yaml
 
 from driver.errors import ConfigError
-from driver.nvml.api import ARCHITECTURES, BRANDS, NvLinkEnd
+from driver.nvml.api import NvLinkEnd
 from driver.nvml.pci_address import PciAddress
+from driver.nvml.products import ARCHITECTURES, BRANDS
 from fakegpu.fields import Fields
 from fakegpu.mig_profiles import known_catalogues, load_catalogue
 from fakegpu.pci_spec import BESIDE, USUAL_IOMMU, iommu_spec, sriov_spec

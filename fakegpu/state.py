@@ -14,6 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.fabric.state import FabricState
 from fakegpu.holds import FileHolds, MemoryHolds
 from fakegpu.license import LICENSED, FakeLicense
+from fakegpu.memory.state import NO_MEMORY, GpuMemory
 from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
 from fakegpu.replaced_file import ReplacedFile
@@ -54,10 +55,14 @@ class GpuState:
     time_slice: int = 0
     license: FakeLicense = LICENSED
     persistence: bool = False
+    memory: GpuMemory = NO_MEMORY
 
     def after_load(self) -> GpuState:
-        """The state after a reset or a new load of the driver: no mode and no time-slice outlives them."""
-        return replace(self, compute_mode="default", time_slice=0, persistence=False)
+        """The state after a reset or a new load of the driver.
+
+        No mode, no time-slice, no memory limit and no CUDA context outlives them.
+        """
+        return replace(self, compute_mode="default", time_slice=0, persistence=False, memory=NO_MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,8 @@ class Fault:
 
     ``code`` is the NVML return code to fail with. Without one, calls take ``seconds`` longer; without
     both, they hang for as long as the rule is there. ``times`` counts down with each call that it
-    hits; None never ends. With ``after`` the call has done its work before it fails.
+    hits; None never ends. With ``after`` the call has done its work before it fails. With ``lie`` a call that
+    changes a GPU says yes and does nothing.
     """
 
     number: int
@@ -76,6 +82,7 @@ class Fault:
     times: int | None = None
     seconds: float | None = None
     after: bool = False
+    lie: bool = False
 
     def hits(self, call: str, pci: PciAddress | None) -> bool:
         """Whether the rule spoils this call."""
@@ -86,7 +93,8 @@ class Fault:
 class MachineState:
     """Everything that can change. ``session`` counts loads of the kernel driver: old handles are void.
 
-    ``driver_roots`` are the folders in which the capability files follow the instances.
+    ``driver_roots`` are the folders in which the capability files follow the instances. ``pretend_cgroups``
+    is the folder that stands for /sys/fs/cgroup, empty where the real one counts.
     """
 
     gpus: Mapping[PciAddress, GpuState]
@@ -99,6 +107,7 @@ class MachineState:
     driver_roots: tuple[str, ...] = ()
     mps_faults: tuple[MpsFault, ...] = ()
     fabric: FabricState = field(default_factory=FabricState)
+    pretend_cgroups: str = ""
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
@@ -129,10 +138,11 @@ class MachineState:
             "next_fault": self.next_fault,
             "driver_roots": self.driver_roots,
             "gpus": {str(pci): _gpu_document(gpu) for pci, gpu in sorted(self.gpus.items())},
-            # A former version of this project does not know it.
+            # A former version of this project does not know these.
             **({} if self.fabric == FabricState() else {"fabric": self.fabric.to_document()}),
+            **({"pretend_cgroups": self.pretend_cgroups} if self.pretend_cgroups else {}),
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
-            "faults": [asdict(fault) | {"pci": fault.pci and str(fault.pci)} for fault in self.faults],
+            "faults": [_fault_document(fault) for fault in self.faults],
         }
         return json.dumps(document, indent=1) + "\n"
 
@@ -163,6 +173,8 @@ def _gpu_document(gpu: GpuState) -> dict[str, object]:
         del document["license"]
     if not gpu.persistence:
         del document["persistence"]
+    if gpu.memory == NO_MEMORY:
+        del document["memory"]
     return document
 
 
@@ -172,7 +184,15 @@ def _gpu(document: dict[str, object]) -> GpuState:
     if not isinstance(pids, list) or not isinstance(mig, dict):
         raise TypeError("process_ids is no list, or mig no mapping")
     state = MigState.from_document(mig)
-    return GpuState(process_ids=tuple(pids), mig=state, license=held, **document)  # type: ignore[arg-type]  # TypeError if not
+    memory = GpuMemory.from_document(document.pop("memory")) if "memory" in document else NO_MEMORY  # type: ignore[arg-type]  # TypeError if not
+    return GpuState(process_ids=tuple(pids), mig=state, license=held, memory=memory, **document)  # type: ignore[arg-type]  # TypeError if not
+
+
+def _fault_document(fault: Fault) -> dict[str, object]:
+    document = asdict(fault) | {"pci": fault.pci and str(fault.pci)}
+    if not fault.lie:
+        del document["lie"]
+    return document
 
 
 def _fault(document: dict[str, object]) -> Fault:

@@ -30,6 +30,7 @@ from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.fabric.persistence import Persistence
 from kubeletplugin.fabric.records import FOLDER as FABRIC
 from kubeletplugin.fabric.records import FabricRecords
+from kubeletplugin.host.cgroups import Cgroups
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.host.kernel import Kernel
@@ -45,6 +46,13 @@ from kubeletplugin.kinds.passthrough.nodes import VfioNodes
 from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
 from kubeletplugin.kinds.vgpu.virtual_functions import VirtualFunctions
+from kubeletplugin.memory.allowances import Allowances
+from kubeletplugin.memory.claim_memory import ClaimMemory
+from kubeletplugin.memory.gpu_limits import GpuLimits
+from kubeletplugin.memory.ledger import FOLDER as MEMORY
+from kubeletplugin.memory.ledger import Ledger
+from kubeletplugin.memory.one_gpu import Listed, MemoryPorts
+from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
 from kubeletplugin.metadata.store import MetadataStore
 from kubeletplugin.reports.health_check import HealthCheck
@@ -63,6 +71,8 @@ from kubeletplugin.wire.health_board import HealthBoard
 
 _STARTING_SECONDS = 30.0
 
+Disk = tuple[Peers, KeyedLocks, BootFiles]
+
 
 def _nobody(_step: str) -> None:
     """Nobody follows the steps."""
@@ -70,6 +80,11 @@ def _nobody(_step: str) -> None:
 
 def _nothing(_device: str) -> Mapping[str, Any]:
     """Nothing is known of what is published."""
+    return {}
+
+
+def _none_listed() -> Listed:
+    """The kubelet lists no containers."""
     return {}
 
 
@@ -81,6 +96,7 @@ class Hardware:
     containers ready, ``memory_hook`` is the program that holds them back until they have their limits of
     memory, None where there is none. ``kernel`` is told what is to become of PCI functions, ``binder`` gives
     them other drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
+    ``cgroups`` are the control groups of containers, those that sysfs shows where nobody pretends any.
     """
 
     discovery: Discovery
@@ -96,6 +112,7 @@ class Hardware:
     controllers: Controllers
     hook: HookSource = NO_HOOK
     memory_hook: Path | None = None
+    cgroups: Cgroups | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +124,7 @@ class Cluster:
     say, None when that was never seen, ``published_attributes(device)`` all attributes, empty then.
     ``in_use()`` gives the CDI device names that containers have,
     ``given_by_device_plugins()`` the ids of NVIDIA's devices that they have from device plugins; both raise
+    DriverError. ``containers()`` gives the containers that the kubelet lists, by CDI device; it raises
     DriverError. ``complain`` and ``note`` tell that a claim waits, or what it does not get.
     """
 
@@ -118,6 +136,7 @@ class Cluster:
     complain: Callable[[ClaimRef, DriverError], None]
     note: Callable[[ClaimRef, str], None]
     published_attributes: Callable[[str], Mapping[str, Any]] = _nothing
+    containers: Callable[[], Listed] = _none_listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +179,7 @@ class Parts:
     virtual: VirtualFunctions
     watch: NodeWatch
     health: HealthCheck
+    memory: ClaimMemory
     recovered: Recovered
 
 
@@ -179,6 +199,7 @@ def assemble(
 
     def changed() -> None:
         watch.claims_changed()
+        memory.claims_changed()
         listeners.changed(journal.held_count())
 
     def mps_is_used() -> None:
@@ -191,12 +212,11 @@ def assemble(
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
     kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
-    records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
-    sharing = _sharing(identity, hardware, records, kinds, mps_is_used, listeners.step)
+    memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
+    sharing = _sharing(identity, hardware, (peers, files), kinds, mps_is_used, listeners.step)
     shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
-    noted = FabricRecords(files.fabric, peers.watch())
-    fabric = _fabric(identity, hardware, cluster, noted, kinds, journal, locks, listeners)
+    fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
     claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
     ports, patience_seconds = _ports(cluster, hardware, listeners, watch), intervals.patience_seconds
@@ -218,6 +238,7 @@ def assemble(
         _virtual(hardware, journal, locks),
         watch,
         _health(identity, hardware, cluster, listeners, journal, watch, kinds),
+        memory,
         recovered,
     )
 
@@ -256,7 +277,7 @@ def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal
     )
 
 
-def _disk(identity: Identity, folders: Folders) -> tuple[Peers, KeyedLocks, BootFiles]:
+def _disk(identity: Identity, folders: Folders) -> Disk:
     """What several instances and boots have in common on the disk, without what is left of earlier boots."""
     peers = Peers(folders.data / "instances")
     locks = KeyedLocks(folders.data / "locks")
@@ -277,17 +298,42 @@ def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
 
 def _files(folders: Folders) -> BootFiles:
     data = folders.data
-    return BootFiles(data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC)
+    return BootFiles(
+        data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC, data / MEMORY
+    )
+
+
+def _memory(
+    identity: Identity,
+    hardware: Hardware,
+    cluster: Cluster,
+    disk: Disk,
+    journal: Journal,
+    listeners: Listeners,
+    intervals: Intervals,
+) -> ClaimMemory:
+    peers, locks, files = disk
+    generation = identity.driver_generation
+    ports = MemoryPorts(
+        Ledger(files.memory, identity.boot_id, peers.watch()),
+        GpuLimits(hardware.discovery, generation),
+        hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
+        Allowances(journal, identity.era),
+        listeners.step,
+    )
+    return ClaimMemory(ports, locks, generation, cluster.containers, intervals.patience_seconds)
 
 
 def _sharing(
     identity: Identity,
     hardware: Hardware,
-    records: SharingRecords,
+    disk: tuple[Peers, BootFiles],
     kinds: HeldKinds,
     mps_is_used: Callable[[], None],
     step: Callable[[str], None],
 ) -> Sharing:
+    peers, files = disk
+    records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
     return Sharing(
         hardware.discovery,
         hardware.time_slices,
@@ -304,12 +350,13 @@ def _fabric(
     identity: Identity,
     hardware: Hardware,
     cluster: Cluster,
-    records: FabricRecords,
+    disk: Disk,
     kinds: HeldKinds,
     journal: Journal,
-    locks: KeyedLocks,
     listeners: Listeners,
 ) -> ClaimFabric:
+    peers, locks, files = disk
+    records = FabricRecords(files.fabric, peers.watch())
     holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
     boards, era, step = hardware.discovery, identity.era, listeners.step
     activation = Activation(hardware.fabric, records, Persistence(boards), era, holders.need, step)

@@ -21,7 +21,7 @@ from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
-from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag
+from fakegpu.nvml_flag import PRETENDED_HOOK, fabric_from_flag, nvml_from_flag, pretended_cgroups
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
@@ -36,7 +36,12 @@ from kubeletplugin.journal.identity import Identity
 from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kubelet.face import ALONE_PART, READY_PART
-from kubeletplugin.kubelet.podresources import devices_in_use, given_by_device_plugins
+from kubeletplugin.kubelet.podresources import (
+    containers_by_device,
+    devices_in_use,
+    given_by_device_plugins,
+)
+from kubeletplugin.memory.hook_socket import HookSocket
 from kubeletplugin.pci_ports import pci_ports
 from kubeletplugin.predecessor.carrying_out import carry_out
 from kubeletplugin.predecessor.other_driver import other_driver
@@ -148,6 +153,10 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     if taken is not None:
         with parts.peers.starting(_STARTING_SECONDS):
             carry_out(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)
+    hooks = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
+    hooks.open()  # before claims are prepared: their containers may start at once
+    service.spawn("memory hook", hooks.run, hooks.stop)
+    service.on_stop("containers that wait", parts.memory.stop)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
     service.spawn("claim status", statuses.run, stop=statuses.stop)
@@ -161,6 +170,8 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     front.state.enables_virtual(parts.virtual.enable)
+    service.repeat("memory", intervals.check_seconds, parts.memory.run_once, parts.memory.wanted)
+    service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
     service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
     service.repeat("health", intervals.check_seconds, parts.health.run_once)
@@ -284,6 +295,7 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
     settings = node.settings
     driver = InstalledDriver(settings.roots)
     kernel, binder, users = pci_ports(node.nvml, settings.roots, settings.sysfs_root)
+    cgroups = None if settings.nvml == "real" else pretended_cgroups(node.nvml)
     return Hardware(
         node.discovery,
         settings.sysfs_root,
@@ -297,7 +309,8 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         users,
         controllers,
         settings.cdi_hook,
-        settings.memory_hook,
+        settings.memory_hook or (None if cgroups is None else PRETENDED_HOOK),
+        cgroups,
     )
 
 
@@ -311,6 +324,7 @@ def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
         lambda claim, error: _tell_waiting(node.events, claim, error),
         lambda claim, text: _tell_missing(node.events, claim, text),
         published.attributes_of,
+        lambda: containers_by_device(node.settings.pod_resources_socket, DRIVER_NAME),
     )
 
 

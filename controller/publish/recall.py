@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from driver.devices.memory_limits import LIMITS_WITHHELD, MEMORY_LIMITS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from driver.devices.device import CounterSet, Device, Taint
+    from driver.devices.device import AttributeValue, CounterSet, Device, Taint
     from driver.nvml.pci_address import PciAddress
     from driver.policy.offers import Offers
 
@@ -66,6 +68,7 @@ def _in_stored_order(
     return tuple(merged)
 
 
+_LIMITS = frozenset({MEMORY_LIMITS, LIMITS_WITHHELD})
 _OF_NEIGHBORS = frozenset({"index", "nvlinkDomain", "nvlinkMesh", "nvlinkPeers", "nvlinkPeerCount"})
 """What a GPU says of itself and its neighbors: it is another when one of them leaves the NVIDIA driver."""
 
@@ -80,6 +83,7 @@ class _Doubts:
         self._read |= {withheld.pci for withheld in wanted.withheld}
         self._read -= self._whole.keys()
         self._published = {region.pci for device in stored for region in device.regions}
+        self._limits = {doubt.pci for doubt in wanted.doubts if doubt.limits}
         self.is_any_away = any(doubt.away for doubt in wanted.doubts)
 
     def stands_in(self, device: Device) -> bool:
@@ -109,6 +113,16 @@ class _Doubts:
         """Whether something of the GPU was never told that its devices would say."""
         return device.pci in self._partly
 
+    def recallable(self, stored: Device) -> dict[str, AttributeValue]:
+        """The stored attributes that can stand in for those that were never told of the GPU.
+
+        What is promised of its memory is so only where nobody could ask: else it ended, with the NVIDIA
+        driver or by the node configuration.
+        """
+        if stored.pci in self._limits:
+            return dict(stored.attributes)
+        return {name: value for name, value in stored.attributes.items() if name not in _LIMITS}
+
 
 def _completed(device: Device, stored: Device | None, doubts: _Doubts) -> Device:
     if stored is None or not (doubts.is_partly(device) or doubts.is_any_away):
@@ -123,6 +137,6 @@ def _completed(device: Device, stored: Device | None, doubts: _Doubts) -> Device
         return device
     return replace(
         device,
-        attributes=dict(sorted({**stored.attributes, **device.attributes}.items())),
+        attributes=dict(sorted({**doubts.recallable(stored), **device.attributes}.items())),
         capacity={**stored.capacity, **device.capacity},
     )

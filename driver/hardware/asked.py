@@ -38,6 +38,7 @@ DESCRIBING: Mapping[str, str] = {
     "mig_without_reset": "whether partitions can be made, which the architecture tells as well",
     "nvlinks": "attributes; which island a GPU is in, its neighbours tell as well",
     "module_id": "an attribute; tells the GPU's partitions of the NVLink fabric",
+    "memory_limits": "attributes: whether the NVIDIA driver holds shares to their memory",
     "licensable_features": "attributes and a taint of vGPUs, and asked of those alone",
     "fabric": "an attribute; splits islands only where GPUs of a node differ in it",
 }
@@ -45,6 +46,9 @@ DESCRIBING: Mapping[str, str] = {
 
 MAY_END = frozenset({"nvlinks", "fabric"})
 """What a GPU may stop to support, in MIG mode. "Not supported" of others is a fault once answered."""
+
+OF_THE_DRIVER = "memory_limits"
+"""What another version of the NVIDIA driver may answer otherwise, so that its answer ends with the driver."""
 
 FABRIC_PARTITIONS = "fabric_partitions"
 """What the fabric manager would tell, in ``Gpu.untold`` while it is there and never told: attributes."""

@@ -100,7 +100,8 @@ class Gpu:
     multi-node NVLink domain, and only there. ``mig`` is None where the GPU knows no MIG or could not tell; a
     vGPU guest has none either. A GPU that is passed through to this machine is as on bare metal. ``vgpu`` is
     which vGPUs can be made of it, None where no vGPU manager has it. ``vgpu_license`` is that of a vGPU, None
-    elsewhere and where no licensing is known.
+    elsewhere and where no licensing is known. ``memory_limits`` is whether the NVIDIA driver can hold
+    containers to limits of the GPU's memory, None where that was not asked: on a node without cgroup v2.
     ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
     tell is not known, whereas other fields that are None are what the GPU does not have.
     """
@@ -124,6 +125,7 @@ class Gpu:
     vgpu: VgpuHost | None = None
     module_id: int | None = None
     vgpu_license: VgpuLicense | None = None
+    memory_limits: bool | None = None
     fabric_clique: str | None = None
     links: tuple[NvLink, ...] = ()
     switch_links: int = 0
@@ -150,6 +152,7 @@ class Inventory:
     ``problems`` are those that belong to no single GPU, or to one that never told who it is. ``unread`` are
     the latter: nothing is known of them but that they are there. ``pci`` is what the kernel tells of all GPU
     functions, also of those that NVML does not have. ``fabric`` is what the fabric manager tells.
+    ``cgroup_v2``: the node has cgroup v2, by which alone the NVIDIA driver limits memory.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -159,3 +162,4 @@ class Inventory:
     unread: tuple[UnreadGpu, ...] = ()
     pci: PciView = NOTHING_SEEN
     fabric: FabricView = NO_FABRIC
+    cgroup_v2: bool = False

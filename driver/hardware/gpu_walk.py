@@ -25,6 +25,7 @@ from driver.nvml.api import (
     NvmlTimeout,
     SessionLost,
 )
+from driver.nvml.limits_probe import can_be_limited
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import vgpu_profile
 
@@ -50,7 +51,10 @@ _LICENSE_NEEDED = (
     "and what it logs"
 )
 _HARMLESS = frozenset(
-    {Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.NO_PERMISSION, Code.NOT_FOUND}
+    {
+        *(Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.NO_PERMISSION),
+        *(Code.NOT_FOUND, Code.OPERATING_SYSTEM),
+    }
 )
 """What says that we cannot ask, and nothing about the GPU."""
 
@@ -60,7 +64,8 @@ class GpuWalk:
 
     ``pci`` is the address, until NVML tells it the one that the caller expects. ``before`` is what
     was known of all GPUs: it counts on where this look learns nothing (driver.hardware.asked).
-    ``present`` are the NVIDIA functions in sysfs: nothing is read there about any other.
+    ``present`` are the NVIDIA functions in sysfs: nothing is read there about any other. ``cgroup`` is the
+    root of cgroup v2, None on a node without: limits of memory are not asked for there.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class GpuWalk:
         before: Mapping[PciAddress, Gpu],
         sysfs_root: Path,
         present: Collection[PciAddress],
+        cgroup: str | None = None,
     ) -> None:
         self._index = index
         self.pci = expected
@@ -78,6 +84,7 @@ class GpuWalk:
         self._before = before
         self._sysfs_root = sysfs_root
         self._present = present
+        self._cgroup = cgroup
         self._former: Gpu | None = None
         self._untold: set[str] = set()
         self._gpu: Gpu | None = None
@@ -151,6 +158,7 @@ class GpuWalk:
             vgpu=self._vgpu(blank.pci, device, watch, before) if virtualization == "host-vgpu" else None,
             module_id=self._ask(watch, "module_id", device.module_id, before.module_id),
             vgpu_license=self._license(device, watch, virtualization, before),
+            memory_limits=self._memory_limits(device, watch, mode, before.memory_limits),
             fabric_clique=self._fabric(device, watch, mode, before.fabric_clique),
             links=links,
             switch_links=switch_links,
@@ -226,6 +234,22 @@ class GpuWalk:
         if found is not None and not found.licensed:
             self.problems.append(Problem(GPU_CALLS[call], "unlicensed", _LICENSE_NEEDED))
         return found
+
+    def _memory_limits(
+        self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: bool | None
+    ) -> bool | None:
+        """Whether containers can be held to limits; a no says nothing while the GPU is in MIG mode."""
+        cgroup = self._cgroup
+        if cgroup is None:
+            return None
+        try:
+            found = can_be_limited(device, watch, cgroup)
+        except (GpuLost, SessionLost, DriverNotLoaded):
+            raise
+        except NvmlError as error:
+            self._notice("memory_limits", error, known=self._known("memory_limits"))
+            return before
+        return before if not found and mode and mode.enabled else found
 
     def _fabric(
         self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: str | None

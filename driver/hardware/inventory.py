@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from driver.errors import NvmlError
 from driver.fabric.seen import NO_FABRIC, SeenFabric
 from driver.hardware import pci as sysfs
-from driver.hardware.asked import FABRIC_PARTITIONS
+from driver.hardware.asked import FABRIC_PARTITIONS, OF_THE_DRIVER
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
@@ -68,6 +68,7 @@ class Discovery:
         self._open = False
         self._handles_taken = False
         self._last: Mapping[PciAddress, Gpu] = {}
+        self._last_driver: str | None = None
         self._last_cuda: str | None = None
 
     def snapshot(self) -> Inventory:
@@ -198,9 +199,13 @@ class Discovery:
 
     def _look(self) -> Inventory:
         driver, count, problems = self._guard.run(NODE_LANE, self._ask_node)
+        if driver != self._last_driver:
+            self._last = {pci: _before_this_driver(gpu) for pci, gpu in self._last.items()}
+            self._last_driver = driver
+        cgroup = _cgroup_v2(self._sysfs_root)
         seen = pci_view(self._sysfs_root)
         present = tuple(function.pci for function in seen.physical)
-        walks = self._walk(count, present)
+        walks = self._walk(count, present, cgroup)
         gpus: dict[PciAddress, Gpu] = {}
         nameless: list[GpuWalk] = []
         # Those that told their address come first: the address of the others is an expectation.
@@ -220,9 +225,11 @@ class Discovery:
         fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
         if fabric.untold:
             found = tuple(replace(gpu, untold=gpu.untold | {FABRIC_PARTITIONS}) for gpu in found)
-        return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric)
+        return Inventory(
+            found, driver, self._last_cuda, tuple(problems), unread, seen, fabric, cgroup is not None
+        )
 
-    def _walk(self, count: int, present: Collection[PciAddress]) -> list[GpuWalk]:
+    def _walk(self, count: int, present: Collection[PciAddress], cgroup: str | None) -> list[GpuWalk]:
         """Walk all GPUs side by side, each in its lane.
 
         In a new session one after the other, and with patience for the handle: the kernel initialises a GPU
@@ -231,7 +238,7 @@ class Discovery:
         expected, walks = self._expected(present), []
         pendings: list[tuple[GpuWalk, Pending[None] | NvmlTimeout]] = []
         for index in range(count):
-            walk = GpuWalk(index, expected.get(index), self._last, self._sysfs_root, present)
+            walk = GpuWalk(index, expected.get(index), self._last, self._sysfs_root, present, cgroup)
             walks.append(walk)
             pendings.append((walk, self._start(walk, index)))
             if not self._handles_taken:
@@ -311,6 +318,17 @@ class Discovery:
                 problems.append(Problem(_COUNT, "error", message))
                 unread.append(UnreadGpu(pci, (Problem(_COUNT, "lost", message),)))
         return tuple(unread)
+
+
+def _cgroup_v2(sysfs_root: Path) -> str | None:
+    """The root of cgroup v2 as NVML takes it; None on a node with cgroup v1, also beside v2 (cgroups(7))."""
+    root = sysfs_root / "fs" / "cgroup"
+    return str(root) if (root / "cgroup.controllers").is_file() else None
+
+
+def _before_this_driver(gpu: Gpu) -> Gpu:
+    """What was known of a GPU, without what another version of the NVIDIA driver may answer otherwise."""
+    return replace(gpu, memory_limits=None, untold=gpu.untold | {OF_THE_DRIVER})
 
 
 def _unread(

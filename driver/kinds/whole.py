@@ -15,6 +15,7 @@ from driver.hardware.vgpu import parse_profile
 from driver.kinds.fabric import fabric_attributes
 from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
+from driver.kinds.memory_limits import MemoryLimitsField, memory_limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,7 @@ class WholeKind:
     by_admin = False
     has_modes = True
     leaves_driver = False
-    policy_field: PolicyField | None = None
+    policy_field: PolicyField | None = MemoryLimitsField()
 
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
         """Each GPU as a whole; one in MIG mode runs nothing outside its instances, so it is kept back."""
@@ -57,7 +58,8 @@ class WholeKind:
             if gpu.pci in policies:
                 links = _links(gpu, islands.get(gpu.pci), meshes.get(gpu.pci), peers.get(gpu.pci))
                 links |= fabric.get(gpu.pci, {})
-                forms = GpuForms(_whole_gpu(gpu, inventory, links), whole=True)
+                told = links | memory_limits(gpu, inventory, policies[gpu.pci])
+                forms = GpuForms(_whole_gpu(gpu, inventory, told), whole=True)
                 gpus[gpu.pci] = _unless_cut(gpu, forms)
         return Forms(gpus, so_far.others)
 
@@ -115,11 +117,11 @@ def _vgpu(gpu: Gpu) -> dict[str, AttributeValue | None]:
     }
 
 
-def _whole_gpu(gpu: Gpu, inventory: Inventory, links: Mapping[str, AttributeValue | None]) -> Device:
+def _whole_gpu(gpu: Gpu, inventory: Inventory, told: Mapping[str, AttributeValue | None]) -> Device:
     attributes = known(
         {
             **physical_attributes(gpu, inventory),
-            **links,
+            **told,
             "type": WHOLE.attribute_type,
             "uuid": gpu.uuid,
             "sharing": "none",

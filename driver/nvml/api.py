@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from driver.errors import NvmlError
+from driver.nvml.memory_calls import MEMORY_CALLS, MemoryCalls
 from driver.nvml.mig_calls import MIG_CALLS, MigCalls
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Code(IntEnum):
     FUNCTION_NOT_FOUND = 13
     GPU_IS_LOST = 15
     RESET_REQUIRED = 16
+    OPERATING_SYSTEM = 17
     LIB_RM_VERSION_MISMATCH = 18
     IN_USE = 19
     INSUFFICIENT_RESOURCES = 23
@@ -83,6 +85,12 @@ class InstanceNotFound(NotFound):
     default_way_out = "a reset, a reboot or somebody else destroyed it: list the instances again"
 
 
+class NoMemoryLimits(NotFound):
+    """The control group has no memory limits on the GPU."""
+
+    default_way_out = "set them; whoever removes the group, resets the GPU or loads the driver clears them"
+
+
 class DriverNotLoaded(NvmlCallFailed):
     """The NVML library or the NVIDIA kernel driver is not there (yet)."""
 
@@ -123,6 +131,7 @@ _WAYS_OUT: dict[int, str] = {
     Code.IN_USE: "end the processes that use the GPU",
     Code.INSUFFICIENT_RESOURCES: "other instances hold the slices or the engines: wait until they are gone",
     Code.RESET_REQUIRED: "reset the GPU (nvidia-smi --gpu-reset) when it is idle",
+    Code.OPERATING_SYSTEM: "the operating system refused it: look whether the file that it is about is there",
 }
 _INSTANCE_CALLS = frozenset(
     MIG_CALLS[method]
@@ -142,6 +151,8 @@ def failure(call: str, code: int, subject: str = "") -> NvmlCallFailed:
     """The error that an NVML return code stands for: the one place where codes become errors."""
     if code == Code.NOT_FOUND and call in _INSTANCE_CALLS:
         return InstanceNotFound(call, code, subject)
+    if code == Code.NOT_FOUND and call == MEMORY_CALLS["memory_limits"]:
+        return NoMemoryLimits(call, code, subject)
     return _ERRORS.get(code, NvmlCallFailed)(call, code, subject, _WAYS_OUT.get(code, ""))
 
 
@@ -179,7 +190,7 @@ P2pStatus = Literal[
 ]  # fmt: skip
 
 
-class NvmlDevice(MigCalls, Protocol):
+class NvmlDevice(MigCalls, MemoryCalls, Protocol):
     """One GPU's handle, good until the session that gave it ends; every call may raise NvmlError.
 
     A value that the GPU cannot tell raises NotSupported; one that NVML calls unknown is None.
@@ -380,19 +391,7 @@ GPU_CALLS: dict[str, str] = {
     "process_ids": "nvmlDeviceGetComputeRunningProcesses_v3",
     "common_ancestor": "nvmlDeviceGetTopologyCommonAncestor",
     "p2p_read": "nvmlDeviceGetP2PStatus",
+    **MEMORY_CALLS,
     **MIG_CALLS,
 }
 """The calls about one GPU: method of Nvml or NvmlDevice -> C function that errors name."""
-
-BRANDS: dict[int, str] = {
-    1: "Quadro", 2: "Tesla", 3: "NVS", 4: "Grid", 5: "GeForce", 6: "Titan", 7: "NvidiaVApps",
-    8: "NvidiaVPC", 9: "NvidiaVCS", 10: "NvidiaVWS", 11: "NvidiaCloudGaming", 12: "QuadroRTX",
-    13: "NvidiaRTX", 14: "Nvidia", 15: "GeForceRTX", 16: "TitanRTX",
-}  # fmt: skip
-"""nvmlBrandType_t -> the text that claims written for NVIDIA's own driver select on."""
-
-ARCHITECTURES: dict[int, str] = {
-    2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere",
-    8: "Ada Lovelace", 9: "Hopper", 10: "Blackwell", 13: "Rubin",
-}  # fmt: skip
-"""nvmlDeviceArchitecture_t -> the text that claims written for NVIDIA's own driver select on."""

@@ -13,8 +13,6 @@ from uuid import UUID
 import pynvml
 
 from driver.nvml.api import (
-    ARCHITECTURES,
-    BRANDS,
     GPU_CALLS,
     NODE_CALLS,
     AddressingMode,
@@ -34,6 +32,8 @@ from driver.nvml.api import (
 from driver.nvml.library import Loaded, NvmlLibrary
 from driver.nvml.license import LicensableFeature
 from driver.nvml.pci_address import PciAddress
+from driver.nvml.products import ARCHITECTURES, BRANDS
+from driver.nvml.real_memory import RealMemoryCalls
 from driver.nvml.real_mig import RealMigCalls
 from driver.nvml.vgpu import VgpuType
 from driver.roots.driver_roots import DriverRoots
@@ -130,7 +130,7 @@ def _pci(info: Any) -> PciAddress:
     return PciAddress(int(info.domain), int(info.bus), int(info.device), 0)
 
 
-class RealDevice(RealMigCalls):
+class RealDevice(RealMigCalls, RealMemoryCalls):
     """One GPU's NVML handle; ``subject`` names the GPU in errors."""
 
     _pynvml = pynvml

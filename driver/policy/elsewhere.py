@@ -25,14 +25,16 @@ class Doubt:
 
     ``pci`` is None for whatever GPU of the node was not read. With ``whole`` nobody knows which devices the
     GPU has: what is published of it counts, and what is offered of it only where nothing is published. Else
-    only some attributes of its devices are missing. ``taints`` are for devices that nobody can see. ``away``:
-    a claim has the GPU in a form for which it left the NVIDIA driver, so nothing is wrong with it.
+    only some attributes of its devices are missing; with ``limits`` whether the NVIDIA driver holds
+    containers to its memory is among them. ``taints`` are for devices that nobody can see. ``away``: a claim
+    has the GPU in a form for which it left the NVIDIA driver, so nothing is wrong with it.
     """
 
     pci: PciAddress | None
     whole: bool
     taints: tuple[Taint, ...]
     away: bool = False
+    limits: bool = False
 
 
 def elsewhere(inventory: Inventory) -> tuple[PciFunction, ...]:

@@ -14,6 +14,7 @@ from driver.devices.gpu_policy import HIDDEN, GpuPolicy
 from driver.devices.health import taints_of_doubt
 from driver.errors import ConfigError
 from driver.kinds.forms import Forms
+from driver.kinds.memory_limits import limits_untold
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
 from driver.policy.elsewhere import Doubt, absent, elsewhere, held_by
@@ -108,7 +109,7 @@ def node_offers(
         if function.pci in judged.policies and function.pci not in forms.gpus and function.pci not in apart
     ]
     undecided = judged.undecided | {pci for pci, found in ordered if found.doubtful}
-    doubts = (one for one in _doubts(inventory, undecided) if one.pci not in apart)
+    doubts = (one for one in _doubts(inventory, judged, undecided) if one.pci not in apart)
     return Offers(
         _in_packing_order([found for _, found in ordered], forms.others),
         tuple(sorted(withheld, key=lambda one: one.pci)),
@@ -117,9 +118,14 @@ def node_offers(
     )
 
 
-def _doubts(inventory: Inventory, undecided: Collection[PciAddress]) -> tuple[Doubt, ...]:
+def _doubts(inventory: Inventory, judged: _Judged, undecided: Collection[PciAddress]) -> tuple[Doubt, ...]:
     read = (
-        Doubt(gpu.pci, gpu.pci in undecided, taints_of_doubt(gpu.problems))
+        Doubt(
+            gpu.pci,
+            gpu.pci in undecided,
+            taints_of_doubt(gpu.problems),
+            limits=limits_untold(gpu, judged.policies.get(gpu.pci, GpuPolicy())),
+        )
         for gpu in inventory.gpus
         if gpu.untold
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu.capabilities import update_capabilities
+from fakegpu.memory.groups import living
 from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.device_files import follow
 from fakegpu.sysfs.tree import apply, change_of
@@ -54,7 +55,9 @@ def settle(spec: MachineSpec, store: StateStore) -> None:
 def _node(spec: MachineSpec, store: StateStore, machine: MachineState, kernel: KernelState) -> Node:
     def in_use(pci: PciAddress) -> bool:
         gpu = machine.gpus.get(pci)
-        by_processes = gpu is not None and bool(gpu.process_ids or gpu.mig.processes())
+        by_processes = gpu is not None and bool(
+            gpu.process_ids or gpu.mig.processes() or living(machine, gpu).memory.clients
+        )
         return by_processes or store.holds.is_held(pci)
 
     return Node(spec, machine, kernel, in_use)

@@ -171,8 +171,12 @@ def _resource(function: Function) -> str:
 
 
 def _node_files(node: Node) -> dict[str, str | LinkTo]:
-    """What belongs to no function: the bus, the drivers, modules, and the nodes of vfio."""
-    found: dict[str, str | LinkTo] = {"bus/pci/drivers_probe": "", "bus/pci/drivers_autoprobe": "1\n"}
+    """What belongs to no function: the bus, the drivers, modules, nodes of vfio, the root of cgroup v2."""
+    found: dict[str, str | LinkTo] = {
+        "bus/pci/drivers_probe": "",
+        "bus/pci/drivers_autoprobe": "1\n",
+        "fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
+    }
     for driver in loaded_drivers(node.spec, node.kernel.modules):
         place = f"{DRIVERS}/{driver.name}"
         found |= {f"{place}/{name}": "" for name in ("bind", "unbind", "new_id", "remove_id", "uevent")}

@@ -14,6 +14,7 @@ from gpuctl.explain.pod.extended import ExtendedResources
 from gpuctl.explain.prospects import Prospects
 from gpuctl.explain.remedies import Look, Tried, findings_of
 from gpuctl.explain.snapshot import Snapshot
+from gpuctl.explain.unheld import unheld
 from gpuctl.explain.withheld import withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
@@ -81,6 +82,9 @@ def judge(snapshot: Snapshot, asked: Asked) -> Judged:
     except AllocationFailed as error:
         return Judged((), (Finding("error", error.what, error.way_out),))
     judged = _told(looks, nodes, walk.prospects)
+    if judged.findings:
+        asked_for = (claim for look in looks for claim in look.read)
+        judged = replace(judged, findings=(*judged.findings, *unheld(snapshot.slices, asked_for)))
     if any(finding.kind == "no-match" for finding in judged.findings):
         return replace(judged, findings=(*judged.findings, *withheld(snapshot.slices)))
     return judged

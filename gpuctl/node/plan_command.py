@@ -46,6 +46,7 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from gpuctl.node.held_memory import limits_lines
     from gpuctl.node.picture import gpu_table, published_gpus
 
     counts = [len(one["spec"].get("devices", ())) for one in planned.slices]
@@ -57,5 +58,6 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
     where = f"driver {spec['driver']}, pool {spec['pool']['name']}"
     devices = "device" if numbers == "1" else "devices"
     lines = [f"{len(counts)} {many}, {numbers} {devices}{shared}; {where}"]
+    lines += limits_lines(planned.slices)
     lines += [f"not offered: {what}: {reason}" for what, reason in sorted(planned.withheld.items())]
     return Group(gpu_table(node, published_gpus(planned.slices, ())), Text("\n".join(lines)))

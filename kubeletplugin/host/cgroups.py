@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from driver.nvml.memory_limits import Cgroup
 
-@dataclass(frozen=True, slots=True)
-class Cgroup:
-    """One control group of a container.
-
-    ``path`` is its folder as NVML takes it, ``/sys/fs/cgroup/…``. ``inode`` is that of the folder, by which
-    a later group at the same path is told from it.
-    """
-
-    path: str
-    inode: int
+__all__ = ["Cgroup", "Cgroups"]
 
 
 class Cgroups(Protocol):

@@ -2,10 +2,10 @@
 
 A boot ends every claim on the node, every MIG instance, time-slice and compute mode, and a power cut may
 leave any part of files that only had to outlive the process. So the first start within a boot drops the
-journal's entries, the records of sharing and of the NVLink fabric, and the CDI specs of claims; the kubelet
-has its claims prepared anew. One file, the marker, names the boot that has done so. It is written last, and
-so that it outlives a power cut: a start that ends before drops again, and only what was left before the first
-marker lacks one.
+journal's entries, the records of sharing and of the NVLink fabric, what containers may have of GPUs, and the
+CDI specs of claims; the kubelet has its claims prepared anew. One file, the marker, names the boot that has
+done so. It is written last, and so that it outlives a power cut: a start that ends before drops again, and
+only what was left before the first marker lacks one.
 
 A version of the plugin that knows no marker may have written in this boot before this one was started,
 and may even run beside it. So what proves to be of this boot stays.
@@ -25,7 +25,7 @@ from driver.process.log import get_logger
 from kubeletplugin.journal.entry import MalformedEntry, decode
 from kubeletplugin.journal.journal import NOT_OF_THE_FILE, uid_of_entry
 from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
-from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
+from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec, is_safe_uid
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOCK_SECONDS = 10.0
@@ -52,6 +52,7 @@ class BootFiles:
     sharing: Path
     cdi: Path
     fabric: Path
+    memory: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
         files.journal: lambda name: uid_of_entry(name) is not None,
         files.sharing: lambda name: _group(name) is not None,
         files.fabric: lambda name: name.startswith(_PARTITION),
+        files.memory: _is_of_memory,
         files.cdi: lambda name: claim_of_cdi_spec(name) is not None,
     }
     for folder, is_ours in ours.items():
@@ -122,6 +124,8 @@ class _Dropping:
         groups = {group for name in _names(self.files.sharing) if (group := _group(name)) is not None}
         for name in _names(self.files.fabric):
             self._drop_partition(self.files.fabric / name)
+        for name in _names(self.files.memory):
+            self._drop_memory(self.files.memory / name)
         claims = [self._drop_claim(uid, uid in specs) for uid in sorted(specs | entries)]
         return Dropped(
             sum(entry for entry, _ in claims),
@@ -161,6 +165,11 @@ class _Dropping:
         if record.name.startswith(_PARTITION) and _boot_of_record(record) != self.boot_id:
             remove(record)
 
+    def _drop_memory(self, file: Path) -> None:
+        """Drop what containers of an earlier boot had: no version without a marker has written any."""
+        if _is_of_memory(file.name) and _boot_of_record(file) != self.boot_id:
+            remove(file)
+
     def _boot_of_entry(self, uid: str, path: Path) -> str | None:
         """The boot that a claim's entry is of; empty where it does not prove one, None without an entry."""
         content = _content(path)
@@ -186,6 +195,12 @@ def _group(name: str) -> str | None:
     """What is shared as one and has its record in a file of this name."""
     group = name.removesuffix(".json")
     return group if group != name and group.startswith("gpu-") else None
+
+
+def _is_of_memory(name: str) -> bool:
+    """Whether a file of this name says what the containers of a claim may have of a GPU."""
+    claim_uid, _, pci = name.removesuffix(".json").rpartition("_")
+    return name.endswith(".json") and is_safe_uid(claim_uid) and ":" in pci
 
 
 def _mark(boot_id: str) -> bytes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from driver.errors import DriverError
+from kubeletplugin.wire.container_name import ContainerName
 from proto import podresources_v1_pb2 as pb
 
 if TYPE_CHECKING:
@@ -55,6 +56,24 @@ def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tu
         for held in container.dynamic_resources
         if (devices := _cdi_devices(held, driver))
     )
+
+
+def containers_by_device(
+    socket: Path, driver: str, timeout_seconds: float = 2.0
+) -> dict[str, frozenset[ContainerName]]:
+    """By CDI device name, the containers that the kubelet lists for it, whether they run or not.
+
+    Those are containers and sidecars of the node's active pods, but no other init containers, and each with
+    all devices of the claims that it names. Arguments and errors as for ``devices_in_use``.
+    """
+    found: dict[str, set[ContainerName]] = {}
+    for pod in _listed(socket, timeout_seconds).pod_resources:
+        for container in pod.containers:
+            name = ContainerName(pod.namespace, pod.name, container.name)
+            for held in container.dynamic_resources:
+                for device in _cdi_devices(held, driver):
+                    found.setdefault(device, set()).add(name)
+    return {device: frozenset(names) for device, names in found.items()}
 
 
 def given_by_device_plugins(socket: Path, prefix: str, timeout_seconds: float = 2.0) -> frozenset[str]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class NotAnswered(Exception):
+    """This instance of the plugin ends: whoever asks is to ask the next one."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerStart:
     """A container whose processes have not run yet: its control group is there, and its init waits.

@@ -27,6 +27,7 @@ from fakegpu.sysfs.kernel import FakeKernel
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.claims.recovery import Recovered
+from kubeletplugin.host.cgroups import Cgroups
 from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.entry import Entry
@@ -40,6 +41,7 @@ from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.vfio.binder import GroupBinder, Users
 from kubeletplugin.vfio.function_files import Deadlines
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 from kubeletplugin.wire.names import cdi_spec_file_name
@@ -96,13 +98,14 @@ def fake_hardware(
     hook: HookSource = NO_HOOK,
     pci: PciParts | None = None,
     memory_hook: Path | None = None,
+    cgroups: Cgroups | None = None,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
     ports = time_slices, mps, folders, fabric
-    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook)
+    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook, cgroups)
 
 
 PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
@@ -139,6 +142,8 @@ class FakeNode:
         self.folder = folder
         self._kinds_of = kinds_of
         self.machine = FakeMachine.open(f"{machine}@{folder / 'machine.json'}" if on_disk else machine)
+        self.cgroups = self.machine.pretend_cgroups(folder / "cgroups")
+        self.listed_containers: dict[str, frozenset[ContainerName]] | DriverError = {}
         self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
         self.cdi = folder / "cdi"
         self.driver_root = lay_driver_root(folder / "driver", self.machine)
@@ -192,6 +197,7 @@ class FakeNode:
         self.reconciler, self.keeper, self.fabric = parts.reconciler, parts.keeper, parts.fabric
         self.kinds, self.hooks = parts.kinds, parts.hooks
         self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
+        self.memory = parts.memory
         return parts.recovered
 
     def instance(self) -> Parts:
@@ -209,6 +215,7 @@ class FakeNode:
                 self.hook,
                 self._pci,
                 self.memory_hook,
+                self.cgroups,
             ),
             Cluster(
                 self._get_claim,
@@ -219,6 +226,7 @@ class FakeNode:
                 self._complain,
                 self._note,
                 lambda device: self.published_attributes.get(device, {}),
+                self._list_containers,
             ),
             Folders(self.folder, self.cdi),
             Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step),
@@ -322,6 +330,11 @@ class FakeNode:
         if isinstance(self.given_by_device_plugins, DriverError):
             raise self.given_by_device_plugins
         return frozenset(self.given_by_device_plugins)
+
+    def _list_containers(self) -> dict[str, frozenset[ContainerName]]:
+        if isinstance(self.listed_containers, DriverError):
+            raise self.listed_containers
+        return self.listed_containers
 
     def _get_claim(self, namespace: str, name: str) -> dict[str, Any]:
         self.before_get()

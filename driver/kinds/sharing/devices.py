@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.devices.device import Device, RequestPolicy, Version
+from driver.devices.memory_limits import BY_CGROUP, MEMORY_LIMITS, SMALLEST_LIMIT_BYTES
 from driver.devices.names import shared_device_name
 from driver.devices.sharing import MEMORY, MOST_MPS_CLIENTS, SHARES
+from driver.kinds.gpu_attributes import known
 from driver.kinds.whole import WHOLE
 from kubernetes_rules.quantity import format_bytes
 
@@ -37,77 +39,107 @@ _VOLTA = 7
 """The first major compute capability whose MPS clients can be limited."""
 
 _COMPUTE_SLICES = 7
+_TOO_SMALL = (
+    f"CUDA does not start with less than {format_bytes(SMALLEST_LIMIT_BYTES)}, to which the NVIDIA driver "
+    "would hold it (memoryLimits: false forbids that)"
+)
 _MIB = 2**20
 
 
-def shared_device(exclusive: Device, offer: SharedOffer) -> Device:
+def shared_device(exclusive: Device, offer: SharedOffer, *, limits_untold: bool = False) -> Device:
     """The device that several claims can be given at once, made from the one that a claim has for itself.
 
     It lies where that one lies and consumes the same counters: the scheduler counts them once, with
-    the first share (KEP-5075). A fractional one keeps all that a whole GPU says of itself.
+    the first share (KEP-5075). A fractional one keeps all that a whole GPU says of itself. With
+    ``limits_untold`` nobody knows whether the NVIDIA driver holds shares to their memory.
     """
-    capacity, policies = _measures(offer, exclusive.capacity.get(MEMORY))
+    least_bytes = _least_bytes(exclusive)
+    capacity, policies = _measures(offer, exclusive.capacity.get(MEMORY), least_bytes)
     kept = {
         name: value
         for name, value in exclusive.attributes.items()
         if offer.fractional or name not in _WHOLE_GPUS_ALONE
     }
-    # Compute mode EXCLUSIVE_PROCESS keeps all but the MPS server off a GPU; partitions have no such mode.
-    isolated = offer.strategy == "MPS" and exclusive.takes_all
-    told: dict[str, AttributeValue] = {
+    told: dict[str, AttributeValue | None] = {
         "type": WHOLE.attribute_type if offer.fractional else "shared",
         "sharing": SHARING[offer.strategy],
-        "memoryIsolation": "mps" if isolated else "none",
+        "memoryIsolation": _memory_isolation(exclusive, offer, limits_untold),
     }
     return replace(
         exclusive,
         name=shared_device_name(exclusive.name, offer.form),
-        attributes=dict(sorted({**kept, **told}.items())),
+        attributes=known({**kept, **told}),
         capacity=capacity,
         policies=policies,
     )
 
 
+def _memory_isolation(exclusive: Device, offer: SharedOffer, limits_untold: bool) -> str | None:
+    """What keeps others off the memory of a share, the stronger of two; None where nobody knows."""
+    # Compute mode EXCLUSIVE_PROCESS keeps all but the MPS server off a GPU; partitions have no such mode.
+    if offer.strategy == "MPS" and exclusive.takes_all:
+        return "mps"
+    if exclusive.attributes.get(MEMORY_LIMITS) == BY_CGROUP:
+        return BY_CGROUP
+    return None if limits_untold and exclusive.takes_all else "none"
+
+
 def why_not_shared(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | None:
     """Why the GPU, or the partition of it, cannot be shared so; None when it can."""
-    memory_bytes = exclusive.capacity.get(MEMORY)
+    memory_bytes, least_bytes = exclusive.capacity.get(MEMORY), _least_bytes(exclusive)
     if offer.step_bytes is not None:
         step = format_bytes(offer.step_bytes)
         if memory_bytes is None:
             return "NVML does not tell its memory, which is to be shared out"
         if memory_bytes < 2 * offer.step_bytes:
             return f"its memory of {format_bytes(memory_bytes)} is less than two steps of {step}"
+        if memory_bytes < _least_steps(offer.step_bytes, least_bytes) + offer.step_bytes:
+            return f"its memory of {format_bytes(memory_bytes)} is less than two shares: {_TOO_SMALL}"
+    elif offer.shares is not None and memory_bytes is not None and memory_bytes < offer.shares * least_bytes:
+        most = memory_bytes // least_bytes
+        return f"{offer.shares} shares of its memory are too small, {most} would do: {_TOO_SMALL}"
     return _why_no_mps(gpu, exclusive, offer) if offer.strategy == "MPS" else None
 
 
+def _least_bytes(exclusive: Device) -> int:
+    """The least memory of a share; 0 where nothing but the MPS server holds it to any."""
+    return SMALLEST_LIMIT_BYTES if exclusive.attributes.get(MEMORY_LIMITS) == BY_CGROUP else 0
+
+
+def _least_steps(step_bytes: int, least_bytes: int) -> int:
+    """The least memory of a share in whole steps, at least one."""
+    return max(1, -(-least_bytes // step_bytes)) * step_bytes
+
+
 def _measures(
-    offer: SharedOffer, memory_bytes: int | None
+    offer: SharedOffer, memory_bytes: int | None, least_bytes: int
 ) -> tuple[dict[str, int], dict[str, RequestPolicy]]:
     """The capacities and their policies; memory that cannot be asked for is there for selectors."""
     capacity: dict[str, int] = {}
     policies: dict[str, RequestPolicy] = {}
     if memory_bytes is not None:
-        capacity[MEMORY], policies[MEMORY] = _memory(offer, memory_bytes)
+        capacity[MEMORY], policies[MEMORY] = _memory(offer, memory_bytes, least_bytes)
     if offer.shares is not None:
         capacity[SHARES] = offer.shares
         policies[SHARES] = RequestPolicy(offer.shares if offer.fractional else 1, 1, 1)
     return capacity, policies
 
 
-def _memory(offer: SharedOffer, memory_bytes: int) -> tuple[int, RequestPolicy]:
+def _memory(offer: SharedOffer, memory_bytes: int, least_bytes: int) -> tuple[int, RequestPolicy]:
     """How much is there, and what a claim takes of it that asks for none.
 
     A fractional device has whole steps alone, since all of it is the default and that has to be whole steps.
-    Of others the default is a share's part in whole steps, at least one.
+    Of others the default is a share's part in whole steps, at least the least that there can be.
     """
     step = offer.step_bytes
     if step is None:
         return memory_bytes, RequestPolicy(0)
+    least = _least_steps(step, least_bytes)
     if offer.fractional:
         whole_steps = memory_bytes // step * step
-        return whole_steps, RequestPolicy(whole_steps, step, step)
-    steps = memory_bytes // offer.shares // step if offer.shares else 1
-    return memory_bytes, RequestPolicy(max(1, steps) * step, step, step)
+        return whole_steps, RequestPolicy(whole_steps, least, step)
+    part = memory_bytes // offer.shares // step * step if offer.shares else least
+    return memory_bytes, RequestPolicy(max(least, part), least, step)
 
 
 def _why_no_mps(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from driver.devices.names import gpu_device_name
 from driver.kinds.forms import GpuForms, alternatives
+from driver.kinds.memory_limits import limits_untold
 from driver.kinds.sharing.devices import shared_device, why_not_shared
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
     found = replace(forms, whole=policy.form == "whole")
     if found.counters is None and found.whole + len(ways) > 1:
         found = replace(found, counters=alternatives(gpu.pci, ("gpu",)))
-    found = replace(found, shared=tuple(shared_device(found.all_of_it, one) for one in ways))
+    untold = limits_untold(gpu, policy)
+    shared = tuple(shared_device(found.all_of_it, one, limits_untold=untold) for one in ways)
+    found = replace(found, shared=shared)
     return _withholding(found, kept_back) if kept_back else found
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driver.nvml.api import NvmlCallFailed
+from driver.nvml.api import NoMemoryLimits, NvmlCallFailed
+from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.mig import MigDevice
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import VgpuType
@@ -31,6 +32,7 @@ LINK_KINDS = {"gpu": 0, "switch": 2, "other": 0xFF}
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE = 0, 2, 3, 7
 FEATURE_COMPUTE, EXPIRY_INVALID, EXPIRY_VALID, EXPIRY_PERMANENT = 4, 1, 2, 4
 NO_INSTANCE = 0xFFFFFFFF
+NO_LIMIT = 0xFFFFFFFFFFFFFFFF
 
 
 class CLibrary(CLibraryMig):
@@ -47,6 +49,7 @@ class CLibrary(CLibraryMig):
         self._vgpu_types: dict[int, VgpuType] = {}
         self.license_supported = True
         self.expiry_status = EXPIRY_VALID
+        self.tells_no_limits_in_numbers = False
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         if not name.startswith("nvml") or name in self._missing:
@@ -226,6 +229,21 @@ class CLibrary(CLibraryMig):
 
     def device_set_persistence_mode(self, handle: Any, mode: Any) -> None:
         self._device(handle).set_persistence_mode(bool(getattr(mode, "value", mode)))
+
+    def device_set_memory_limits_v1(self, handle: Any, limits: Any) -> None:
+        told = limits._obj
+        self._device(handle).set_memory_limits(told.nameSpace, told.softLimit, told.hardLimit)
+
+    def device_get_memory_limits_v1(self, handle: Any, limits: Any) -> None:
+        asked = limits._obj
+        try:
+            found = self._device(handle).memory_limits(asked.nameSpace)
+        except NoMemoryLimits:
+            if not self.tells_no_limits_in_numbers:
+                raise
+            found = MemoryLimits(0, NO_LIMIT)
+        asked.softLimit, asked.hardLimit = found.soft_bytes, found.hard_bytes
+        asked.currentUsed = found.used_bytes
 
     def device_get_compute_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
         device = self._device(handle)

@@ -16,11 +16,13 @@ from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines, load_machine
 from tests.driver.nvml.c_library import CLibrary
 from tests.driver.nvml.contract import CLAUSES
+from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES, READING_CLAUSES
 from tests.driver.nvml.contract_sharing import MODE_CLAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from driver.nvml.api import Nvml, NvmlDevice
 
@@ -93,6 +95,21 @@ def test_keeps_the_contract_of_compute_modes(
     """Never on a real GPU: its owner decides on its compute mode."""
     nvml = _with_mig(FakeMachine.open(machine)).nvml()
     clause(_bound(nvml) if binding else nvml)
+
+
+@pytest.mark.parametrize("clause", MEMORY_CLAUSES, ids=lambda clause: clause.__name__)
+@pytest.mark.parametrize("binding", ["fake", "binding", "binding that tells no limits in numbers"])
+@pytest.mark.parametrize("machine", known_machines())
+def test_keeps_the_contract_of_memory_limits(
+    machine: str, binding: str, clause: Callable[[Nvml, MakeGroup], None], tmp_path: Path
+) -> None:
+    """Never on a real GPU: its control groups are somebody's containers."""
+    fake = _with_mig(FakeMachine.open(machine))
+    groups = fake.pretend_cgroups(tmp_path / "cgroups")
+    library = CLibrary(fake.nvml())
+    library.tells_no_limits_in_numbers = "numbers" in binding
+    nvml = fake.nvml() if binding == "fake" else RealNvml(load=lambda _: library)
+    clause(nvml, lambda path: groups.make(path).path)
 
 
 def _bound(nvml: Nvml) -> RealNvml:

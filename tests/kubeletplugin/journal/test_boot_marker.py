@@ -32,7 +32,12 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         data = folder / "data"
         self.files = BootFiles(
-            data / "boot", data / "journal", data / "sharing", folder / "cdi", data / "fabric"
+            data / "boot",
+            data / "journal",
+            data / "sharing",
+            folder / "cdi",
+            data / "fabric",
+            data / "memory",
         )
         for made in (self.files.journal, self.files.sharing, self.files.cdi):
             made.mkdir(parents=True)

@@ -1,0 +1,45 @@
+"""Asks NVML whether the NVIDIA driver can hold the processes of cgroups to limits of a GPU's memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import Code, NotFound, NotSupported
+from driver.nvml.memory_limits import NO_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from driver.nvml.api import NvmlDevice
+    from driver.nvml.deadline import Watch
+
+
+def can_be_limited(device: NvmlDevice, watch: Watch, cgroup: str) -> bool:
+    """Whether the GPU's driver holds limits. ``cgroup`` is the root of cgroup v2, which nobody limits.
+
+    Where limits can be, nvmlDeviceGetMemoryLimits_v1 says that the root has none. With a kernel without the
+    controller ``dmem`` the NVIDIA driver counts by itself, and may say of a group without limits that it is
+    not supported. Taking the limits away from a group without any changes nothing, and tells for certain.
+    Raises NvmlError where neither tells.
+    """
+    try:
+        watch("memory_limits", lambda: device.memory_limits(cgroup))
+    except NotSupported as error:
+        if error.code == Code.FUNCTION_NOT_FOUND:
+            return False
+    except NotFound as error:
+        return _of_the_group(error)
+    else:
+        return True
+    try:
+        watch("set_memory_limits", lambda: device.set_memory_limits(cgroup, 0, NO_LIMIT_BYTES))
+    except NotSupported:
+        return False
+    except NotFound as error:
+        return _of_the_group(error)
+    return True
+
+
+def _of_the_group(error: NotFound) -> bool:
+    """True where limits, or files of ``dmem``, are what the group lacks; raises where it is the GPU."""
+    if error.code != Code.NOT_FOUND:
+        raise error
+    return True

@@ -1,0 +1,145 @@
+"""Pretended control groups: folders below a root of the fake machine, made by whoever plays the runtime.
+
+What NVML knows as /sys/fs/cgroup/a/b is <root>/a/b, on a machine with cgroup v1 as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from driver.errors import ClaimBlocked
+from driver.nvml.memory_limits import Cgroup
+
+CGROUP_ROOT = "/sys/fs/cgroup"
+"""Where cgroup v2 is mounted; NVML takes no other place."""
+
+_ROOT_INODE = 1
+_NUMBER = ".inode"
+"""A file with the inode of a pretended group: a file system gives that of a removed folder to the next."""
+
+_LINE = re.compile(r"^\d+:([^:\n]*):(/[^\n]+)$", re.MULTILINE)
+"""Controllers and path of a line of /proc/PID/cgroup; no container lies in the root."""
+
+
+class FakeCgroups:
+    """The groups below ``root``.
+
+    ``followed`` is where this machine has the memory groups of cgroup v1. A process that lies in one of those
+    has a group at the same path, for as long as the real one is there.
+    """
+
+    def __init__(self, root: Path, followed: Path = Path("/sys/fs/cgroup/memory")) -> None:
+        self._root = root
+        self._followed = followed
+
+    def make(self, path: str) -> Cgroup:
+        """Make a group, as a runtime does before a container starts; once there, it is left as it is.
+
+        ``path`` is as /proc/PID/cgroup has it, or as NVML takes it.
+        """
+        folder = self._folder(path)
+        self._root.mkdir(parents=True, exist_ok=True)
+        above = folder.relative_to(self._root).parents
+        for group in (*reversed([self._root / one for one in above][:-1]), folder):
+            _make_group(group)
+        return self._found(_nvml_path(path))
+
+    def remove(self, path: str) -> None:
+        """Remove a group and all below it, as a runtime does when a container has ended."""
+        folder = self._folder(path)
+        with suppress(FileNotFoundError):
+            if folder.is_symlink():
+                folder.unlink()
+            else:
+                shutil.rmtree(folder)
+
+    def clear(self) -> None:
+        """Remove all groups, as a restart of the machine does."""
+        for child in self._root.iterdir() if self._root.is_dir() else ():
+            self.remove(f"/{child.name}")
+
+    def of_process(self, told: str) -> Cgroup:
+        """The group that a process lies in, from the text of its /proc/PID/cgroup.
+
+        Raises ClaimBlocked where there is no such group (any more).
+        """
+        for controllers, path in _LINE.findall(told):
+            if not controllers or "memory" in controllers.split(","):
+                self._follow(path)
+                if inode_of(self._root, _nvml_path(path)) is not None:
+                    return self._found(_nvml_path(path))
+        raise ClaimBlocked(
+            f"no pretended control group is there for {told.strip()!r}", "the runtime has to make it first"
+        )
+
+    def is_there(self, cgroup: Cgroup) -> bool:
+        """Whether this very group still exists."""
+        return inode_of(self._root, cgroup.path) == cgroup.inode
+
+    def _folder(self, path: str) -> Path:
+        folder = folder_of(self._root, _nvml_path(path))
+        if folder is None or folder == self._root:
+            raise ValueError(f"{path} is no control group below the root")
+        return folder
+
+    def _found(self, path: str) -> Cgroup:
+        inode = inode_of(self._root, path)
+        if inode is None:
+            raise ClaimBlocked(f"the control group {path} was removed just now", "try again")
+        return Cgroup(path, inode)
+
+    def _follow(self, path: str) -> None:
+        """Have a real group of cgroup v1 at its path, unless a pretended one is there."""
+        real, folder = folder_of(self._followed, _nvml_path(path)), folder_of(self._root, _nvml_path(path))
+        if real is None or folder is None or folder == self._root or not real.is_dir() or folder.is_dir():
+            return
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            folder.unlink()  # it followed a group that is gone
+        with suppress(FileExistsError):  # another process was faster
+            folder.symlink_to(real)
+
+
+def folder_of(root: Path, path: str) -> Path | None:
+    """The folder below ``root`` that stands for a group's path as NVML takes it; None for no such path."""
+    parts = PurePosixPath(path)
+    if not parts.is_relative_to(CGROUP_ROOT) or ".." in parts.parts or "\0" in path:
+        return None
+    return root / parts.relative_to(CGROUP_ROOT)
+
+
+def inode_of(root: Path, path: str) -> int | None:
+    """The inode of the group at a path as NVML takes it, None without one; the root has always one."""
+    folder = folder_of(root, path)
+    if folder is None:
+        return None
+    if folder == root:
+        return _ROOT_INODE
+    try:
+        return int((folder / _NUMBER).read_text())
+    except (OSError, ValueError):  # nobody here has made it, or it is half made
+        with suppress(OSError):
+            return folder.stat().st_ino
+    return None
+
+
+def _nvml_path(path: str) -> str:
+    given = PurePosixPath(path)
+    return str(given if given.is_relative_to(CGROUP_ROOT) else PurePosixPath(CGROUP_ROOT, path.lstrip("/")))
+
+
+def _make_group(folder: Path) -> None:
+    """Make the folder of a group whole, with its number; one that is there stays."""
+    if folder.is_dir():
+        return
+    made = folder.parent / f".{os.urandom(6).hex()}"
+    made.mkdir()
+    (made / _NUMBER).write_text(f"{int.from_bytes(os.urandom(6)) + 2}\n")
+    try:
+        made.rename(folder)
+    except OSError:  # another process was faster
+        shutil.rmtree(made)

@@ -1,0 +1,86 @@
+"""What a fake GPU says about the memory limits of control groups."""
+
+# ruff: noqa: D102 - the protocol of driver.nvml.memory_calls documents the calls
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import GPU_CALLS, Code, failure
+from driver.nvml.memory_limits import NO_LIMIT_BYTES, MemoryLimits
+from fakegpu.memory.groups import group_at, living
+from fakegpu.state import with_gpu
+
+if TYPE_CHECKING:
+    from driver.nvml.memory_limits import Cgroup
+    from fakegpu.session import FakeSession
+    from fakegpu.spec import MachineSpec, Slot
+    from fakegpu.state import MachineState
+
+MEMORY_CHANGES = frozenset({"set_memory_limits"})
+"""The calls of this module that change a GPU."""
+
+_FIRST_DRIVER = 615
+
+
+class FakeMemoryCalls:
+    """What FakeDevice answers about memory limits."""
+
+    _session: FakeSession
+    _spec: MachineSpec
+    _slot: Slot
+    _number: int
+
+    def set_memory_limits(self, cgroup: str, soft_bytes: int, hard_bytes: int) -> None:
+        call = "set_memory_limits"
+        state, gpu_bytes = self._supported(call)
+        limits = (soft_bytes, hard_bytes)
+        too_large = [one for one in limits if one > gpu_bytes and one != NO_LIMIT_BYTES]
+        if too_large or soft_bytes > hard_bytes:
+            raise self._failed(call, Code.INVALID_ARGUMENT, cgroup)
+        group = self._group(call, state, cgroup)
+
+        def edit(now: MachineState) -> MachineState:
+            gpu = living(now, now.gpus[self._slot.pci])
+            return with_gpu(
+                now,
+                self._slot.pci,
+                replace(gpu, memory=gpu.memory.with_limits(group, soft_bytes, hard_bytes)),
+            )
+
+        self._session.change(call, self._slot.pci, edit)
+
+    def memory_limits(self, cgroup: str) -> MemoryLimits:
+        call = "memory_limits"
+        state, _ = self._supported(call)
+        group = self._group(call, state, cgroup)
+        memory = living(state, state.gpus[self._slot.pci]).memory
+        found = memory.holder(group.path)
+        if found is None:
+            raise self._failed(call, Code.NOT_FOUND, cgroup)
+        return MemoryLimits(found.soft_bytes, found.hard_bytes, memory.used_bytes(found))
+
+    def _supported(self, call: str) -> tuple[MachineState, int]:
+        """The state and the GPU's memory, where driver and GPU have limits."""
+        state, gpu = self._session.gpu_call(call, self._slot.pci, self._number)
+        if int(state.driver_version.partition(".")[0]) < _FIRST_DRIVER:
+            raise self._failed(call, Code.FUNCTION_NOT_FOUND)
+        product = self._spec.product
+        if product.virtualization == "vgpu" or gpu.mig.enabled or product.memory_bytes is None:
+            raise self._failed(call, Code.NOT_SUPPORTED)
+        return state, product.memory_bytes
+
+    def _group(self, call: str, state: MachineState, cgroup: str) -> Cgroup:
+        """The group at a path; NVML opens its folder."""
+        try:
+            group = group_at(state, cgroup)
+        except ValueError as error:
+            raise self._failed(call, Code.INVALID_ARGUMENT, cgroup) from error
+        if group is None:
+            raise self._failed(call, Code.OPERATING_SYSTEM, cgroup)
+        return group
+
+    def _failed(self, call: str, code: Code, cgroup: str = "") -> Exception:
+        of = f"{self._slot.pci} for {cgroup}" if cgroup else str(self._slot.pci)
+        return failure(GPU_CALLS[call], code, of)

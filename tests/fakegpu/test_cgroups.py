@@ -1,0 +1,110 @@
+"""Pretended control groups come and go as a runtime has them, and follow those of cgroup v1 where asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ClaimBlocked
+from driver.nvml.memory_limits import Cgroup
+from fakegpu.cgroups import FakeCgroups
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> FakeCgroups:
+    """No group yet, and a machine that has cgroup v1 groups in ``v1``."""
+    (tmp_path / "v1").mkdir()
+    return FakeCgroups(tmp_path / "pretended", tmp_path / "v1")
+
+
+def test_a_process_lies_in_the_group_that_was_made_for_it(groups: FakeCgroups) -> None:
+    made = groups.make("/kubepods.slice/pod1/a")
+    assert made.path == "/sys/fs/cgroup/kubepods.slice/pod1/a"
+    assert groups.of_process("0::/kubepods.slice/pod1/a\n") == made
+    assert groups.is_there(made)
+
+
+def test_a_path_of_nvml_means_the_same_group(groups: FakeCgroups) -> None:
+    made = groups.make("/pod/a")
+    assert groups.make(made.path) == made
+    groups.remove(made.path)
+    assert not groups.is_there(made)
+
+
+def test_a_later_group_at_the_same_path_is_another_one(groups: FakeCgroups) -> None:
+    for path in ("/a", "/pod/a"):
+        first = groups.make(path)
+        groups.remove("/a")
+        groups.remove("/pod")
+        second = groups.make(path)
+        assert second.path == first.path
+        assert not groups.is_there(first)
+        assert groups.is_there(second)
+
+
+def test_a_group_goes_with_the_one_above_it(groups: FakeCgroups) -> None:
+    inside, beside = groups.make("/pod1/a"), groups.make("/pod2/a")
+    above = groups.make("/pod1")
+    groups.remove("/pod1")
+    assert [groups.is_there(one) for one in (inside, above, beside)] == [False, False, True]
+
+
+def test_removing_what_is_gone_is_no_error(groups: FakeCgroups) -> None:
+    groups.make("/a")
+    groups.remove("/a")
+    groups.remove("/a")
+
+
+def test_a_restart_of_the_machine_removes_all(groups: FakeCgroups) -> None:
+    found = [groups.make("/a"), groups.make("/pod/b")]
+    groups.clear()
+    assert [groups.is_there(one) for one in found] == [False, False]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0::/gone\n", "0::/../../etc\n", "0::/\n", "nonsense", "9:memory:/gone\n0::/\n"]
+)
+def test_a_process_without_a_group_that_is_there_has_to_wait(groups: FakeCgroups, text: str) -> None:
+    with pytest.raises(ClaimBlocked, match="no pretended control group"):
+        groups.of_process(text)
+
+
+@pytest.mark.parametrize("path", ["/..", "/a/../../b", "/", "/a\0b"])
+def test_nothing_outside_of_the_root_is_made_or_removed(groups: FakeCgroups, path: str) -> None:
+    for call in (groups.make, groups.remove):
+        with pytest.raises(ValueError, match="no control group"):
+            call(path)
+
+
+def test_a_group_of_cgroup_v1_is_followed_for_as_long_as_it_is_there(
+    groups: FakeCgroups, tmp_path: Path
+) -> None:
+    real = tmp_path / "v1/kubepods/pod1/a"
+    real.mkdir(parents=True)
+    text = "12:cpu,cpuacct:/other\n11:memory:/kubepods/pod1/a\n1:name=systemd:/other\n0::/\n"
+    found = groups.of_process(text)
+    assert found == Cgroup("/sys/fs/cgroup/kubepods/pod1/a", real.stat().st_ino)
+    assert groups.of_process(text) == found
+    real.rmdir()
+    assert not groups.is_there(found)
+    real.mkdir()
+    assert groups.is_there(groups.of_process(text))
+
+
+def test_a_pretended_group_counts_more_than_one_of_cgroup_v1(groups: FakeCgroups, tmp_path: Path) -> None:
+    (tmp_path / "v1/a").mkdir()
+    made = groups.make("/a")
+    assert groups.of_process("4:memory:/a\n") == made
+
+
+def test_a_followed_group_is_let_go_of_and_never_removed(groups: FakeCgroups, tmp_path: Path) -> None:
+    real = tmp_path / "v1/a"
+    real.mkdir()
+    found = groups.of_process("4:memory:/a\n")
+    groups.clear()
+    assert not groups.is_there(found)
+    assert real.is_dir()
