@@ -115,7 +115,8 @@ def _told(held: HeldDevice, kind: HeldKind) -> ToldDevice | None:
     if not (made or share):
         return None
     uuid = kind.cuda_uuid(held)
-    data = {**({"uuid": uuid} if uuid else {}), **made, **share}
+    memory = {} if held.memory is None else held.memory.told
+    data = {**({"uuid": uuid} if uuid else {}), **made, **share, **memory}
     return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else kind.condition, data)
 
 
