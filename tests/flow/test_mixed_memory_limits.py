@@ -56,7 +56,10 @@ class Nodes:
 @pytest.fixture(scope="module")
 def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
     """Two nodes that share their GPUs by memory."""
-    with installed_on(request.config, MACHINES, ("tiers",), RULES) as (cluster, drivers):
+    with installed_on(request.config, MACHINES, ("tiers",), RULES, pretend_cgroups=True) as (
+        cluster,
+        drivers,
+    ):
         yield Nodes(cluster, drivers)
 
 
