@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from driver.errors import ClaimBlocked
@@ -104,6 +105,7 @@ class FakeCgroups:
             folder.symlink_to(real)
 
 
+@lru_cache(maxsize=4096)
 def folder_of(root: Path, path: str) -> Path | None:
     """The folder below ``root`` that stands for a group's path as NVML takes it; None for no such path."""
     parts = PurePosixPath(path)

@@ -17,6 +17,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Accounting:
+    """How the NVIDIA driver of a machine counts, where it is free to.
+
+    Limits are rounded up to whole ``unit_bytes``. With ``silent`` a group that no limits hold is told as
+    NOT_SUPPORTED instead of NOT_FOUND, which one public program says of the account misc.
+    """
+
+    unit_bytes: int = 1
+    silent: bool = False
+
+    def counted(self, limit_bytes: int, gpu_bytes: int) -> int:
+        """The limit that is held where this one was asked for."""
+        if limit_bytes == NO_LIMIT_BYTES:
+            return limit_bytes
+        return min(-(-limit_bytes // self.unit_bytes) * self.unit_bytes, gpu_bytes)
+
+
+EXACT = Accounting()
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLimits:
     """The limits of one control group, of which ``inode`` is that of its folder."""
 
