@@ -38,8 +38,8 @@ from kubeletplugin.pci_ports import pretended_users
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
-from kubeletplugin.vfio.binder import GroupBinder, Users
-from kubeletplugin.vfio.function_files import Deadlines
+from kubeletplugin.vfio.binder import GroupBinder
+from kubeletplugin.vfio.function_files import Deadlines, Users
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.controllers import Controllers
@@ -190,7 +190,7 @@ class FakeNode:
         self.stop()
         self.mps.reload()
         self._guard = Guard(self.guard_seconds)
-        self.discovery = Discovery(self.machine.nvml(), self.sysfs, self._guard)
+        self.discovery = self.discovering(self._guard)
         parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
@@ -199,6 +199,10 @@ class FakeNode:
         self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
         self.memory = parts.memory
         return parts.recovered
+
+    def discovering(self, guard: Guard) -> Discovery:
+        """How an instance looks at the GPUs."""
+        return Discovery(self.machine.nvml(), self.sysfs, guard)
 
     def instance(self) -> Parts:
         """The parts of an instance on this node, as another one in a rolling update; it lives until its
