@@ -20,7 +20,8 @@ from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles
-from kubeletplugin.claims.preparer import Ports, Preparer
+from kubeletplugin.claims.ports import Ports
+from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.reconciler import Reconciler
 from kubeletplugin.claims.recovery import Recovered, recover
 from kubeletplugin.claims.specs import Specs
@@ -61,7 +62,7 @@ from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.keeper import SharingKeeper
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
-from kubeletplugin.sharing.of_claims import ClaimShares
+from kubeletplugin.sharing.of_claims import ClaimShares, Published
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
 from kubeletplugin.vfio.binder import GroupBinder, Users
@@ -214,12 +215,13 @@ def assemble(
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
     sharing = _sharing(identity, hardware, (peers, files), kinds, mps_is_used, listeners.step)
-    shares = ClaimShares(sharing, kinds, journal, identity.era, cluster.published_memory)
+    published = Published(cluster.published_memory, cluster.published_attributes)
+    shares = ClaimShares(sharing, kinds, journal, identity.era, published, memory.supports)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
     fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
     claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
-    ports, patience_seconds = _ports(cluster, hardware, listeners, watch), intervals.patience_seconds
+    ports, patience_seconds = _ports(cluster, hardware, listeners, watch, memory), intervals.patience_seconds
     preparer = Preparer(
         identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
     )
@@ -237,7 +239,7 @@ def assemble(
         fabric,
         _virtual(hardware, journal, locks),
         watch,
-        _health(identity, hardware, cluster, listeners, journal, watch, kinds),
+        _health(identity, hardware, cluster, listeners, (journal, watch, kinds)),
         memory,
         recovered,
     )
@@ -368,22 +370,19 @@ def _health(
     hardware: Hardware,
     cluster: Cluster,
     listeners: Listeners,
-    journal: Journal,
-    watch: NodeWatch,
-    kinds: HeldKinds,
+    parts: tuple[Journal, NodeWatch, HeldKinds],
 ) -> HealthCheck:
-    return HealthCheck(
-        hardware.discovery,
-        listeners.board,
-        identity.pool,
-        journal,
-        watch,
-        kinds,
-        cluster.given_by_device_plugins,
-    )
+    given = cluster.given_by_device_plugins
+    return HealthCheck(hardware.discovery, listeners.board, identity.pool, *parts, given)
 
 
-def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: NodeWatch) -> Ports:
+def _ports(
+    cluster: Cluster,
+    hardware: Hardware,
+    listeners: Listeners,
+    watch: NodeWatch,
+    memory: ClaimMemory,
+) -> Ports:
     boards = Boards(hardware.discovery, hardware.sysfs_root)
     return Ports(
         cluster.get_claim,
@@ -393,5 +392,6 @@ def _ports(cluster: Cluster, hardware: Hardware, listeners: Listeners, watch: No
         cluster.note,
         listeners.prepared,
         watch.left_behind,
+        memory.forget,
         listeners.step,
     )

@@ -27,6 +27,8 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "medium": GpuConfig,
     "shared-timesliced": GpuConfig,
     "shared-mps": GpuConfig,
+    "shared-memory": GpuConfig,
+    "shared-burstable": GpuConfig,
     "mig.nvidia.com": MigDeviceConfig,
     "mig-small": MigDeviceConfig,
     "mig-medium": MigDeviceConfig,
@@ -37,7 +39,14 @@ CLASS_KINDS: dict[str, type[Document]] = {
 }
 """The classes that come with the driver by what their devices are; of any other class nothing is said."""
 
-CLASS_STRATEGIES: dict[str, Strategy] = {"shared-timesliced": "TimeSlicing", "shared-mps": "MPS"}
+WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
+"""The classes whose devices a claim has for itself, unless it asks for a part of a fractional GPU."""
+
+CLASS_STRATEGIES: dict[str, Strategy] = {
+    "shared-timesliced": "TimeSlicing",
+    "shared-mps": "MPS",
+    "shared-burstable": "TimeSlicing",
+}
 """The classes of shares by how they are shared, where that is the same for all their devices."""
 
 
@@ -57,6 +66,16 @@ class _Decoded:
     @property
     def kind(self) -> type[Document]:
         return type(self.document)
+
+    @property
+    def word(self) -> str:
+        """The kind that the document says it is."""
+        return str(self.config.parameters["kind"])
+
+    @property
+    def divides_memory(self) -> bool:
+        """Whether it says how containers divide memory, which prepare never passes over."""
+        return isinstance(self.document, GpuConfig) and self.document.memory is not None
 
     def names(self, request: Request) -> bool:
         """Whether it is for this request by name; all that a class carries is, once it is allocated."""
@@ -81,9 +100,9 @@ def judge(subject: Subject) -> Findings:
     decoded: list[_Decoded] = []
     for config in subject.configs:
         try:
-            decoded.append(
-                _Decoded(config, decode_any(config.parameters, f"{config.path}.opaque.parameters"))
-            )
+            path = f"{config.path}.opaque.parameters"
+            document = decode_any(config.parameters, path, of_class=subject.is_class)
+            decoded.append(_Decoded(config, document))
         except MalformedConfig as error:
             errors.extend(error.errors)
     if errors:
@@ -99,6 +118,7 @@ def judge(subject: Subject) -> Findings:
                     *_of_other_strategies(decoded, subject.requests),
                     *_of_own_intervals(decoded, subject.requests),
                     *_of_no_threads(decoded, subject.requests),
+                    *_of_undivided_gpus(decoded, subject.requests),
                 )
             )
         ),
@@ -141,7 +161,7 @@ def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
         for one in decoded:
             if wanted not in (None, one.kind) and one.names(request):
                 yield (
-                    f"{one.config.path}: {one.kind.__name__} is for {_devices(one.kind)}, and class "
+                    f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and class "
                     f"{request.class_name} stands for {_devices(wanted)}, for which prepare refuses it"
                 )
 
@@ -155,9 +175,10 @@ def _without_effect(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
                 f"{'and prepare refuses VfioDeviceConfig' if refused else 'VfioDeviceConfig has no effect'}"
             )
         elif requests and not any(one.applies_to(request) for request in requests):
+            outcome = "prepare refuses it" if one.divides_memory else "it has no effect"
             yield (
-                f"{one.config.path}: {one.kind.__name__} is for {_devices(one.kind)}, and no request asks "
-                "for one: it has no effect"
+                f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and no request asks "
+                f"for one: {outcome}"
             )
         if isinstance(one.document, MigDeviceConfig) and one.document.strategy == "TimeSlicing":
             yield (
@@ -226,3 +247,20 @@ def _of_no_threads(decoded: list[_Decoded], requests: tuple[Request, ...]) -> It
                     f"{one.config.path}.opaque.parameters.sharing.mpsConfig.defaultActiveThreadPercentage: "
                     "prepare refuses 0, with which nothing runs: give 1 to 100, or leave it out"
                 )
+
+
+def _of_undivided_gpus(decoded: list[_Decoded], requests: tuple[Request, ...]) -> Iterator[str]:
+    """Divisions of the memory of GPUs that nothing else says are shared."""
+    for request in requests:
+        if request.class_name not in WHOLE_GPUS or request.admin_access or not request.name:
+            continue
+        winners = {one.kind: one for one in decoded if one.applies_to(request)}
+        one = winners.get(GpuConfig)
+        if one is None or not isinstance(one.document, GpuConfig) or one.document.strategy is not None:
+            continue
+        memory = one.document.memory
+        if memory is not None and not memory.is_burst_alone:
+            yield (
+                f"{one.config.path}.opaque.parameters.memory: prepare refuses it unless request "
+                f"{request.name} is for a part of a GPU: say sharing.strategy TimeSlicing to share all of one"
+            )

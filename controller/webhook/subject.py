@@ -54,11 +54,12 @@ class Subject:
     """An object under review.
 
     The configurations of a DeviceClass apply to every request for it, so ``requests`` is then one request
-    for this class, without a name.
+    for this class, without a name, and they may say more (``is_class``).
     """
 
     configs: tuple[Config, ...]
     requests: tuple[Request, ...]
+    is_class: bool = False
 
 
 def read_subject(kind: str, stored: Any) -> Subject:
@@ -66,7 +67,7 @@ def read_subject(kind: str, stored: Any) -> Subject:
     spec = _mapping(_mapping(stored, "object").get("spec"), "object.spec")
     if kind == "DeviceClass":
         metadata = _mapping(_mapping(stored, "object").get("metadata"), "object.metadata")
-        return Subject(_configs(spec, "spec"), (Request("", _text(metadata, "name")),))
+        return Subject(_configs(spec, "spec"), (Request("", _text(metadata, "name")),), is_class=True)
     path = "spec"
     if kind == "ResourceClaimTemplate":
         spec, path = _mapping(spec.get("spec"), "object.spec.spec"), "spec.spec"

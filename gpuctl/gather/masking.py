@@ -159,7 +159,7 @@ def masked_opaque(opaque: Mapping[str, Any]) -> Object:
     driver = opaque.get("driver")
     if driver == DRIVER_NAME:
         try:
-            decode_any(opaque.get("parameters"))
+            decode_any(opaque.get("parameters"), of_class=True)
         except ClaimRefused:
             return {"driver": driver, "parameters": f"{MASK}: it has mistakes"}
         return {"driver": driver, "parameters": opaque.get("parameters")}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from driver.claims.allocation import AllocatedDevice, Claim, ClaimConfig
 from driver.claims.opaque import KINDS as OPAQUE_KINDS
-from driver.claims.opaque import Document, decode_for
+from driver.claims.opaque import SHARED_GPU, Document, decode_for, is_for
 from driver.errors import ClaimRefused
 from driver.kinds.kind import DeviceName
 from kubeletplugin.journal.entry import HeldDevice
@@ -23,7 +23,33 @@ def plan(claim: Claim, pool: str, kinds: HeldKinds) -> tuple[PlannedDevice, ...]
     Raises ClaimRefused for a device or a pool that this node does not have, a configuration that is
     malformed, or one that asks for what the device cannot do.
     """
-    return tuple(_planned(claim, device, pool, kinds) for device in claim.devices)
+    planned = tuple(_planned(claim, device, pool, kinds) for device in claim.devices)
+    _refuse_divided_nothing(claim, planned)
+    return planned
+
+
+def _refuse_divided_nothing(claim: Claim, planned: Iterable[PlannedDevice]) -> None:
+    """Raise ClaimRefused for a configuration that divides memory and is for none of the claim's devices.
+
+    Whoever wrote it counts on limits. Any other that is for devices of another kind has no effect, as with
+    NVIDIA's driver.
+    """
+    wanted = {one.name.kind.opaque: one.name.kind.described for one in planned}
+    for config in claim.configs:
+        if _kind_of(config) != SHARED_GPU or config.parameters.get("memory") is None:
+            continue
+        if wanted and not any(is_for(SHARED_GPU, one) for one in wanted):
+            raise ClaimRefused(
+                f"claim {claim.namespace}/{claim.name} has a {SHARED_GPU} that divides the memory of a GPU, "
+                f"and was given {' and '.join(sorted(wanted.values()))}, whose memory it cannot divide",
+                "leave `memory` out of the configuration, or ask for a GPU or a share of one",
+            )
+
+
+def _kind_of(config: ClaimConfig) -> str:
+    """The kind that a configuration says it is, empty where it says none."""
+    kind = config.parameters.get("kind") if isinstance(config.parameters, Mapping) else None
+    return kind if isinstance(kind, str) else ""
 
 
 def _planned(claim: Claim, device: AllocatedDevice, pool: str, kinds: HeldKinds) -> PlannedDevice:
@@ -56,12 +82,11 @@ def _decoded(claim: Claim, device: AllocatedDevice, config: ClaimConfig, name: D
     One for all requests that is of another kind is meant for the others; one that names the request is
     a mistake.
     """
-    kind = config.parameters.get("kind") if isinstance(config.parameters, Mapping) else None
-    is_known = isinstance(kind, str) and kind in OPAQUE_KINDS
-    if not config.requests and is_known and kind != name.kind.opaque:
+    kind, wanted = _kind_of(config), name.kind.opaque
+    if not config.requests and kind in OPAQUE_KINDS and not is_for(kind, wanted):
         return None
     try:
-        return decode_for(config.parameters, name.kind.opaque, name.kind.described)
+        return decode_for(config.parameters, wanted, name.kind.described, of_class=config.is_of_class)
     except ClaimRefused as error:
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name}, request {device.request}: {error.what}", error.way_out

@@ -7,8 +7,7 @@ next call for the claim, which does the rest or undoes it, or by the reconciler.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, StorageError
@@ -19,6 +18,7 @@ from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late
 from kubeletplugin.claims.locating import located, own_devices, with_board
 from kubeletplugin.claims.patience import Patience
 from kubeletplugin.claims.plan import answer, gpus_of, plan
+from kubeletplugin.claims.ports import Ports
 from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs
 from kubeletplugin.claims.taking_back import take_back, without_made
@@ -39,28 +39,6 @@ _log = get_logger("preparer")
 
 _LOCK_SECONDS = 40.0
 _UNPREPARE_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """What the preparer asks of the world besides the hardware.
-
-    ``get_claim(namespace, name)`` is the API object, raising ApiError or ClaimRefused when there is
-    none. ``published_uuid(device)`` is the GPU UUID in this node's ResourceSlice, None when unknown.
-    ``look()`` begins a look at the GPUs. ``complain(claim, error)`` tells the user once that a call waits.
-    ``note(claim, text)`` tells what the hardware does not do for a claim that is prepared all the same.
-    ``prepared(entry)`` and ``left_behind(uid)`` hear of a claim that is ready, and of one of which not
-    everything could be taken back. ``step(name)`` is for tests to follow.
-    """
-
-    get_claim: Callable[[str, str], dict[str, Any]]
-    published_uuid: Callable[[str], str | None]
-    look: Callable[[], Look]
-    complain: Callable[[ClaimRef, DriverError], None]
-    note: Callable[[ClaimRef, str], None]
-    prepared: Callable[[Entry], None]
-    left_behind: Callable[[str], None]
-    step: Callable[[str], None]
 
 
 class Preparer:
@@ -154,6 +132,7 @@ class Preparer:
                     refuse_unknown(entry, self._kinds)
                 self._files.remove(uid, entry)
                 self._ports.step("spec removed")
+                self._forget_memory(uid, entry)
                 if entry is not None:
                     self._take_back(entry)
                 self._bury(uid, entry)
@@ -216,6 +195,18 @@ class Preparer:
             self._commit(entry, spec)
             return True
 
+    def complete(self, entry: Entry) -> bool:
+        """Prepare a claim anew that was prepared with less than its devices promise; whether it was.
+
+        Its containers are held from their next start on. Raises DriverError; the claim then stays as it is.
+        """
+        if not (entry.shares and entry.is_named and self._is_finished(entry, self._identity.era())):
+            return False
+        if not self._shares.lacks_limits(entry):
+            return False
+        self._prepare_once(ClaimRef(entry.namespace, entry.name, entry.uid), _own_call())
+        return True
+
     def driver_files(self) -> DriverFiles:
         """The driver's files that specs are made of now; raises NodeIncomplete while there is no driver."""
         return self._specs.driver_files()
@@ -239,6 +230,16 @@ class Preparer:
             raise
         self._fabric.leave(entry)
 
+    def _forget_memory(self, uid: str, entry: Entry | None) -> None:
+        """Give back what the claim's containers were held to, of which none can start any more.
+
+        An instance that knows no limits may have dropped them from the entry of a share.
+        """
+        if entry is None or entry.rebuilt or entry.shares:
+            self._ports.forget_memory(uid)
+        if entry is not None and any(held.memory is not None for held in entry.devices):
+            self._ports.step("memory forgotten")
+
     def _bury(self, uid: str, entry: Entry | None) -> None:
         """Leave a tombstone, so that a prepare that is still on its way cannot bring the claim back."""
         namespace, name = (entry.namespace, entry.name) if entry else ("", "")
@@ -256,7 +257,7 @@ class Preparer:
             gpus = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
                 entry = self._journal.get(ref.uid)
-                if entry is not None and self._is_intact(entry, era):
+                if entry is not None and self._is_complete(entry, era):
                     return answer(self._verify(entry).devices)
         claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool, self._kinds)
@@ -266,6 +267,7 @@ class Preparer:
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
             if entry is not None and self._is_intact(entry, era):
+                entry = self._shares.completed(entry, planned) if entry.shares else entry
                 return answer(self._verify(entry).devices)
             refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
@@ -286,6 +288,7 @@ class Preparer:
         wanted = {device.allocated.device for device in planned}
         if entry is None or not entry.holds or wanted.issuperset(held.device for held in entry.devices):
             return entry
+        self._forget_memory(entry.uid, entry)
         self._take_back(entry)
         return self._journal.get(entry.uid)
 
@@ -380,7 +383,16 @@ class Preparer:
         """Whether the claim was prepared in this era; before, nothing is left of it but the record."""
         return entry.state == "prepared" and self._kinds.all_live(entry, era) and not entry.rebuilt
 
+    def _is_complete(self, entry: Entry, era: Era) -> bool:
+        """Whether the claim is prepared with all that its devices are published with."""
+        return self._is_intact(entry, era) and not (entry.shares and self._shares.lacks_limits(entry))
+
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and all(
             self._kinds.of(held).intact(held) for held in entry.devices
         )
+
+
+def _own_call() -> Call:
+    """A call that no kubelet makes."""
+    return Call(boottime_ns(), lambda: True, lambda: 0.0)

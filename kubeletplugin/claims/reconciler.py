@@ -63,9 +63,19 @@ class Reconciler:
                     self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
                 elif (is_other_driver or self._has_other_hook(entry)) and self._preparer.renew(entry):
                     self._log.info("CDI spec names files of another driver or hook now", uid=entry.uid)
+                else:
+                    self._complete(entry)
             except DriverError as error:
                 self._hook_of.pop(entry.uid, None)
                 self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=str(error))
+
+    def _complete(self, entry: Entry) -> None:
+        """Have a share held that an instance has prepared which knows no limits."""
+        try:
+            if self._preparer.complete(entry):
+                self._log.info("containers of a claim are held to their share once they start", uid=entry.uid)
+        except DriverError as error:
+            self._log.warning("containers of a claim have no limits yet", uid=entry.uid, error=str(error))
 
     def _has_other_hook(self, entry: Entry) -> bool:
         """Whether the claim's spec may name another hook for memory than it would if it were made now.

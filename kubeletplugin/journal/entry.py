@@ -91,6 +91,11 @@ class MemoryRecord:
     each_bytes: int = 0
     parts: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def told(self) -> dict[str, str | int]:
+        """The limits of all containers of the claim together, as users are told."""
+        return {"memoryGuaranteedBytes": self.guaranteed_bytes, "memoryLimitBytes": self.most_bytes}
+
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
@@ -103,7 +108,8 @@ class HeldDevice:
     of it, empty where that is nothing, and in rebuilt entries. ``share`` is None for a device that is not
     shared, for admin access, and in rebuilt entries. ``published_as`` is the name that the claim's allocation
     has for it, where another driver published and prepared it; else that is ``device``. ``memory`` is None
-    where the NVIDIA driver holds the containers to nothing.
+    where the NVIDIA driver holds the containers to nothing, in rebuilt entries, and where an instance that
+    knows no limits has written the entry anew: what the device was published with then tells.
     """
 
     request: str

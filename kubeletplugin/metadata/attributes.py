@@ -26,6 +26,8 @@ def told_attributes(
         told["uuid"] = uuid
     if held.share is not None:
         told.update(held.share.told)
+    if held.memory is not None:
+        told.update(held.memory.told)
     told.update(kind.metadata(held))
     own = {name: attribute_json(value) for name, value in told.items()}
     room = MAX_ATTRIBUTES_AND_CAPACITIES - len(own)

@@ -21,9 +21,6 @@ _SHARE = ("ShareReady", "The share can be used.")
 NOT_HELD = "MemoryLimitNotHeld"
 """The reason of a condition Ready that is False: the NVIDIA driver does not hold the claim to its memory."""
 
-GUARANTEED, LIMIT = "memoryGuaranteedBytes", "memoryLimitBytes"
-"""What the NVIDIA driver holds the claim's containers to, all together."""
-
 USED = "memoryUsedBytes"
 """What the claim's containers use, where a flag asks for it."""
 
@@ -172,9 +169,8 @@ def _told(held: HeldDevice, kind: HeldKind, memory: DeviceMemory) -> ToldDevice 
     return ToldDevice(held.pool, held.device, held.share_id, condition, data, ready=not memory.fault)
 
 
-def _limits(record: MemoryRecord, memory: DeviceMemory) -> dict[str, int]:
-    held = {GUARANTEED: record.guaranteed_bytes, LIMIT: record.most_bytes}
-    return held if memory.used_bytes is None else {**held, USED: memory.used_bytes}
+def _limits(record: MemoryRecord, memory: DeviceMemory) -> dict[str, Any]:
+    return record.told if memory.used_bytes is None else {**record.told, USED: memory.used_bytes}
 
 
 def _tells(there: Mapping[str, Any], entry: Object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from driver.devices.sharing import split_shared_suffix
 from driver.errors import DeviceHeld
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
+from kubeletplugin.sharing.memory_plan import share_bytes
 
 _LET_GO = "it is let go when the pods of the other claims have ended"
 _INTERVALS = ("Short", "Medium", "Long")
@@ -33,6 +34,38 @@ def refuse_conflicts(
         beside = [one for one in devices[:index] if one.device == held.device]
         taken = [*_of_others(held, others), *((None, one) for one in beside)]
         _refuse_overcommit(held, form.shares, memory_bytes[index], taken)
+
+
+def refuse_overpromised(
+    uid: str, devices: Sequence[HeldDevice], memory_bytes: Sequence[int], holders: Iterable[Entry]
+) -> None:
+    """Raise DeviceHeld where claims are guaranteed more memory of a GPU, together, than it has.
+
+    Arguments as above. A share that the NVIDIA driver holds nobody to counts with what it stands for: its
+    claim was promised that, too.
+    """
+    others = [entry for entry in holders if entry.uid != uid and not entry.rebuilt]
+    for held, total_bytes in zip(devices, memory_bytes, strict=True):
+        if held.memory is None:
+            continue
+        own = [one for one in devices if one.pci == held.pci]
+        taken = [(entry, one) for entry in others for one in entry.devices if one.pci == held.pci]
+        together = sum(_guaranteed_bytes(one, total_bytes) for one in (*own, *(one for _, one in taken)))
+        if together > total_bytes:
+            raise _held(
+                f"the GPU of {held.device} has {total_bytes} bytes of memory, and with those that are held "
+                f"{together} would be guaranteed",
+                taken,
+            )
+
+
+def _guaranteed_bytes(held: HeldDevice, total_bytes: int) -> int:
+    if held.memory is not None:
+        return held.memory.guaranteed_bytes
+    if held.share is None or not held.share.is_part:
+        return 0  # all of the GPU: whoever has it has it alone, or looks on
+    _, form = split_shared_suffix(held.device)
+    return share_bytes(held.share, form, total_bytes)
 
 
 def _of_others(held: HeldDevice, others: Sequence[Entry]) -> list[tuple[Entry | None, HeldDevice]]:

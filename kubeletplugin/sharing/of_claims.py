@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from driver.devices.memory_limits import BY_CGROUP, MEMORY_LIMITS
 from driver.errors import ClaimBlocked, DriverError
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds
-from kubeletplugin.sharing.conflicts import refuse_conflicts
+from kubeletplugin.sharing.conflicts import refuse_conflicts, refuse_overpromised
 from kubeletplugin.sharing.gpus import Member, NotReady, Sharing, members_of, members_of_entry
+from kubeletplugin.sharing.memory_plan import memory_record
 from kubeletplugin.sharing.plan import Shareable, all_is_unknown, share_records
 from kubeletplugin.wire.planned import PlannedDevice
 
 _log = get_logger("sharing")
 
+_HELD = {"string": BY_CGROUP}
+_UNSEEN = "since its ResourceSlice was not seen"
+_WAIT = "wait for the controller to publish it"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What this node's slices say of a device: its memory, None when that was never seen, and attributes."""
+
+    memory: Callable[[str], int | None]
+    attributes: Callable[[str], Mapping[str, Any]]
+
 
 class ClaimShares:
     """The shares of the claims of one node, in the era that is now.
 
-    Callers hold the locks of the claim and of its GPUs. ``published_memory(device)`` is the memory of a
-    device as its slice has it, None when that was never seen.
+    Callers hold the locks of the claim and of its GPUs. ``supports(pci)`` is whether the NVIDIA driver can
+    hold containers to their memory of a GPU; it raises NvmlError.
     """
 
     def __init__(
@@ -32,13 +47,15 @@ class ClaimShares:
         kinds: HeldKinds,
         journal: Journal,
         era: Callable[[], Era],
-        published_memory: Callable[[str], int | None],
+        published: Published,
+        supports: Callable[[str], bool],
     ) -> None:
         self._sharing = sharing
         self._kinds = kinds
         self._journal = journal
         self._era = era
-        self._published_memory = published_memory
+        self._published = published
+        self._supports = supports
 
     def shared(
         self, uid: str, planned: Sequence[PlannedDevice], held: Sequence[HeldDevice]
@@ -46,36 +63,49 @@ class ClaimShares:
         """What the claim is about to hold, with its shares.
 
         Raises ClaimRefused for limits above a share, DeviceHeld where other claims leave no room, NotReady
-        while it is not known whether the claim has all of a device, NvmlError.
+        while it is not known what the claim has, or what was published cannot be held, NvmlError.
         """
         if all(device.wish is None for device in planned):
             return tuple(held)
         both = list(zip(planned, held, strict=True))
-        memory = [self._memory_bytes(*one) for one in both]
-        shareables = [
-            Shareable(
-                device.allocated.device,
-                device.allocated.request,
-                device.wish,
-                self._kinds.of(one).cuda_uuid(one),
-                memory_bytes,
-                self._published_memory(device.allocated.device),
-                whole=device.name.kind.has_modes,
-            )
-            for (device, one), memory_bytes in zip(both, memory, strict=True)
-        ]
+        shareables = [self._shareable(*one) for one in both]
         unknown = next((one.device for one in shareables if all_is_unknown(one)), None)
         if unknown is not None:
-            raise NotReady(
-                f"whether the claim has all of {unknown} is not known, since its ResourceSlice was not seen",
-                "wait for the controller to publish it",
-            )
+            raise NotReady(f"whether the claim has all of {unknown} is not known, {_UNSEEN}", _WAIT)
+        records = share_records(shareables)
         found = tuple(
-            replace(one, share=share) for one, share in zip(held, share_records(shareables), strict=True)
+            replace(one, share=share, memory=memory_record(shareable, share))
+            for one, shareable, share in zip(held, shareables, records, strict=True)
         )
+        memory = [one.memory_bytes for one in shareables]
         if any(device.name.shared is not None for device in planned):
-            refuse_conflicts(uid, found, memory, self._holders(one.pci for one in found))
+            holders = tuple(self._holders(one.pci for one in found))
+            refuse_conflicts(uid, found, memory, holders)
+            refuse_overpromised(uid, found, memory, holders)
         return found
+
+    def lacks_limits(self, entry: Entry) -> bool:
+        """Whether the claim has a share that was published with limits, and the entry has none.
+
+        An instance that knows no limits prepares without them, and drops those of an entry that it writes
+        anew. What a claim has of a GPU of its own cannot be told here. For any caller.
+        """
+        return any(
+            held.memory is None
+            and held.share is not None
+            and held.share.is_part
+            and self._published.attributes(held.device).get(MEMORY_LIMITS) == _HELD
+            for held in entry.devices
+        )
+
+    def completed(self, entry: Entry, planned: Sequence[PlannedDevice]) -> Entry:
+        """A prepared claim's entry with the limits that it lacks. Raises as ``shared`` does."""
+        names = [device.allocated.device for device in planned]
+        if names != [held.device for held in entry.devices] or not self.lacks_limits(entry):
+            return entry
+        found = self.shared(entry.uid, planned, entry.devices)
+        devices = (replace(held, memory=one.memory) for held, one in zip(entry.devices, found, strict=True))
+        return replace(entry, devices=tuple(devices))
 
     def reach(self, gpus: Iterable[str]) -> set[str]:
         """The GPUs with those that have to be locked to clear them: some were shared together with others.
@@ -151,10 +181,50 @@ class ClaimShares:
         """Whether a claim is on the GPUs of which only the CDI spec is known: it may have a share."""
         return any(entry.rebuilt for entry in self._holders(gpus))
 
-    def _memory_bytes(self, device: PlannedDevice, held: HeldDevice) -> int:
+    def _shareable(self, device: PlannedDevice, held: HeldDevice) -> Shareable:
+        """The device with what its limits depend on; raises ClaimBlocked, NotReady, NvmlError."""
+        limits = self._has_limits(device, held)
+        name = device.allocated.device
+        return Shareable(
+            name,
+            device.allocated.request,
+            device.wish,
+            self._kinds.of(held).cuda_uuid(held),
+            self._memory_bytes(device, held, limits=limits),
+            self._published.memory(name),
+            whole=device.name.kind.has_modes,
+            limits=limits,
+        )
+
+    def _has_limits(self, device: PlannedDevice, held: HeldDevice) -> bool:
+        """Whether the device was published as one of which the NVIDIA driver holds the memory, and it does.
+
+        The slice decides, since who chose the device went by it; nobody is prepared with less than that.
+        """
+        wish, name = device.wish, device.allocated.device
+        if wish is None or not device.name.kind.has_modes or (wish.form is None and wish.memory is None):
+            return False
+        published = self._published.attributes(name)
+        if published and published.get(MEMORY_LIMITS) != _HELD:
+            return False
+        if self._supports(held.pci):
+            if published:
+                return True
+            raise NotReady(
+                f"whether the NVIDIA driver is to hold the memory of {name} is not known, {_UNSEEN}", _WAIT
+            )
+        if published:
+            raise NotReady(
+                f"{name} was published with memory limits, and the NVIDIA driver holds none on its GPU",
+                "wait for the controller to publish what there is, then delete the pod, so that it is "
+                "scheduled anew; limits need driver 615 or newer, and cgroup v2",
+            )
+        return False
+
+    def _memory_bytes(self, device: PlannedDevice, held: HeldDevice, *, limits: bool) -> int:
         """The memory of a shared device where its shares depend on it, else 0; raises NvmlError."""
         form = device.wish.form if device.wish else None
-        if form is None or not (form.strategy == "MPS" or form.memory):
+        if not limits and (form is None or not (form.strategy == "MPS" or form.memory)):
             return 0
         found = self._kinds.of(held).memory_bytes(held)
         if not found:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
+from driver.claims.memory_division import Burst
 from driver.claims.opaque import Document, GpuConfig, MigDeviceConfig, MpsSettings
 from driver.devices.names import DRIVER_NAME, unshared_name
 from driver.devices.sharing import Share, SharedForm, read_share
@@ -30,7 +31,7 @@ class Shareable:
 
     ``memory_bytes`` is its memory, ``published_bytes`` as its slice has it, None where that was never seen.
     ``uuid`` is what limits by device can name it by, empty for a partition that is not made yet. ``whole``
-    is whether it is a GPU.
+    is whether it is a GPU, and ``limits`` whether the NVIDIA driver holds containers to their memory of it.
     """
 
     device: str
@@ -40,6 +41,7 @@ class Shareable:
     memory_bytes: int
     published_bytes: int | None
     whole: bool = True
+    limits: bool = False
 
 
 def wish_of(
@@ -48,8 +50,8 @@ def wish_of(
     """How the device is to be shared, None where nothing has to be done for that.
 
     ``config`` is the one that wins, ``of_class`` the last that the device's class has. Raises ClaimRefused
-    for amounts that cannot be, a strategy that is not the device's, and limits that let nothing run. Admin
-    access looks on and shares nothing.
+    for amounts that cannot be, a strategy that is not the device's, a division of what is not shared, and
+    limits that let nothing run. Admin access looks on and shares nothing.
     """
     if allocated.admin_access:
         return None
@@ -60,12 +62,15 @@ def wish_of(
             f"request {allocated.request} limits MPS clients to 0 percent of the threads, which runs nothing",
             "set defaultActiveThreadPercentage to 1 to 100, or leave it out",
         )
+    memory = asked.memory if isinstance(asked, GpuConfig) else None
     form = name.shared
     if form is None:
+        if strategy is None and memory is not None and not memory.is_burst_alone:
+            raise undivided(allocated.request, allocated.device)
         # What the instances of a partition do by themselves needs no setting: NVIDIA's driver says so, too.
         if strategy is None or (strategy == "TimeSlicing" and not name.kind.has_modes):
             return None
-        return Wish(strategy, interval=_interval(config), mps=mps)
+        return Wish(strategy, interval=_interval(config), mps=mps, memory=memory)
     if strategy not in (None, form.strategy):
         raise ClaimRefused(
             f"request {allocated.request} asks for sharing by {strategy}, and {allocated.device} is shared "
@@ -84,8 +89,21 @@ def wish_of(
         )
     return Wish(
         form.strategy, form, share, _interval(config), mps, asked=strategy is not None,
-        class_interval=_interval(of_class),
+        class_interval=_interval(of_class), memory=memory, burst=_burst(of_class),
     )  # fmt: skip
+
+
+def undivided(request: str, device: str) -> ClaimRefused:
+    """The refusal of a division of a device that its claim has for itself, and does not share."""
+    return ClaimRefused(
+        f"request {request} divides the memory of {device}, and does not have it shared among containers",
+        "say sharing.strategy TimeSlicing beside `memory`, or ask for a share",
+    )
+
+
+def _burst(config: Document | None) -> Burst | None:
+    """The burst that a class allows."""
+    return config.memory.burst if isinstance(config, GpuConfig) and config.memory is not None else None
 
 
 def _interval(config: Document | None) -> str:

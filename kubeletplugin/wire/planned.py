@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driver.claims.allocation import AllocatedDevice
+from driver.claims.memory_division import Burst, MemoryDivision
 from driver.claims.opaque import Document, MpsSettings
 from driver.devices.sharing import Share, SharedForm, Strategy
 from driver.kinds.kind import DeviceName
@@ -19,7 +20,8 @@ class Wish:
     ``form`` is how it is offered and ``share`` what the claim took of it, both None where the claim has
     the device for itself. ``interval`` is the time-slice that the configuration asks for, ``class_interval``
     the one that the device's class does; both are empty where nothing was asked for. ``asked`` is whether a
-    configuration asks for the strategy of a device that is offered so.
+    configuration asks for the strategy of a device that is offered so. ``memory`` is how the configuration
+    divides the claim's memory, None where it says nothing; ``burst`` is what the device's class allows.
     """
 
     strategy: Strategy
@@ -29,6 +31,8 @@ class Wish:
     mps: MpsSettings = _NO_LIMITS
     asked: bool = False
     class_interval: str = ""
+    memory: MemoryDivision | None = None
+    burst: Burst | None = None
 
 
 @dataclass(frozen=True, slots=True)

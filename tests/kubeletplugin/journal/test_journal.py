@@ -20,6 +20,7 @@ from kubeletplugin.journal.entry import (
     Entry,
     HeldDevice,
     MalformedEntry,
+    MemoryRecord,
     ShareRecord,
     decode,
     encode,
@@ -237,6 +238,13 @@ shares = st.builds(
     *[st.integers(0, 100)] * 2,
     st.booleans(),
 )
+memories = st.builds(
+    MemoryRecord,
+    *[st.integers(0, 2**63)] * 2,
+    st.booleans(),
+    st.integers(0, 2**63),
+    st.dictionaries(texts, st.integers(0, 2**63), max_size=3),
+)
 devices = st.builds(
     HeldDevice,
     *[texts] * 6,
@@ -245,6 +253,7 @@ devices = st.builds(
     st.sampled_from(["whole", "static", "partition", "of the future"]),
     records,
     st.none() | shares,
+    memory=st.none() | memories,
 )
 entries = st.builds(
     Entry,
@@ -287,6 +296,16 @@ def test_an_entry_of_an_instance_without_shares_and_kinds_is_read(tmp_path: Path
     assert read is not None
     assert record_of(read.devices[0]) == PartitionRecord("1g.10gb", 19, 6, 1)
     assert not read.shares
+
+
+def test_an_entry_of_an_instance_that_knows_no_limits_has_none(tmp_path: Path) -> None:
+    share = ShareRecord("gpu", "TimeSlicing", 1)
+    limited = replace(held(), share=share, memory=MemoryRecord(1 << 30, 1 << 30, parts={"main": 1 << 29}))
+    document = json.loads(encode(replace(entry(), devices=(limited,))))
+    assert document["entry"]["devices"][0].pop("memory")["parts"] == {"main": 1 << 29}
+    (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
+
+    assert alone(tmp_path).get("u-1") == replace(entry(), devices=(replace(limited, memory=None),))
 
 
 def test_an_instance_without_kinds_finds_the_record_of_a_partition_where_it_looks_for_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from driver.devices.device import AttributeValue, Version
-from kubeletplugin.journal.entry import HeldDevice, ShareRecord
+from kubeletplugin.journal.entry import HeldDevice, MemoryRecord, ShareRecord
 from kubeletplugin.kinds.kind import HeldKind
 from kubeletplugin.metadata.attributes import told_attributes
 from tests.kubeletplugin.held import held_kinds
@@ -71,6 +71,14 @@ def test_a_share_tells_its_limits() -> None:
     assert told["pinnedMemoryMiB"] == {"int": 1024}
     assert told["shares"] == {"int": 1}
     assert told["memoryBytes"] == {"int": 1 << 30}
+
+
+def test_a_share_that_is_held_tells_what_is_guaranteed_and_the_most() -> None:
+    share, memory = ShareRecord("g", "TimeSlicing", 1), MemoryRecord(1 << 30, 2 << 30, to_free=True)
+    told = told_attributes(replace(HELD, share=share, memory=memory), kind_of(HELD), {})
+
+    assert told["memoryGuaranteedBytes"] == {"int": 1 << 30}
+    assert told["memoryLimitBytes"] == {"int": 2 << 30}
 
 
 def test_there_are_never_more_than_the_api_allows_and_those_of_prepare_are_among_them() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
 from kubeletplugin.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.device_status import (
     DeviceMemory,
@@ -77,6 +77,23 @@ def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> No
         "data": {"uuid": "MIG-1", "parentUUID": "GPU-1", "profile": "1g.10gb"},
     }
     assert (condition["type"], condition["status"], condition["lastTransitionTime"]) == ("Ready", "True", NOW)
+
+
+def test_a_share_says_what_its_containers_are_held_to() -> None:
+    share, memory = ShareRecord("gpu", "TimeSlicing", 1), MemoryRecord(1 << 30, 2 << 30, to_free=True)
+    held = replace(MADE, device="gpu-0000-8a-00-0-ts-4", kind="whole", record={}, share=share)
+    for limits, told in (
+        (None, {}),
+        (memory, {"memoryGuaranteedBytes": 1 << 30, "memoryLimitBytes": 2 << 30}),
+    ):
+        (device,) = claim(replace(held, memory=limits)).devices
+        assert device.data == {
+            "uuid": "GPU-1",
+            "sharing": "time-slicing",
+            "interval": "Default",
+            "shares": 1,
+            **told,
+        }
 
 
 def test_what_is_told_already_is_not_told_again_whenever_that_was() -> None:
