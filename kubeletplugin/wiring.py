@@ -22,7 +22,7 @@ from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
-from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
+from fakegpu.nvml_flag import PRETENDED_HOOK, fabric_from_flag, nvml_from_flag, pretended_cgroups
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
@@ -175,6 +175,10 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     if taken is not None:
         with parts.peers.starting(_STARTING_SECONDS):
             carry_out(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)
+    hooks = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
+    hooks.open()  # before claims are prepared: their containers may start at once
+    service.spawn("memory hook", hooks.run, hooks.stop)
+    service.on_stop("containers that wait", parts.memory.stop)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
     service.spawn("claim status", reports.statuses.run, stop=reports.statuses.stop)
@@ -188,9 +192,6 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     front.state.enables_virtual(parts.virtual.enable)
-    socket = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
-    service.spawn("memory hook", socket.run, socket.stop)
-    service.on_stop("containers that wait", parts.memory.stop)
     hold = partial(_hold_memory, parts, reports.memory)
     service.repeat("memory", intervals.check_seconds, hold, parts.memory.wanted)
     if settings.used_memory_status_seconds:
@@ -340,6 +341,7 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
     settings = node.settings
     driver = InstalledDriver(settings.roots)
     kernel, binder, users = pci_ports(node.nvml, settings.roots, settings.sysfs_root)
+    cgroups = None if settings.nvml == "real" else pretended_cgroups(node.nvml)
     return Hardware(
         node.discovery,
         settings.sysfs_root,
@@ -353,8 +355,8 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         users,
         controllers,
         settings.cdi_hook,
-        settings.memory_hook,
-        None if settings.nvml == "real" else pretended_cgroups(node.nvml),
+        settings.memory_hook or (None if cgroups is None else PRETENDED_HOOK),
+        cgroups,
     )
 
 

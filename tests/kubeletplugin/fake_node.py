@@ -97,15 +97,15 @@ def fake_hardware(
     fabric: FabricManager,
     hook: HookSource = NO_HOOK,
     pci: PciParts | None = None,
+    memory_hook: Path | None = None,
     cgroups: Cgroups | None = None,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
-    return Hardware(
-        discovery, folder / "sys", driver, time_slices, mps, folders, fabric, *parts, hook, cgroups=cgroups
-    )
+    ports = time_slices, mps, folders, fabric
+    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook, cgroups)
 
 
 PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
@@ -170,6 +170,7 @@ class FakeNode:
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
         self.hook = NO_HOOK
+        self.memory_hook: Path | None = None
         self.boot_id = "boot-1"
         self.driver_generation = ""
         self.on_prepared: Callable[[Entry], None] = lambda _: None
@@ -213,6 +214,7 @@ class FakeNode:
                 self.machine.fabric.manager(),
                 self.hook,
                 self._pci,
+                self.memory_hook,
                 self.cgroups,
             ),
             Cluster(
