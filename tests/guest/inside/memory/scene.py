@@ -14,19 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kubeletplugin.cdi.memory_hook import memory_sockets
-from kubeletplugin.memory.hook_socket import HookSocket
-from kubeletplugin.memory.real_cgroups import RealCgroups
-from kubeletplugin.wire.container_name import ContainerName
-
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.hardware.inventory import Discovery
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
+from kubeletplugin.cdi.memory_hook import memory_sockets
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.identity import Identity
+from kubeletplugin.memory.hook_socket import HookSocket
+from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.container_name import ContainerName
 from tests.guest.inside.memory.built import Built
 from tests.guest.inside.memory.containers import CGROUPS, Container, Runc
 from tests.guest.inside.memory.plugin_process import PluginProcess
@@ -184,10 +183,9 @@ class Scene:
         """Have any instance do something."""
         return next(iter(self.plugins.values())).order(what, **values)
 
-    def container(self, claim: Claim | None, name: str = "main", **given: Any) -> Container:
-        """A container of a pod that names the claim, or none, not started yet."""
-        devices = () if claim is None else (claim.device,)
-        container = Container(self.runc, name, devices, **given)
+    def container(self, *claims: Claim, name: str = "main", **given: Any) -> Container:
+        """A container of a pod that names these claims, not started yet."""
+        container = Container(self.runc, name, [claim.device for claim in claims], **given)
         self.containers.append(container)
         return container
 
@@ -239,13 +237,13 @@ class Scene:
         """The UUID of a GPU by its position on the bus."""
         return self.node.machine.uuid(self.node.gpus[gpu])
 
-    def limits(self) -> dict[str, int]:
-        """The hard limits on the first GPU, by cgroup."""
-        found = limits_now(self.double.record(), self.uuid())
+    def limits(self, gpu: int = 0) -> dict[str, int]:
+        """The hard limits on a GPU, by cgroup."""
+        found = limits_now(self.double.record(), self.uuid(gpu))
         return {path: hard for path, (_soft, hard) in found.items() if is_there(path)}
 
     def limit(self, container: Container) -> int | None:
-        """That of a container's own cgroup; None without one."""
+        """That of a container's own cgroup on the first GPU; None without one."""
         return self.limits().get(container.cgroup)
 
     def limit_before_it_ran(self, container: Container) -> int:

@@ -32,7 +32,7 @@ def test_a_container_waits_until_the_plugin_is_back(scene: Scene) -> None:
 
 def test_a_plugin_that_is_killed_while_containers_start_keeps_them_within_the_share(scene: Scene) -> None:
     claim = scene.claim("9Gi")
-    containers = [scene.container(claim, name) for name in ("a", "b", "c")]
+    containers = [scene.container(claim, name=name) for name in ("a", "b", "c")]
     scene.expect(claim, *containers)
     for told in (1, 3):
         scene.double.forget()
@@ -67,7 +67,7 @@ def test_a_container_that_is_killed_in_the_middle_of_its_start_leaves_nothing(sc
 
 def test_two_plugins_divide_one_claim_as_one_would(scene: Scene) -> None:
     claim = scene.claim("8Gi")
-    containers = [scene.container(claim, f"c{number}") for number in range(4)]
+    containers = [scene.container(claim, name=f"c{number}") for number in range(4)]
     scene.expect(claim, *containers)
     scene.start_plugin(SECOND)
     assert _started(scene, containers[:2]) == [2 * GIB] * 2
