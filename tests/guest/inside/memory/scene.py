@@ -49,6 +49,7 @@ class LimitedNode(FakeNode):
 
     def instance(self) -> Parts:
         """The parts of an instance, with the process's own ports to NVML, cgroups and hooks."""
+        assert self._guard is not None, "restart makes it"
         nvml = RealNvml(DriverRoots.fixed(self.driver_root))
         pretended = fake_hardware(
             Discovery(nvml, self.sysfs, self._guard),
@@ -258,6 +259,10 @@ class Scene:
     def ran(self, container: Container) -> bool:
         """Whether the first process of the latest start has run."""
         return any((told.what, told.path) == ("ran", container.id) for told in self.double.record())
+
+    def was_told(self, times: int) -> bool:
+        """Whether NVML is asked or told so often, sooner or later."""
+        return waited(lambda: len(self.double.record()) >= times)
 
     def most_together(self) -> int:
         """The most that the hard limits on the first GPU ever were together."""

@@ -37,7 +37,7 @@ def test_a_plugin_that_is_killed_while_containers_start_keeps_them_within_the_sh
     for told in (1, 3):
         scene.double.forget()
         starting = [one.began() for one in containers]
-        assert waited(lambda told=told: len(scene.double.record()) >= told)
+        assert scene.was_told(told)
         scene.kill_plugin()
         scene.start_plugin()
         assert [one.wait(60) for one in starting] == [0, 0, 0], [one.said for one in containers]
