@@ -48,6 +48,13 @@ class Controller(_OfEachNode):
 class Plugin(_OfEachNode):
     """The kubelet plugin, which prepares claims."""
 
+    usedMemoryStatusSeconds: Annotated[
+        int,
+        Between(0, 86400),
+        "How often the status of claims gets to tell what their containers use of GPU memory, where that "
+        "changed by more than 5 percent; 0 never tells it. Metrics tell it always.",
+    ] = 0
+
 
 @dataclass(frozen=True, slots=True)
 class Mps:

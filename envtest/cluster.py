@@ -132,6 +132,12 @@ class Cluster(Protocol):
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
         """What a running container (the first unless named) finds inside; raises ClusterError."""
 
+    def kill_container(self, pod: str, namespace: str = "default", container: str | None = None) -> None:
+        """End a running container (the first unless named) by SIGKILL; raises ClusterError.
+
+        Whether it is started again is for the pod to say.
+        """
+
     def restart_kubelet(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
         """End a kubelet and start it again; it deletes the ResourceSlices of its node at every start."""
 

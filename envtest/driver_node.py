@@ -6,6 +6,7 @@ The NVIDIA driver's files and device nodes are fakes that containers can really 
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from envtest.cluster import Cluster, Process
 from envtest.former import python_command, python_environment
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
+from fakegpu.memory.calls import knows_limits
 from fakegpu.mps.client import PRIVILEGED, DaemonGone, Line
 from fakegpu.spec import known_machines
 from proto import grpc_health_v1_pb2 as health
@@ -37,7 +39,8 @@ class DriverNode:
 
     ``nvml`` is what the driver's processes find the same machine by. ``launcher`` is a module with its first
     arguments, which starts the package that is named next; without one, the package is started itself.
-    ``packages`` is the folder whose packages run, this checkout's or a former version's.
+    ``packages`` is the folder whose packages run, this checkout's or a former version's. ``memory_hook`` is
+    the program that the plugin copies for the container runtime, None for that of an image.
     """
 
     cluster: Cluster
@@ -47,6 +50,7 @@ class DriverNode:
     folder: Path
     launcher: tuple[str, ...] = ()
     packages: Path = PACKAGE_ROOT
+    memory_hook: Path | None = None
 
     @classmethod
     def install(
@@ -56,6 +60,7 @@ class DriverNode:
         machine: str = "hgx-h100",
         launcher: tuple[str, ...] = (),
         packages: Path = PACKAGE_ROOT,
+        memory_hook: Path | None = None,
     ) -> DriverNode:
         """Put a machine into a node, and the driver's rights, policy and class into the cluster.
 
@@ -71,7 +76,10 @@ class DriverNode:
         fake = FakeMachine.open(nvml)
         build_driver_root(folder / "driver", fake)
         build_sysfs(folder, fake)
-        return cls(cluster, node, fake, nvml, folder, launcher, packages)
+        if not cluster.has_rights and knows_limits(fake.state.driver_version):
+            fake.pretend_cgroups(node.cgroup_dir)  # the embedded runtime makes those, and no real ones
+            memory_hook = memory_hook or _played_hook(folder)
+        return cls(cluster, node, fake, nvml, folder, launcher, packages, memory_hook)
 
     def of_version(self, packages: Path, launcher: tuple[str, ...] = ()) -> DriverNode:
         """The same node, on which the processes that are started next run the packages of another folder.
@@ -135,7 +143,10 @@ class DriverNode:
             *("--plugins-dir", str(self.node.plugins_dir), "--registry-dir", str(self.node.registry_dir)),
             *("--cdi-dir", str(self.node.cdi_dir), "--mps-dir", str(self.mps_dir)),
         )
-        return self._start("kubeletplugin", "gpu-dra-kubeletplugin", *folders, *flags, suffix=suffix)
+        # A variable, since former versions do not know the flag.
+        hook = {} if self.memory_hook is None else {"GPU_DRA_MEMORY_HOOK": str(self.memory_hook)}
+        account = "gpu-dra-kubeletplugin"
+        return self._start("kubeletplugin", account, *folders, *flags, suffix=suffix, environment=hook)
 
     def start_second_plugin(self, pod_uid: str) -> Process:
         """Start another instance of the plugin beside the first, as a rolling update does."""
@@ -182,7 +193,14 @@ class DriverNode:
                 line.wait_for_end(END_SECONDS)
                 line.close()
 
-    def _start(self, package: str, account: str, *flags: str, suffix: str = "") -> Process:
+    def _start(
+        self,
+        package: str,
+        account: str,
+        *flags: str,
+        suffix: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
         name = self.node.name
         common = (
             *("--node-name", name),
@@ -190,13 +208,21 @@ class DriverNode:
             *("--nvml", self.nvml),
             *("--driver-root", str(self.folder / "driver"), "--sysfs-root", str(self.folder / "sys")),
         )
-        return self._launch(package, suffix, *common, *flags)
+        return self._launch(package, suffix, *common, *flags, **(environment or {}))
 
     def _launch(self, package: str, suffix: str, *flags: str, **environment: str) -> Process:
         command = python_command("-m", *self.launcher, package, *flags)
         name = f"{package}-{self.node.name}{suffix}"
         environment |= python_environment(self.packages)
         return self.cluster.processes.start(name, command, environment)
+
+
+def _played_hook(folder: Path) -> Path:
+    """What stands for gpu-memory-hook where the runtime plays it: it is looked at, and never run."""
+    program = folder / "gpu-memory-hook"
+    program.write_text("#!/bin/sh\necho the embedded runtime plays this program >&2\nexit 1\n")
+    program.chmod(0o755)
+    return program
 
 
 def _apply_manifests(cluster: Cluster, packages: Path) -> None:

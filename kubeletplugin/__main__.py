@@ -111,6 +111,14 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
 )
 @click.option(
+    "--used-memory-status-seconds",
+    type=click.IntRange(min=0),
+    default=0,
+    show_envvar=True,
+    help="How often the status of claims gets to tell what their containers use of GPU memory, where that "
+    "changed by more than 5 percent; 0 never tells it.",
+)
+@click.option(
     "--pod-uid",
     default="",
     show_envvar=True,

@@ -46,6 +46,7 @@ class Settings:
     metrics_addr: str
     health_addr: str
     pod_uid: str
+    used_memory_status_seconds: int = 0
 
     @classmethod
     def from_flags(

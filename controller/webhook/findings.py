@@ -27,6 +27,8 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "medium": GpuConfig,
     "shared-timesliced": GpuConfig,
     "shared-mps": GpuConfig,
+    "shared-memory": GpuConfig,
+    "shared-burstable": GpuConfig,
     "mig.nvidia.com": MigDeviceConfig,
     "mig-small": MigDeviceConfig,
     "mig-medium": MigDeviceConfig,
@@ -40,7 +42,11 @@ CLASS_KINDS: dict[str, type[Document]] = {
 WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
 """The classes whose devices a claim has for itself, unless it asks for a part of a fractional GPU."""
 
-CLASS_STRATEGIES: dict[str, Strategy] = {"shared-timesliced": "TimeSlicing", "shared-mps": "MPS"}
+CLASS_STRATEGIES: dict[str, Strategy] = {
+    "shared-timesliced": "TimeSlicing",
+    "shared-mps": "MPS",
+    "shared-burstable": "TimeSlicing",
+}
 """The classes of shares by how they are shared, where that is the same for all their devices."""
 
 

@@ -64,8 +64,8 @@ class GpuWalk:
 
     ``pci`` is the address, until NVML tells it the one that the caller expects. ``before`` is what
     was known of all GPUs: it counts on where this look learns nothing (driver.hardware.asked).
-    ``present`` are the NVIDIA functions in sysfs: nothing is read there about any other. ``cgroup`` is the
-    root of cgroup v2, None on a node without: limits of memory are not asked for there.
+    ``present`` are the NVIDIA functions in sysfs: nothing is read there about any other. Limits of memory
+    are asked for only on a node that has ``cgroup_v2``.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class GpuWalk:
         before: Mapping[PciAddress, Gpu],
         sysfs_root: Path,
         present: Collection[PciAddress],
-        cgroup: str | None = None,
+        cgroup_v2: bool = False,
     ) -> None:
         self._index = index
         self.pci = expected
@@ -84,7 +84,7 @@ class GpuWalk:
         self._before = before
         self._sysfs_root = sysfs_root
         self._present = present
-        self._cgroup = cgroup
+        self._cgroup_v2 = cgroup_v2
         self._former: Gpu | None = None
         self._untold: set[str] = set()
         self._gpu: Gpu | None = None
@@ -239,11 +239,10 @@ class GpuWalk:
         self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: bool | None
     ) -> bool | None:
         """Whether containers can be held to limits; a no says nothing while the GPU is in MIG mode."""
-        cgroup = self._cgroup
-        if cgroup is None:
+        if not self._cgroup_v2:
             return None
         try:
-            found = can_be_limited(device, watch, cgroup)
+            found = can_be_limited(device, watch)
         except (GpuLost, SessionLost, DriverNotLoaded):
             raise
         except NvmlError as error:

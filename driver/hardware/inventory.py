@@ -202,10 +202,10 @@ class Discovery:
         if driver != self._last_driver:
             self._last = {pci: _before_this_driver(gpu) for pci, gpu in self._last.items()}
             self._last_driver = driver
-        cgroup = _cgroup_v2(self._sysfs_root)
+        cgroup_v2 = _has_cgroup_v2(self._sysfs_root)
         seen = pci_view(self._sysfs_root)
         present = tuple(function.pci for function in seen.physical)
-        walks = self._walk(count, present, cgroup)
+        walks = self._walk(count, present, cgroup_v2)
         gpus: dict[PciAddress, Gpu] = {}
         nameless: list[GpuWalk] = []
         # Those that told their address come first: the address of the others is an expectation.
@@ -225,11 +225,9 @@ class Discovery:
         fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
         if fabric.untold:
             found = tuple(replace(gpu, untold=gpu.untold | {FABRIC_PARTITIONS}) for gpu in found)
-        return Inventory(
-            found, driver, self._last_cuda, tuple(problems), unread, seen, fabric, cgroup is not None
-        )
+        return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric, cgroup_v2)
 
-    def _walk(self, count: int, present: Collection[PciAddress], cgroup: str | None) -> list[GpuWalk]:
+    def _walk(self, count: int, present: Collection[PciAddress], cgroup_v2: bool) -> list[GpuWalk]:
         """Walk all GPUs side by side, each in its lane.
 
         In a new session one after the other, and with patience for the handle: the kernel initialises a GPU
@@ -238,7 +236,7 @@ class Discovery:
         expected, walks = self._expected(present), []
         pendings: list[tuple[GpuWalk, Pending[None] | NvmlTimeout]] = []
         for index in range(count):
-            walk = GpuWalk(index, expected.get(index), self._last, self._sysfs_root, present, cgroup)
+            walk = GpuWalk(index, expected.get(index), self._last, self._sysfs_root, present, cgroup_v2)
             walks.append(walk)
             pendings.append((walk, self._start(walk, index)))
             if not self._handles_taken:
@@ -320,10 +318,9 @@ class Discovery:
         return tuple(unread)
 
 
-def _cgroup_v2(sysfs_root: Path) -> str | None:
-    """The root of cgroup v2 as NVML takes it; None on a node with cgroup v1, also beside v2 (cgroups(7))."""
-    root = sysfs_root / "fs" / "cgroup"
-    return str(root) if (root / "cgroup.controllers").is_file() else None
+def _has_cgroup_v2(sysfs_root: Path) -> bool:
+    """Whether the node has cgroup v2 where NVML looks for it; not where it is beside v1 (cgroups(7))."""
+    return (sysfs_root / "fs" / "cgroup" / "cgroup.controllers").is_file()
 
 
 def _before_this_driver(gpu: Gpu) -> Gpu:

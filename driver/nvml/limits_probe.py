@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from driver.nvml.deadline import Watch
 
 
-def can_be_limited(device: NvmlDevice, watch: Watch, cgroup: str) -> bool:
-    """Whether the GPU's driver holds limits. ``cgroup`` is the root of cgroup v2, which nobody limits.
+_ROOT = "/sys/fs/cgroup"
+"""Where NVML has cgroup v2; nobody limits its root."""
+
+
+def can_be_limited(device: NvmlDevice, watch: Watch) -> bool:
+    """Whether the GPU's driver holds limits, on a node with cgroup v2.
 
     Where limits can be, nvmlDeviceGetMemoryLimits_v1 says that the root has none. With a kernel without the
     controller ``dmem`` the NVIDIA driver counts by itself, and may say of a group without limits that it is
@@ -21,7 +25,7 @@ def can_be_limited(device: NvmlDevice, watch: Watch, cgroup: str) -> bool:
     Raises NvmlError where neither tells.
     """
     try:
-        watch("memory_limits", lambda: device.memory_limits(cgroup))
+        watch("memory_limits", lambda: device.memory_limits(_ROOT))
     except NotSupported as error:
         if error.code == Code.FUNCTION_NOT_FOUND:
             return False
@@ -30,7 +34,7 @@ def can_be_limited(device: NvmlDevice, watch: Watch, cgroup: str) -> bool:
     else:
         return True
     try:
-        watch("set_memory_limits", lambda: device.set_memory_limits(cgroup, 0, NO_LIMIT_BYTES))
+        watch("set_memory_limits", lambda: device.set_memory_limits(_ROOT, 0, NO_LIMIT_BYTES))
     except NotSupported:
         return False
     except NotFound as error:

@@ -75,6 +75,61 @@ class ShareUse:
     pinned_memory_mib: str
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimMemoryUse:
+    """What the NVIDIA driver holds the containers of a claim to on a GPU, all together: labels, then bytes.
+
+    ``guaranteed_bytes`` is theirs whatever others do, ``limit_bytes`` the most that they get. ``used_bytes``
+    is None where it is not known.
+    """
+
+    claim_namespace: str
+    claim: str
+    device: str
+    share_id: str
+    uuid: str
+    pci_bus_id: str
+    guaranteed_bytes: int
+    limit_bytes: int
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerMemoryUse:
+    """The part of a claim's memory that one container has; as ``ClaimMemoryUse``."""
+
+    claim_namespace: str
+    claim: str
+    claim_pod: str
+    claim_container: str
+    device: str
+    share_id: str
+    uuid: str
+    pci_bus_id: str
+    guaranteed_bytes: int
+    limit_bytes: int
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemoryUse:
+    """What of a shared GPU's memory claims are guaranteed, and what they use; None where it is not known."""
+
+    uuid: str
+    pci_bus_id: str
+    allocated_bytes: int | None
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigures:
+    """The memory of shared GPUs at one moment."""
+
+    claims: tuple[ClaimMemoryUse, ...] = ()
+    containers: tuple[ContainerMemoryUse, ...] = ()
+    gpus: tuple[GpuMemoryUse, ...] = ()
+
+
 class Metrics:
     """All series of one process, in a registry of their own; safe to use from every thread."""
 
@@ -127,6 +182,10 @@ class Metrics:
     def show_shares(self, uses: Callable[[], Iterable[ShareUse]]) -> None:
         """Show the shares that claims have; as ``show_partitions``."""
         self.registry.register(_Uses("share_info", "Shares that claims have", ShareUse, uses))
+
+    def show_memory(self, uses: Callable[[], MemoryFigures]) -> None:
+        """Show what memory of shared GPUs is held and used; as ``show_partitions``."""
+        self.registry.register(_Memory(uses))
 
     def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
         return Gauge(f"gpu_dra_{name}", meaning, labels, registry=self.registry)
@@ -209,6 +268,55 @@ class _Uses(Collector):
         return GaugeMetricFamily(
             f"gpu_dra_{self._name}", f"{self._what} on this node, each 1.", labels=labels
         )
+
+
+_MEANINGS = {
+    "guaranteed_bytes": "GPU memory that is {} whatever others do.",
+    "limit_bytes": "The most GPU memory that is {}.",
+    "allocated_bytes": "Memory of a shared GPU that claims are guaranteed.",
+    "used_bytes": "GPU memory that is allocated in containers{}, as the NVIDIA driver tells.",
+}
+
+
+class _Memory(Collector):
+    """Makes the series of memory anew at each look: one for each kind of holder and each amount.
+
+    The labels are the words of a holder's dataclass, the series its amounts. An amount that is not known is
+    left out.
+    """
+
+    _KINDS = (
+        (ClaimMemoryUse, "claim", "a claim's", " of a claim"),
+        (ContainerMemoryUse, "container", "a container's", ", by container"),
+        (GpuMemoryUse, "gpu", "a GPU's", " of claims with limits on a GPU"),
+    )
+
+    def __init__(self, uses: Callable[[], MemoryFigures]) -> None:
+        self._uses = uses
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return list(self._families(MemoryFigures()))
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        try:
+            return list(self._families(self._uses()))
+        except DriverError as error:
+            _log.warning("series left out of the metrics", series="memory", error=str(error))
+            return []
+
+    def _families(self, uses: MemoryFigures) -> Iterator[GaugeMetricFamily]:
+        of_kinds = (uses.claims, uses.containers, uses.gpus)
+        for (kind, prefix, whose, where), found in zip(self._KINDS, of_kinds, strict=True):
+            names = [field.name for field in fields(kind)]
+            labels = [name for name in names if not name.endswith("_bytes")]
+            for amount in names[len(labels) :]:
+                words = _MEANINGS[amount].format(where if amount == "used_bytes" else whose)
+                family = GaugeMetricFamily(f"gpu_dra_{prefix}_memory_{amount}", words, labels=labels)
+                for one in found:
+                    value = getattr(one, amount)
+                    if value is not None:
+                        family.add_metric([getattr(one, label) for label in labels], value)
+                yield family
 
 
 class _Handler(MetricsHandler):

@@ -41,6 +41,11 @@ class NodeLayout:
         return self.folder / "cdi"
 
     @property
+    def cgroup_dir(self) -> Path:
+        """Where pretended control groups of containers are, such as those of the embedded runtime."""
+        return self.folder / "cgroup"
+
+    @property
     def containerd_socket(self) -> Path:
         """The socket of this node's containerd (CRI and containerd's own API)."""
         return self.folder / "containerd.sock"

@@ -28,6 +28,7 @@ from envtest.embedded.control.service_account_controller import EmbeddedServiceA
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 from envtest.embedded.node.child_processes import ChildProcesses
 from envtest.embedded.node.container_runtime import ContainerRuntime
+from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 
 KUBERNETES = "1.37"
@@ -78,7 +79,7 @@ class EmbeddedCluster:
                 part.start()
                 cleanup.callback(part.stop)
             changed = self.api_server.store.changed
-            self._runtimes = [ContainerRuntime(node.cdi_dir, changed) for node in self.nodes]
+            self._runtimes = [ContainerRuntime(node.cdi_dir, node.cgroup_dir, changed) for node in self.nodes]
             for runtime in self._runtimes:
                 cleanup.callback(runtime.close)
             self.api_server.find_log = self._find_log
@@ -125,17 +126,33 @@ class EmbeddedCluster:
 
     def container(self, pod: str, namespace: str = "default", container: str | None = None) -> ContainerFacts:
         """What CDI put into a running container."""
-        found = Objects(self.api_server).find(PODS, namespace, pod)
-        uid = "" if found is None else found["metadata"]["uid"]
-        running = next((one for runtime in self._runtimes if (one := runtime.find(uid))), None)
-        if found is None or running is None:
-            raise ClusterError(f"the pod {namespace}/{pod} does not run")
-        name = container or found["spec"]["containers"][0]["name"]
-        if name not in running.containers:
-            raise ClusterError(f"the pod {namespace}/{pod} has no container {name}")
-        view = running.containers[name]
+        view = self._running(pod, namespace, container)[1].view
         mounts = {path: Mounted(one.host_path, one.options) for path, one in view.mounts.items()}
         return ContainerFacts(tuple(sorted(view.nodes)), dict(view.env), mounts)
+
+    def cgroup(self, pod: str, namespace: str = "default", container: str | None = None) -> str:
+        """The control group of a running container, below the root of the groups."""
+        return self._running(pod, namespace, container)[1].cgroup
+
+    def kill_container(self, pod: str, namespace: str = "default", container: str | None = None) -> None:
+        """End a running container by SIGKILL."""
+        runtime, found = self._running(pod, namespace, container)
+        runtime.kill_container(found)
+
+    def _running(self, pod: str, namespace: str, container: str | None) -> tuple[ContainerRuntime, Container]:
+        """A container that runs, the first of its pod unless named, and its runtime. Raises ClusterError."""
+        found = Objects(self.api_server).find(PODS, namespace, pod)
+        uid = "" if found is None else found["metadata"]["uid"]
+        place = next(
+            ((runtime, one) for runtime in self._runtimes if (one := runtime.find(uid)) is not None), None
+        )
+        if found is None or place is None:
+            raise ClusterError(f"the pod {namespace}/{pod} does not run")
+        name = container or found["spec"]["containers"][0]["name"]
+        run = place[1].last(name)
+        if run is None or run.end is not None:
+            raise ClusterError(f"the pod {namespace}/{pod} has no container {name} that runs")
+        return place[0], run
 
     def restart_kubelet(self, node: int, stop_signal: signal.Signals = signal.SIGTERM) -> None:
         """End a kubelet and start another one in its place; no signal makes a difference here."""

@@ -148,6 +148,18 @@ class RealCluster:
         """
         return containers.facts(self.exec(pod, containers.LOOK, namespace, container))
 
+    def kill_container(self, pod: str, namespace: str = "default", container: str | None = None) -> None:
+        """End a running container by SIGKILL.
+
+        Raises:
+            CommandFailed: it could not be ended.
+            ClusterError: the container was never started.
+        """
+        found = self.api.get(paths.pod(pod, namespace))
+        identity = containers.container_id(found, container)
+        node = next(node for node in self.nodes if node.name == found["spec"]["nodeName"])
+        containers.kill_container(self._described.assets.binary("ctr"), node, identity)
+
     def tag_image(self, image: str, name: str) -> None:
         """Give an image that all nodes have another name beside its own.
 

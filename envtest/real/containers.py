@@ -68,6 +68,20 @@ def run_in_container(
     return done.stdout
 
 
+def kill_container(ctr: Path, node: NodeLayout, container: str) -> None:
+    """End the processes of a container by SIGKILL, by the container's id.
+
+    Raises:
+        CommandFailed: it does not run.
+    """
+    client = [str(ctr), "--address", str(node.containerd_socket), "--namespace", NAMESPACE]
+    command = [*client, "tasks", "kill", "--signal", "SIGKILL", container]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        what = f"killing container {container[:12]} on {node.name}"
+        raise CommandFailed(what, done.returncode, done.stdout, done.stderr)
+
+
 def facts(looked: str) -> ContainerFacts:
     """What a container finds inside, from what ``LOOK`` printed."""
     devices, variables, table = looked.split("\n\n", 2)

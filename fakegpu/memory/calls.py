@@ -24,6 +24,11 @@ MEMORY_CHANGES = frozenset({"set_memory_limits"})
 _FIRST_DRIVER = 615
 
 
+def knows_limits(driver_version: str) -> bool:
+    """Whether an NVIDIA driver is of a release that holds control groups to memory limits."""
+    return int(driver_version.partition(".")[0]) >= _FIRST_DRIVER
+
+
 class FakeMemoryCalls:
     """What FakeDevice answers about memory limits."""
 
@@ -64,7 +69,7 @@ class FakeMemoryCalls:
     def _supported(self, call: str) -> tuple[MachineState, int]:
         """The state and the GPU's memory, where driver and GPU have limits."""
         state, gpu = self._session.gpu_call(call, self._slot.pci, self._number)
-        if int(state.driver_version.partition(".")[0]) < _FIRST_DRIVER:
+        if not knows_limits(state.driver_version):
             raise self._failed(call, Code.FUNCTION_NOT_FOUND)
         product = self._spec.product
         if product.virtualization == "vgpu" or gpu.mig.enabled or product.memory_bytes is None:

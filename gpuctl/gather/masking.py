@@ -43,7 +43,7 @@ FLAGS = frozenset(
         "nvml",
     }
     | {"plugin-data-dir", "plugins-dir", "pod-uid", "proc-root", "registry-dir", "shm", "shm-mib"}
-    | {"sysfs-root"}
+    | {"sysfs-root", "used-memory-status-seconds"}
 )
 """The flags of the driver's processes: none of them takes a secret."""
 

@@ -1,4 +1,4 @@
-"""Gathers what lies on a node of the driver's own: journal, specs, records, flags, metrics; nobody else's."""
+"""Gathers what lies on a node of the driver's own: journal, specs, records, ledger, flags, metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuctl.gather.archive import MOST_MEMBER_BYTES, Member, safe_part
 from gpuctl.gather.masking import masked_json, masked_text, masked_words
 from gpuctl.gather.objects import as_json
 from kubeletplugin.journal.journal import uid_of_entry
-from kubeletplugin.wire.names import claim_of_cdi_spec
+from kubeletplugin.wire.names import claim_of_cdi_spec, is_safe_uid
 
 MOST_FILES = 1000
 METRICS_SECONDS = 3.0
@@ -26,6 +26,7 @@ def node_members(places: Places, command_lines: Iterable[Sequence[str]]) -> Iter
     yield from _files(data / "journal", "journal", lambda name: uid_of_entry(name) is not None)
     yield from _files(data / "journal" / "unreadable", "journal/unreadable", lambda _name: True)
     yield from _files(data / "sharing", "sharing", lambda name: name.endswith(".json"))
+    yield from _files(data / "memory" / "claims", "memory", _is_of_ledger)
     yield from _files(places.cdi_dir, "cdi", lambda name: claim_of_cdi_spec(name) is not None)
     for folder in _folders(places.mps_dir):
         yield from _files(folder, f"mps/{safe_part(folder.name)}", lambda name: name == "daemon.json")
@@ -49,6 +50,12 @@ def _files(folder: Path, place: str, is_ours: Callable[[str], bool]) -> Iterator
             yield Member(name, _masked_file(read_bounded(file)))
         except OSError as error:
             yield Member(f"{name}.not-read.txt", f"{error.strerror}\n".encode())
+
+
+def _is_of_ledger(name: str) -> bool:
+    """Whether a file says what containers of a claim may have of a GPU: it is named after both."""
+    claim_uid, _, _ = name.removesuffix(".json").rpartition("_")
+    return name.endswith(".json") and is_safe_uid(claim_uid)
 
 
 def _masked_file(data: bytes) -> bytes:

@@ -29,7 +29,8 @@ versions.json             of Kubernetes, its feature gates, and gpuctl
 objects/                  the driver's own objects: slices, classes, workloads, policies, events, the node
                           configuration; claims that have its devices or ask for them; nodes with GPUs
 logs/                     the last lines of the logs of the driver's pods
-nodes/NODE/               what lies on a node: journal, CDI specs, records of sharing, flags, metrics
+nodes/NODE/               what lies on a node: journal, CDI specs, records of sharing, ledger of memory
+                          limits, flags, metrics
 left-out.txt              what found no room, where there was too much
 
 Never in it: Secrets, tokens, kubeconfigs, private keys, ConfigMaps of others, annotations, the environment of

@@ -32,8 +32,12 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     and AT-ONCE how many of them together; EXCLUDED are those whose GPU is taken in another form. Of shared
     devices FREE are those with room, and CLAIMS-LEFT (-o wide) for how many claims that ask for no amount.
 
-    Exit codes: 0 when all is well, 3 when a device is tainted or a pool cannot be used, 1 for a cluster that
-    cannot be reached, 2 for a wrong command line, 130 when --watch is ended with Ctrl-C.
+    Below stand what shares of GPUs hold of memory and what they use, as far as the status of claims tells:
+    by GPU, with -o wide by share as well.
+
+    Exit codes: 0 when all is well, 3 when a device is tainted, a pool cannot be used or a memory limit is not
+    held, 1 for a cluster that cannot be reached, 2 for a wrong command line, 130 when --watch is ended with
+    Ctrl-C.
     """
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.cli.context import connect_client
@@ -60,5 +64,5 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
             follow(client, nodes, tell)
         except KeyboardInterrupt:
             click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
-    if any(node.tainted or node.pool_problem for node in nodes):
+    if any(node.is_amiss for node in nodes):
         click.get_current_context().exit(AMISS_EXIT_CODE)

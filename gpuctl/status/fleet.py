@@ -9,6 +9,7 @@ from typing import Any
 
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
+from gpuctl.status.memory import GpuMemory, Place, gpu_memory, not_held
 from gpuctl.status.pool_counters import PoolCounters, counters_of
 from kubernetes_rules.allocator.held import Held
 from kubernetes_rules.pool_generations import newest_slices
@@ -79,7 +80,10 @@ class WithheldPartitions:
 
 @dataclass(slots=True)
 class NodeState:
-    """One node that publishes GPUs; ``pool_problem`` says why nothing of its pool can be allocated."""
+    """One node that publishes GPUs; ``pool_problem`` says why nothing of its pool can be allocated.
+
+    ``memory`` has the GPUs of which the status of claims tells what memory is held.
+    """
 
     name: str
     product: str | None = None
@@ -88,6 +92,12 @@ class NodeState:
     tainted: list[Tainted] = field(default_factory=list)
     withheld_partitions: list[WithheldPartitions] = field(default_factory=list)
     pool_problem: str | None = None
+    memory: list[GpuMemory] = field(default_factory=list)
+
+    @property
+    def is_amiss(self) -> bool:
+        """Whether a device is tainted, the pool cannot be used, or a memory limit is not held."""
+        return bool(self.tainted or self.pool_problem or next(not_held(self.memory), None))
 
 
 def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]:
@@ -111,6 +121,8 @@ def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]
         for tier, names in free.items():
             state.tiers[tier].at_once = counters.at_once(names)
         state.tainted = _tainted(current)
+        pools = frozenset(str(one["spec"]["pool"]["name"]) for one in current)
+        state.memory = gpu_memory(pools, _places(current), allocated)
         nodes.append(state)
     return nodes
 
@@ -161,6 +173,15 @@ def _tainted(slices: Iterable[Object]) -> list[Tainted]:
         Tainted(gpu, tuple(sorted(names)), sizes[gpu], taints, index)
         for (gpu, index, taints), names in sorted(found.items(), key=lambda item: (item[0][0], item[1]))
     ]
+
+
+def _places(slices: Iterable[Object]) -> dict[str, Place]:
+    """On which GPU each device lies."""
+    return {
+        str(device["name"]): (str(attribute(device, _PCI) or device["name"]), attribute(device, "index"))
+        for one in slices
+        for device in one["spec"].get("devices") or ()
+    }
 
 
 def _by_node(slices: Iterable[Object]) -> dict[str, list[Object]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuctl.cli.columns import columns
+from gpuctl.status.memory import memory_lines, not_held
 
 if TYPE_CHECKING:
     from gpuctl.status.fleet import NodeState, Tainted, TierCount
@@ -20,12 +21,13 @@ Row = tuple[str, ...]
 
 
 def picture(nodes: Sequence[NodeState], *, wide: bool) -> str:
-    """The rows below their heads, then what is amiss."""
+    """The rows below their heads, then what memory is held and used, then what is amiss."""
     if not nodes:
         return "no node publishes GPUs of this driver"
     heads = WIDE_HEADS if wide else HEADS
     lines = list(sentences(nodes)) or ["all is well"]
-    return "\n".join((columns(heads, rows(nodes, wide=wide)), "", *lines))
+    memory = [line for node in nodes for line in memory_lines(node.name, node.memory, wide=wide)]
+    return "\n".join((columns(heads, rows(nodes, wide=wide)), "", *memory, *([""] if memory else []), *lines))
 
 
 def rows(nodes: Sequence[NodeState], *, wide: bool) -> list[Row]:
@@ -56,6 +58,9 @@ def sentences(nodes: Sequence[NodeState]) -> Iterator[str]:
     for node in nodes:
         for one in node.tainted:
             yield f"{node.name}: {_who(one)} tainted {', '.join(map(str, one.taints))}"
+    for node in nodes:
+        for line in not_held(node.memory):
+            yield f"{node.name}: {line}"
     for node in nodes:
         for held in node.withheld_partitions:
             yield f"{node.name}: {held.device}: no partitions: {held.reason}"

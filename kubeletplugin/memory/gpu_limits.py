@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from driver.nvml.deadline import Watch
     from driver.nvml.memory_limits import MemoryLimits
 
-_ROOT = "/sys/fs/cgroup"
 _ROUNDING_BYTES = 256 * MIB
 """By so much NVML may hold more than it was asked for, since it counts in units of its own."""
 
@@ -43,9 +42,7 @@ class GpuLimits:
         known = self._supported.get(pci)
         if known is not None and generation and known[0] == generation:
             return known[1]
-        found = self._discovery.on_gpu(
-            PciAddress.parse(pci), lambda device, watch: can_be_limited(device, watch, _ROOT)
-        )
+        found = self._discovery.on_gpu(PciAddress.parse(pci), can_be_limited)
         self._supported[pci] = generation, found
         return found
 

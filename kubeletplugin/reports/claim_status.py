@@ -1,4 +1,4 @@
-"""Writes into the status of claims which partitions and shares they have, from its own thread.
+"""Writes into the status of claims what they have: partitions, shares, memory; from its own thread.
 
 What is to be written comes from the journal, so nothing is queued and nothing is lost while the API is
 away. Prepare neither waits for this nor fails because of it.
@@ -20,7 +20,7 @@ from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds
-from kubeletplugin.reports.device_status import ToldClaim, statuses_to_apply, told_claims
+from kubeletplugin.reports.device_status import MemoryTold, ToldClaim, statuses_to_apply, told_claims
 
 FIELD_MANAGER = "gpu-dra-kubeletplugin"
 
@@ -54,12 +54,15 @@ class ClaimStatuses:
         era: Callable[[], Era],
         kinds: HeldKinds,
         settle_seconds: float = _SETTLE_SECONDS,
+        memory: Callable[[], MemoryTold] = dict,
     ) -> None:
+        """``memory()`` is what there is to tell of GPU memory; ``changed`` says that it is other."""
         self._client = client
         self._journal = journal
         self._era = era
         self._kinds = kinds
         self._settle_seconds = settle_seconds
+        self._memory = memory
         self._changed = threading.Condition()
         self._due = True
         self._stopped = False
@@ -70,6 +73,10 @@ class ClaimStatuses:
         """Tell it that a claim was prepared; a claim of whole GPUs has nothing to tell."""
         if not any(told_claims((entry,), entry.era, self._kinds)):
             return
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell it that the status of claims may have something new to tell."""
         with self._changed:
             self._due = True
             self._changed.notify_all()
@@ -115,7 +122,7 @@ class ClaimStatuses:
         being written after it: its tenant may have meant that.
         """
         try:
-            told = told_claims(self._journal.entries(), self._era(), self._kinds)
+            told = told_claims(self._journal.entries(), self._era(), self._kinds, self._memory())
             wanted = {claim.uid: claim for claim in told}
         except DriverError as error:
             return error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.kinds.kind import HeldKind, HeldKinds
 
@@ -18,13 +18,39 @@ Object = dict[str, Any]
 
 _SHARE = ("ShareReady", "The share can be used.")
 
+NOT_HELD = "MemoryLimitNotHeld"
+"""The reason of a condition Ready that is False: the NVIDIA driver does not hold the claim to its memory."""
+
+USED = "memoryUsedBytes"
+"""What the claim's containers use, where a flag asks for it."""
+
+_MUCH_PERCENT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """What there is to tell of a device's memory now.
+
+    ``fault`` says why its limit is not held, empty where it is; ``used_bytes`` is None where it is not to be
+    told.
+    """
+
+    fault: str = ""
+    used_bytes: int | None = None
+
+
+MemoryTold = Mapping[tuple[str, str], DeviceMemory]
+"""By claim UID and CDI device."""
+
+_WELL = DeviceMemory()
+
 
 @dataclass(frozen=True, slots=True)
 class ToldDevice:
     """A device of a claim of which there is something to tell: a partition made on request, or a share.
 
-    ``condition`` is the reason and the message of its condition Ready. ``data`` is for people and tools:
-    ``uuid`` is what CUDA knows the device by (``MIG-…`` for a partition).
+    ``condition`` is the reason and the message of its condition Ready, and ``ready`` its status. ``data`` is
+    for people and tools: ``uuid`` is what CUDA knows the device by (``MIG-…`` for a partition).
     """
 
     pool: str
@@ -32,6 +58,7 @@ class ToldDevice:
     share_id: str | None
     condition: tuple[str, str]
     data: Mapping[str, Any]
+    ready: bool = True
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -39,22 +66,34 @@ class ToldDevice:
         return DRIVER_NAME, self.pool, self.device, self.share_id or ""
 
     def status(self, before: Mapping[str, Any], now: str) -> Object:
-        """Its entry in ``status.devices``; the time of its condition is that of ``before``, if it had it."""
+        """Its entry in ``status.devices``.
+
+        The time of its condition is that of ``before`` if that had the same status. Memory that is used stays
+        as ``before`` had it, unless it is much other.
+        """
         ready = {
             "type": "Ready",
-            "status": "True",
+            "status": "True" if self.ready else "False",
             "reason": self.condition[0],
             "message": self.condition[1],
         }
-        same = (one for one in _conditions(before) if all(one.get(key) == ready[key] for key in ready))
+        same = (
+            one
+            for one in _conditions(before)
+            if one.get("type") == "Ready" and one.get("status") == ready["status"]
+        )
         since = next((one["lastTransitionTime"] for one in same), now)
+        data, told = dict(self.data), before.get("data")
+        used = told.get(USED) if isinstance(told, Mapping) else None
+        if USED in data and isinstance(used, int) and not changed_much(used, data[USED]):
+            data[USED] = used
         return {
             "driver": DRIVER_NAME,
             "pool": self.pool,
             "device": self.device,
             **({"shareID": self.share_id} if self.share_id else {}),
             "conditions": [{**ready, "lastTransitionTime": since}],
-            "data": dict(self.data),
+            "data": data,
         }
 
 
@@ -73,8 +112,10 @@ class ToldClaim:
     devices: tuple[ToldDevice, ...]
 
 
-def told_claims(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator[ToldClaim]:
-    """The claims of journal entries whose status has something to tell.
+def told_claims(
+    entries: Iterable[Entry], era: Era, kinds: HeldKinds, memory: MemoryTold | None = None
+) -> Iterator[ToldClaim]:
+    """The claims of journal entries whose status has something to tell; ``memory`` is what is known of that.
 
     A device with admin access to somebody else's partition counts as well. Claims of an earlier boot
     have no partitions any more, and of a rebuilt entry nobody knows the name.
@@ -85,7 +126,9 @@ def told_claims(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterato
         devices = tuple(
             told
             for held in entry.devices
-            if kinds.is_live(entry, held, era) and (told := _told(held, kinds.of(held))) is not None
+            if kinds.is_live(entry, held, era)
+            and (told := _told(held, kinds.of(held), (memory or {}).get((entry.uid, held.cdi_device), _WELL)))
+            is not None
         )
         if devices:
             yield ToldClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, devices)
@@ -109,15 +152,25 @@ def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> 
     return entries if missing else []
 
 
-def _told(held: HeldDevice, kind: HeldKind) -> ToldDevice | None:
+def changed_much(before: int, now: int) -> bool:
+    """Whether an amount is other than it was told by more than five percent of that."""
+    return abs(now - before) * 100 > before * _MUCH_PERCENT
+
+
+def _told(held: HeldDevice, kind: HeldKind, memory: DeviceMemory) -> ToldDevice | None:
     made = kind.status(held)
     share = {} if held.share is None else held.share.told
-    if not (made or share):
+    limits = {} if held.memory is None else _limits(held.memory, memory)
+    if not (made or share or limits):
         return None
     uuid = kind.cuda_uuid(held)
-    memory = {} if held.memory is None else held.memory.told
-    data = {**({"uuid": uuid} if uuid else {}), **made, **share, **memory}
-    return ToldDevice(held.pool, held.device, held.share_id, _SHARE if share else kind.condition, data)
+    data = {**({"uuid": uuid} if uuid else {}), **made, **share, **limits}
+    condition = (NOT_HELD, memory.fault) if memory.fault else _SHARE if share or limits else kind.condition
+    return ToldDevice(held.pool, held.device, held.share_id, condition, data, ready=not memory.fault)
+
+
+def _limits(record: MemoryRecord, memory: DeviceMemory) -> dict[str, Any]:
+    return record.told if memory.used_bytes is None else {**record.told, USED: memory.used_bytes}
 
 
 def _tells(there: Mapping[str, Any], entry: Object) -> bool:

@@ -104,7 +104,8 @@ def test_the_api_server_takes_every_class_as_it_stands_in_its_file() -> None:
 def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_resource() -> None:
     assert set(DEFAULT) == {
         *("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com", "vgpu.gpu.nvidia.com"),
-        *("large", "medium", *SIZES, "shared-timesliced", "shared-mps", "shared-mig", "monitoring"),
+        *("large", "medium", *SIZES, "shared-timesliced", "shared-mps", "shared-mig"),
+        *("shared-memory", "shared-burstable", "monitoring"),
     }
     assert [name for name, one in DEFAULT.items() if "extendedResourceName" in one["spec"]] == []
 

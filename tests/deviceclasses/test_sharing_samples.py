@@ -54,6 +54,7 @@ SMALLER = (
     "dgx-a100",
     "dgx1-v100",
     "dgx2",
+    "l4-quad",
     "l40s-octo",
     "passthrough-quad",
     "t4",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
 import pytest
 
+from driver.claims.memory_division import Burst, MemoryDivision
 from driver.claims.opaque import GpuConfig, decode_for
 from fakegpu.spec import known_machines
 from tests.deviceclasses.published_nodes import of_machine, profile_of, selectable
@@ -31,6 +33,7 @@ TIER = {
     "hgx-h100": "large",
     "hgx-h100-shared-nvswitch": "large",
     "hgx-h200": "large",
+    "l4-quad": "medium",
     "l40s-octo": "large",
     "l40s-vgpu-unlicensed": "medium",
     "passthrough-quad": "large",
@@ -45,7 +48,8 @@ TIER = {
 CLASSES = {
     "whole": "gpu.nvidia.com gpu",
     "time-slicing share": "shared-timesliced gpu.shared",
-    "mps share": "shared-mps",
+    "held time-slicing share": "shared-timesliced gpu.shared shared-memory shared-burstable",
+    "mps share": "shared-mps shared-memory",
     "passthrough": "vfio.gpu.nvidia.com",
     "vgpu": "vgpu.gpu.nvidia.com",
 }
@@ -57,7 +61,7 @@ GUARDED = sorted(set(ALL) - {"gpu.nvidia.com", "mig.nvidia.com"})
 """Those two ask as the classes of NVIDIA's driver do; every device of ours has what they look at."""
 
 LOOKED_AT = [
-    *(("attributes", name) for name in ("type", "profile", "sharing")),
+    *(("attributes", name) for name in ("type", "profile", "sharing", "memoryIsolation")),
     *(("capacity", name) for name in ("memory", "multiprocessors")),
 ]
 
@@ -71,6 +75,8 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
     sizes = {name for name in ALL if name.startswith("mig-")}
     for device in of_machine(machine):
         form = profile_of(device)
+        if device["attributes"].get("memoryIsolation") == {"string": "cgroup"}:
+            form = form.replace("time-slicing share", "held time-slicing share")
         if " of " in form:
             expected = {"shared-mig"}
         elif form in CLASSES:
@@ -89,8 +95,14 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
 def test_all_forms_are_published_by_one_machine_or_another() -> None:
     machines = ("hgx-h100", "vgpu-host-l40s")
     forms = {profile_of(device) for machine in machines for device in of_machine(machine)}
+    held = [one for one in of_machine("l4-quad") if matches("shared-burstable", selectable(one))]
 
-    assert {*CLASSES, "1g.10gb", "mps share of 1g.10gb", "time-slicing share of 3g.40gb"} <= forms
+    assert {profile_of(device) for device in held} == {"time-slicing share"}
+    assert {*CLASSES} - {"held time-slicing share"} | {
+        "1g.10gb",
+        "mps share of 1g.10gb",
+        "time-slicing share of 3g.40gb",
+    } <= forms
 
 
 @pytest.mark.parametrize(
@@ -133,7 +145,7 @@ def test_no_class_fails_for_a_device_that_lacks_something(name: str) -> None:
 
 
 def gpu_config(parameters: Any) -> GpuConfig:
-    config = decode_for(parameters, "GpuConfig", "a GPU")
+    config = decode_for(parameters, "GpuConfig", "a GPU", of_class=True)
     assert isinstance(config, GpuConfig)
     return config
 
@@ -149,6 +161,10 @@ def test_the_tiers_of_shares_carry_what_belongs_to_them() -> None:
         "shared-timesliced": ("TimeSlicing", "Default"),
         "gpu.shared": ("TimeSlicing", "Default"),
         "shared-mps": ("MPS", ""),
+        "shared-burstable": ("TimeSlicing", "Default"),
+    }
+    assert {name: one.memory for name, one in carried.items() if one.memory} == {
+        "shared-burstable": MemoryDivision(burst=Burst(factor=Fraction(2)))
     }
 
 

@@ -34,7 +34,7 @@ def test_the_shipped_machines_are_all_there() -> None:
         "dgx-a100", "hgx-h100", "a30-quad", "l40s-octo", "t4", "dgx1-v100", "gb200-tray",
         "a100-vgpu-guest", "a100-vgpu-guest-quad", "a30-vgpu-guest", "a30-passthrough-guest",
         "l40s-vgpu-unlicensed", "dgx2", "dgx-a100-80gb", "gh200", "hgx-h200", "hgx-b200", "rtx-pro-6000-octo",
-        "passthrough-quad",
+        "passthrough-quad", "l4-quad",
     }  # fmt: skip
 
 
@@ -45,6 +45,7 @@ def test_the_shipped_machines_are_all_there() -> None:
         ("hgx-h100", 8, {0: 4, 1: 4}, 8, 18),
         ("a30-quad", 4, {0: 2, 1: 2}, 4, 4),
         ("l40s-octo", 8, {0: 4, 1: 4}, 2, 0),
+        ("l4-quad", 4, {0: 2, 1: 2}, 4, 0),
         ("t4", 1, {None: 1}, 1, 0),
         ("dgx1-v100", 8, {0: 4, 1: 4}, 2, 6),
         ("gb200-tray", 4, {0: 2, 1: 2}, 4, 18),

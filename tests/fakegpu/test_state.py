@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
+from fakegpu.memory.state import CudaClient, GpuMemory, GroupLimits
 from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from fakegpu.mps_faults import MpsFault
 from fakegpu.state import Fault, GpuState, MachineState
@@ -23,6 +24,12 @@ ids = st.integers(0, 14)
 compute_instances = st.builds(ComputeInstanceState, ids, ids, placements, pids)
 gpu_instances = st.builds(GpuInstanceState, ids, ids, placements, st.lists(compute_instances).map(tuple))
 mig_states = st.builds(MigState, st.booleans(), st.booleans(), st.lists(gpu_instances).map(tuple))
+byte_counts = st.integers(0, 2**64 - 1)
+limits = st.builds(GroupLimits, st.text(), st.integers(0), byte_counts, byte_counts)
+clients = st.builds(
+    CudaClient, st.integers(0), st.text(), st.integers(0), byte_counts, st.none() | st.integers(1)
+)
+memories = st.builds(GpuMemory, st.lists(limits).map(tuple), st.lists(clients).map(tuple))
 gpus = st.builds(
     GpuState,
     minor=st.integers(0, 31),
@@ -33,6 +40,7 @@ gpus = st.builds(
     mig=mig_states,
     compute_mode=st.sampled_from(["default", "prohibited", "exclusive-process"]),
     time_slice=st.integers(0, 3),
+    memory=memories,
 )
 faults = st.builds(
     Fault,
@@ -43,6 +51,7 @@ faults = st.builds(
     times=st.none() | st.integers(1),
     seconds=st.none() | st.floats(0, 10),
     after=st.booleans(),
+    lie=st.booleans(),
 )
 mps_faults = st.builds(
     MpsFault,
@@ -64,6 +73,7 @@ states = st.builds(
     next_fault=st.integers(1),
     driver_roots=st.lists(st.text()).map(tuple),
     mps_faults=st.lists(mps_faults).map(tuple),
+    pretend_cgroups=st.text(),
 )
 
 
@@ -79,3 +89,10 @@ def test_a_state_that_knows_no_sharing_is_read_with_every_gpu_unshared() -> None
     for gpu in document["gpus"].values():
         del gpu["compute_mode"], gpu["time_slice"]
     assert MachineState.from_json(json.dumps(document), "t4") == machine.state
+
+
+def test_a_machine_without_limits_is_written_as_former_versions_read_it() -> None:
+    machine = FakeMachine.open("l4-quad")
+    machine.fail("uuid")
+    text = machine.state.to_json("l4-quad")
+    assert not any(word in text for word in ("memory", "lie", "pretend_cgroups"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
+from envtest.embedded.node.kubelet import KubeletTimes
+from fakegpu.memory.calls import knows_limits
 from tests.brisk import BRISK, BRISK_ON_REAL
 from tests.flow.claims import wait_published
 
@@ -19,19 +22,29 @@ Installed = tuple[Cluster, tuple[DriverNode, ...]]
 
 @contextmanager
 def installed_on(
-    config: pytest.Config, machines: tuple[str, ...], classes: tuple[str, ...] = (), rules: str = ""
+    config: pytest.Config,
+    machines: tuple[str, ...],
+    classes: tuple[str, ...] = (),
+    rules: str = "",
+    *,
+    pretend_cgroups: bool = False,
+    times: KubeletTimes | None = None,
 ) -> Iterator[Installed]:
     """A cluster with one node for each machine, and the driver on each, which has published.
 
-    ``classes`` are files of ``deviceclasses/``, ``rules`` the node configuration, empty for none.
+    ``classes`` are files of ``deviceclasses/``, ``rules`` the node configuration, empty for none. With
+    ``pretend_cgroups`` NVIDIA drivers hold containers to memory limits on a machine with cgroup v1, too.
+    ``times`` are the intervals of an embedded kubelet.
     """
     if config.getoption("--cluster", default="embedded") == "real":
+        from envtest.real.memory_hook import memory_hook
         from envtest.real.startup import start_cluster
 
         with start_cluster(len(machines), str(config.getoption("--kubernetes")), audit=True) as real:
-            yield _installed(real, BRISK_ON_REAL, machines, classes, rules)
+            hook = memory_hook() if pretend_cgroups else None
+            yield _installed(real, BRISK_ON_REAL, machines, classes, rules, hook)
         return
-    with EmbeddedCluster(len(machines)) as embedded:
+    with EmbeddedCluster(len(machines), times) as embedded:
         yield _installed(embedded, BRISK, machines, classes, rules)
 
 
@@ -41,14 +54,17 @@ def _installed(
     machines: tuple[str, ...],
     classes: tuple[str, ...],
     rules: str,
+    hook: Path | None = None,
 ) -> Installed:
     drivers = tuple(
-        DriverNode.install(cluster, index, machine, launcher=launcher)
+        DriverNode.install(cluster, index, machine, launcher=launcher, memory_hook=hook)
         for index, machine in enumerate(machines)
     )
     for name in classes:
         cluster.api.apply(PACKAGE_ROOT / f"deviceclasses/{name}.yaml")
     for driver in drivers:
+        if hook is not None and knows_limits(driver.machine.state.driver_version):
+            driver.machine.pretend_cgroups(driver.node.cgroup_dir)
         driver.start_plugin()
         flags: tuple[str, ...] = ()
         if rules:

@@ -88,7 +88,7 @@ def create(cluster: Cluster, namespace: str, file: Path) -> list[str]:
     for made in yaml.safe_load_all(file.read_text()):
         if made["kind"] == "Pod":
             made["spec"]["terminationGracePeriodSeconds"] = 0
-            for container in made["spec"]["containers"]:
+            for container in (*made["spec"].get("initContainers", ()), *made["spec"]["containers"]):
                 container.pop("command")
                 container |= {"image": "localhost/busybox:1", "imagePullPolicy": "Never"}
             pods.append(str(made["metadata"]["name"]))

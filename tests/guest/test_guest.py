@@ -8,10 +8,10 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from envtest.real.memory_hook import memory_hook
 
 from envtest.guest.run import FOLDER_IN_GUEST, run_in_guest
 from envtest.real.go_programs import go_programs
+from envtest.real.memory_hook import memory_hook
 from tests.guest.inside.memory.built import BUILT, Built
 from tests.nvml_library.library import compile_first, compile_nvml
 

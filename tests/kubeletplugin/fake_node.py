@@ -38,8 +38,8 @@ from kubeletplugin.pci_ports import pretended_users
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
-from kubeletplugin.vfio.binder import GroupBinder, Users
-from kubeletplugin.vfio.function_files import Deadlines
+from kubeletplugin.vfio.binder import GroupBinder
+from kubeletplugin.vfio.function_files import Deadlines, Users
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.controllers import Controllers
@@ -97,15 +97,15 @@ def fake_hardware(
     fabric: FabricManager,
     hook: HookSource = NO_HOOK,
     pci: PciParts | None = None,
+    memory_hook: Path | None = None,
     cgroups: Cgroups | None = None,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
-    return Hardware(
-        discovery, folder / "sys", driver, time_slices, mps, folders, fabric, *parts, hook, cgroups=cgroups
-    )
+    ports = time_slices, mps, folders, fabric
+    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook, cgroups)
 
 
 PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
@@ -170,6 +170,7 @@ class FakeNode:
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.board = HealthBoard()
         self.hook = NO_HOOK
+        self.memory_hook: Path | None = None
         self.boot_id = "boot-1"
         self.driver_generation = ""
         self.on_prepared: Callable[[Entry], None] = lambda _: None
@@ -213,6 +214,7 @@ class FakeNode:
                 self.machine.fabric.manager(),
                 self.hook,
                 self._pci,
+                self.memory_hook,
                 self.cgroups,
             ),
             Cluster(

@@ -44,6 +44,7 @@ FLAGS = {
         "--mps-dir": "default:/run/gpu.nvidia.com/mps",
         "--metrics-addr": 'default:""',
         "--health-addr": 'default:""',
+        "--used-memory-status-seconds": "default:0;x>=0",
         "--pod-uid": 'default:""',
         "--retire": "",
         "--log-level": "default:info",

@@ -1,17 +1,20 @@
 """Stands for the container runtime of a node: which containers run, what CDI put into each, what they print.
 
-Containers run from their start on until their pod ends, whatever becomes of their command; they end at once
-when they are told to. Of their commands only what they print is played (see played_commands). A
-restart of the kubelet does not touch them.
+A container of a pod runs from its start on until it is killed or its pod ends, whatever becomes of its
+command; an init container ends with its command. All end at once when they are told to. Of their commands
+only what they print is played (see played_commands). A restart of the kubelet does not touch them. Each
+container has a control group, a folder in ``cgroups``, which goes when it ends.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import threading
+import time
+import uuid
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,17 @@ from envtest.embedded.api import unforeseen
 from envtest.embedded.api.container_log import ContainerLog
 from envtest.embedded.control.objects import now
 from envtest.embedded.node.cdi import ContainerView, resolve
+from envtest.embedded.node.container_hooks import run_create_runtime
+from envtest.embedded.node.containers import (
+    KILLED,
+    NOT_STARTED,
+    Container,
+    ContainerEnd,
+    PodSandbox,
+    RunningPod,
+    Runs,
+    StartFailed,
+)
 from envtest.embedded.node.played_commands import NOT_FOUND, PATH, Command, Output, play
 
 if TYPE_CHECKING:
@@ -34,28 +48,18 @@ _KEPT_LOGS = 500
 _END_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunningPod:
-    """The containers of a pod by name, and when they started, as the API writes it.
-
-    ``processes`` are those of its programs that run; they are killed with it.
-    """
-
-    containers: Mapping[str, ContainerView]
-    started_at: str
-    ended: threading.Event = field(default_factory=threading.Event)
-    processes: set[subprocess.Popen[str]] = field(default_factory=set)
-
-
 class ContainerRuntime:
-    """The pods that run on one node, by UID. Thread-safe.
+    """The pods that run on one node, by UID. Thread-safe, but of one pod one container is started at a time.
 
-    ``changed`` is notified when a container has printed something.
+    ``changed`` is notified when a container has printed something, and ``on_end`` is called when one has
+    ended by itself or was killed.
     """
 
-    def __init__(self, cdi_dir: Path, changed: threading.Condition | None = None) -> None:
+    def __init__(self, cdi_dir: Path, cgroups: Path, changed: threading.Condition | None = None) -> None:
         self._cdi_dir = cdi_dir
+        self._cgroups = cgroups
         self._changed = changed or threading.Condition()
+        self.on_end: Callable[[], None] = _nobody
         self._lock = threading.Lock()
         self._pods: dict[str, RunningPod] = {}
         self._logs: OrderedDict[tuple[str, str], ContainerLog] = OrderedDict()
@@ -63,65 +67,116 @@ class ContainerRuntime:
 
     @property
     def pods(self) -> set[str]:
-        """The UIDs of the pods that run."""
+        """The UIDs of the pods that it has."""
         with self._lock:
             return set(self._pods)
 
     def find(self, pod_uid: str) -> RunningPod | None:
-        """A running pod."""
+        """A pod as it is at this moment."""
         with self._lock:
-            return self._pods.get(pod_uid)
+            found = self._pods.get(pod_uid)
+            return None if found is None else RunningPod(found.sandbox, dict(found.runs))
 
     def find_log(self, pod_uid: str, container: str) -> ContainerLog | None:
         """What a container printed, also after its end; None where it never started, or long ago."""
         with self._lock:
             return self._logs.get((pod_uid, container))
 
+    def add(self, sandbox: PodSandbox) -> None:
+        """Take a pod, whose containers are started next."""
+        with self._lock:
+            self._pods.setdefault(sandbox.uid, RunningPod(sandbox))
+
     def start(
         self,
         pod_uid: str,
-        containers: Mapping[str, Sequence[str]],
-        commands: Mapping[str, Command] | None = None,
-    ) -> RunningPod:
-        """Start a pod whose containers get these CDI devices; ``commands`` are theirs, by name.
+        name: str,
+        device_ids: Sequence[str],
+        command: Command,
+        *,
+        image: str = "",
+        ends: bool = False,
+    ) -> None:
+        """Start a container with these CDI devices in a pod that was added.
 
-        Raises NodeIncomplete where containerd could not create a container, and then starts none.
+        Where it ``ends``, it does so with its command. Raises NodeIncomplete where containerd could not
+        create the container, and StartFailed where runc did not start it, which leaves one that has ended.
         """
-        views = {name: resolve(self._cdi_dir, device_ids) for name, device_ids in containers.items()}
-        pod = RunningPod(views, now())
-        logs = {name: ContainerLog(self._changed) for name in views}
+        pod = self._pods[pod_uid]
+        view = resolve(self._cdi_dir, device_ids)
+        before = pod.last(name)
+        container_id = uuid.uuid4().hex
+        container = Container(
+            id=container_id,
+            name=name,
+            attempt=0 if before is None else before.attempt + 1,
+            view=view,
+            cgroup=f"{_cgroup_of(pod_uid)}/{container_id}",
+            started_at=now(),
+            log=ContainerLog(self._changed),
+        )
+        self._make_cgroup(container)
+        try:
+            run_create_runtime(container, pod.sandbox, image)
+        except StartFailed as error:
+            self._remove_cgroup(container)
+            container.end = ContainerEnd(NOT_STARTED, "StartError", now(), time.monotonic(), str(error))
+            container.ended.set()
+            container.log.end()
+            self._keep(pod, Runs(container, before))
+            raise
+        self._keep(pod, Runs(container, before))
+        self._start_command(container, command, ends=ends)
+
+    def _keep(self, pod: RunningPod, runs: Runs) -> None:
         with self._lock:
-            self._pods[pod_uid] = pod
-            self._logs |= {(pod_uid, name): log for name, log in logs.items()}
+            pod.runs[runs.last.name] = runs
+            self._logs[pod.sandbox.uid, runs.last.name] = runs.last.log
             while len(self._logs) > _KEPT_LOGS:
                 self._logs.popitem(last=False)
-        for name, command in (commands or {}).items():
-            self._start_command(name, command, pod, logs[name])
-        return pod
 
-    def _start_command(self, name: str, command: Command, pod: RunningPod, log: ContainerLog) -> None:
+    def _start_command(self, container: Container, command: Command, *, ends: bool) -> None:
         """Play a container's command in a thread; none is needed to say that there is nothing to play."""
-        play_it = partial(_play, name, command, pod, log)
-        if not command.words:
+        play_it = partial(_play, command, container)
+        if not command.words and not ends:
             play_it()
             return
-        player = threading.Thread(target=play_it, name=f"container {name}", daemon=True)
+
+        def play_to_the_end() -> None:
+            code = play_it()
+            if ends:
+                self._end_container(container, code, "Completed" if code == 0 else "Error")
+
+        player = threading.Thread(target=play_to_the_end, name=f"container {container.name}", daemon=True)
         with self._lock:
             self._players = [one for one in self._players if one.is_alive()]
             self._players.append(player)
             player.start()
 
+    def kill_container(self, container: Container) -> None:
+        """End a container as SIGKILL does; nothing happens when it has ended."""
+        self._end_container(container, KILLED, "Error")
+
+    def _end_container(self, container: Container, exit_code: int, reason: str) -> None:
+        """Its processes go before its control group, which goes before anybody hears of its end."""
+        with self._lock:
+            if container.ended.is_set():
+                return
+            container.ended.set()
+        for process in tuple(container.processes):
+            process.kill()
+        self._remove_cgroup(container)
+        container.end = ContainerEnd(exit_code, reason, now(), time.monotonic())
+        container.log.end()
+        self.on_end()
+
     def end(self, pod_uid: str) -> None:
         """End a pod's containers; nothing happens when it does not run."""
         with self._lock:
             pod = self._pods.pop(pod_uid, None)
-            logs = [log for (uid, _), log in self._logs.items() if uid == pod_uid]
-        if pod is not None:
-            pod.ended.set()
-            for process in tuple(pod.processes):
-                process.kill()
-        for log in logs:
-            log.end()
+        for one in () if pod is None else tuple(pod.runs.values()):
+            self._end_container(one.last, KILLED, "Error")
+        shutil.rmtree(self._folder(_cgroup_of(pod_uid)), ignore_errors=True)
 
     def close(self) -> None:
         """End all pods, and wait for what they still do."""
@@ -132,23 +187,42 @@ class ContainerRuntime:
         for player in players:
             player.join(_END_SECONDS)
 
+    def _folder(self, cgroup: str) -> Path:
+        return self._cgroups / cgroup.lstrip("/")
 
-def _play(name: str, command: Command, pod: RunningPod, log: ContainerLog) -> None:
-    """Print what a container prints; at its end, or when the command is over."""
+    def _make_cgroup(self, container: Container) -> None:
+        self._folder(container.cgroup).mkdir(parents=True)
+
+    def _remove_cgroup(self, container: Container) -> None:
+        shutil.rmtree(self._folder(container.cgroup), ignore_errors=True)
+
+
+def _nobody() -> None:
+    """Who is told that a container has ended, before there is a kubelet."""
+
+
+def _cgroup_of(pod_uid: str) -> str:
+    """The control group of a pod below the root, as the kubelet's cgroupfs driver names it."""
+    return f"/kubepods/besteffort/pod{pod_uid}"
+
+
+def _play(command: Command, container: Container) -> int:
+    """Print what a container prints; the exit code, at its end or when the command is over."""
 
     def wait(seconds: float) -> bool:
-        return pod.ended.wait(None if seconds == float("inf") else seconds)
+        return container.ended.wait(None if seconds == float("inf") else seconds)
 
-    view = pod.containers[name]
     try:
-        env = {**command.env, **view.env}
-        play(Command(command.words, env), partial(_run, pod, view), log.print, wait)
+        env = {**command.env, **container.view.env}
+        return play(Command(command.words, env), partial(_run, container), container.log.print, wait)
     except Exception as error:  # noqa: BLE001 - the thread has nobody who would hear of it
-        unforeseen.note(f"the command of the container {name}", error)
+        unforeseen.note(f"the command of the container {container.name}", error)
+        return NOT_FOUND
 
 
-def _run(pod: RunningPod, view: ContainerView, program: str, arguments: Sequence[str]) -> Output | None:
+def _run(container: Container, program: str, arguments: Sequence[str]) -> Output | None:
     """Run a program that CDI brought into the container, and no other; None for any other."""
+    view: ContainerView = container.view
     name = program.rpartition("/")[2]
     if name not in _BROUGHT:
         return None
@@ -166,9 +240,9 @@ def _run(pod: RunningPod, view: ContainerView, program: str, arguments: Sequence
         text=True,
         errors="replace",
     ) as process:
-        pod.processes.add(process)
-        if pod.ended.is_set():
+        container.processes.add(process)
+        if container.ended.is_set():
             process.kill()
         output, _ = process.communicate()
-        pod.processes.discard(process)
+        container.processes.discard(process)
     return process.returncode, output

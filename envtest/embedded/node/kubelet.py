@@ -1,7 +1,7 @@
 """Runs the pods of one node as a kubelet does, over the real sockets of DRA plugins.
 
-What it does not do: count memory and CPU, pull images, run commands, probe, restart. A container runs
-from its start to the end of its pod, and prints what is played of its command (see container_runtime).
+What it does not do: count memory and CPU, pull images, run commands, probe. A container runs until it is
+killed or its pod ends, and prints what is played of its command (see container_runtime).
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.change_loop import ChangeLoop
 from envtest.embedded.control.objects import PODS, SLICES, ApiDown, Objects, is_deleted, is_terminal, uid_of
 from envtest.embedded.control.turns import AGAIN_SECONDS, Turns, back_off_seconds
-from envtest.embedded.node import pod_status
+from envtest.embedded.node.back_offs import BackOffs
+from envtest.embedded.node.containers import PodSandbox, StartFailed
 from envtest.embedded.node.kubelet_calls import KubeletError
 from envtest.embedded.node.kubelet_claims import ClaimCache, container_device_ids
 from envtest.embedded.node.kubelet_plugins import PluginRegistry
 from envtest.embedded.node.played_commands import command_of
+from envtest.embedded.node.pod_progress import due, is_sidecar
+from envtest.embedded.node.pod_resources import PodResources
+from envtest.embedded.node.pod_status import Waiting, pod_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from envtest.client.layout import NodeLayout
     from envtest.embedded.api.server import EmbeddedApiServer
     from envtest.embedded.node.container_runtime import ContainerRuntime
+    from envtest.embedded.node.containers import RunningPod
 
 Object = dict[str, Any]
 
@@ -48,14 +53,16 @@ class KubeletTimes:
 
     ``look`` is how often it looks for sockets; ``prepare_again`` is the range in which a pod whose claims
     could not be prepared is tried again; ``unprepare_again`` and ``create_again`` are those of a failed
-    unprepare and of a container that cannot be created; ``wipe`` is how long the slices of a driver stay
-    that is not connected.
+    unprepare and of a container that cannot be created; ``restart_again`` is how long a container that ended
+    is left before its second restart, and before later ones at most; ``wipe`` is how long the slices of a
+    driver stay that is not connected.
     """
 
     look: float = 1.0
     prepare_again: tuple[float, float] = (60.0, 90.0)
     unprepare_again: float = 10.0
     create_again: float = 10.0
+    restart_again: tuple[float, float] = (10.0, 300.0)
     wipe: float = 30.0
 
 
@@ -100,6 +107,9 @@ class EmbeddedKubelet:
         self._loop = ChangeLoop(self._name, server, watched, self._sync)
         self.plugins = PluginRegistry(node.registry_dir, self._service, self._loop.ask)
         self.claims = ClaimCache(self._objects, self.plugins, node.kubelet_dir / "dra_manager_state")
+        self._pod_resources = PodResources(node.kubelet_dir, self._pods_here, self.claims)
+        self._back_offs = BackOffs(*self._times.restart_again)
+        self._waiting: dict[str, dict[str, Waiting]] = {}
         self._workers: ThreadPoolExecutor | None = None
         self._wiped = False
 
@@ -107,6 +117,9 @@ class EmbeddedKubelet:
         """Run in threads of its own until ``stop``; the node's slices are wiped first, as at every start."""
         self._service.on_stop("plugins", self.plugins.close)
         self._workers = self._service.pool(f"pods of {self._node_name}", WORKERS)
+        self._runtime.on_end = self._loop.ask
+        self._pod_resources.start()
+        self._service.on_stop("pod resources", self._pod_resources.stop)
         self._loop.start(self._service)
         self._service.repeat(f"sockets of {self._node_name}", self._times.look, self._look)
 
@@ -121,11 +134,7 @@ class EmbeddedKubelet:
         if not self._wiped:
             self._objects.delete_collection(SLICES, f"spec.nodeName={self._node_name}")
             self._wiped = True
-        here = {
-            uid_of(pod): pod
-            for pod in self._objects.list(PODS)
-            if (pod.get("spec") or {}).get("nodeName") == self._node_name
-        }
+        here = {uid_of(pod): pod for pod in self._pods_here()}
         with self._lock:
             worked_on = set(self._work)
         gone = (self.claims.pods | self._runtime.pods | worked_on) - here.keys()
@@ -133,6 +142,13 @@ class EmbeddedKubelet:
         waits += [self._give(uid, partial(self._end, uid, None)) for uid in gone]
         waits.append(self._turns.give(here.values(), self._sync_pod))
         return min((wait for wait in waits if wait is not None), default=None)
+
+    def _pods_here(self) -> list[Object]:
+        return [
+            pod
+            for pod in self._objects.list(PODS)
+            if (pod.get("spec") or {}).get("nodeName") == self._node_name
+        ]
 
     def _look(self) -> None:
         """Look for sockets; raises LookFailed, after which the service looks again with a back-off."""
@@ -153,10 +169,32 @@ class EmbeddedKubelet:
         running = self._runtime.find(uid)
         if running is None:
             return self._give(uid, lambda: self._start(pod))
-        status = pod_status.running_status(pod, running, self.claims, self.plugins.health)
-        if status != pod.get("status"):
-            self._objects.replace_status(PODS, pod, status)
-        return None
+        rest = self._seconds_to_start(pod, running)
+        if rest == 0.0:
+            rest = self._give(uid, lambda: self._start_containers(pod))
+        self._write_status(pod, running)
+        return rest
+
+    def _seconds_to_start(self, pod: Object, running: RunningPod) -> float | None:
+        """In how many seconds a container of a pod has to be started; None where all that is to run does."""
+        uid, rests = uid_of(pod), []
+        for container in due(pod, running.last):
+            name = container["name"]
+            run = running.last(name)
+            ended = None if run is None or run.end is None else run.end.moment
+            rest = 0.0 if ended is None else self._back_offs.rest(uid, name, ended)
+            if rest:
+                self._tell_back_off(pod, name)
+            rests.append(rest)
+        return min(rests, default=None)
+
+    def _tell_back_off(self, pod: Object, name: str) -> None:
+        metadata, seconds = pod["metadata"], self._back_offs.seconds(uid_of(pod), name)
+        shown = f"{metadata['name']}_{metadata['namespace']}({uid_of(pod)})"
+        text = f"back-off {seconds:g}s restarting failed container={name} pod={shown}"
+        if self._set_waiting(uid_of(pod), name, Waiting("CrashLoopBackOff", text)):
+            told = f"Back-off restarting failed container {name} in pod {shown}"
+            self._objects.tell("Pod", pod, "Warning", "BackOff", told, COMPONENT)
 
     def _give(self, uid: str, task: Callable[[], None]) -> float | None:
         """Have a worker do it, unless one is busy with the pod; if it is too early, in how many seconds."""
@@ -201,29 +239,54 @@ class EmbeddedKubelet:
             self.claims.prepare(pod)
         except KubeletError as error:
             self._later(uid, random.uniform(*self._times.prepare_again))  # noqa: S311 - no secret
-            self._wait_with(pod, "ContainerCreating")
+            self._write_status(pod, None)
             text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error.what}"
             self._objects.tell("Pod", pod, "Warning", "FailedPrepareDynamicResources", text, COMPONENT)
             return
-        devices = {
-            container["name"]: container_device_ids(self.claims, pod, container)
-            for container in pod["spec"]["containers"]
-        }
-        commands = {one["name"]: command_of(pod, one) for one in pod["spec"]["containers"]}
+        metadata = pod["metadata"]
+        self._runtime.add(PodSandbox(uid, metadata["namespace"], metadata["name"]))
+        self._start_containers(pod)
+
+    def _start_containers(self, pod: Object) -> None:
+        """Start those containers of a pod that are to run and are in no back-off; one after the other."""
+        uid = uid_of(pod)
+        running = self._runtime.find(uid)
+        for container in () if running is None else due(pod, running.last):
+            name = container["name"]
+            run = None if running is None else running.last(name)
+            if run is not None and run.end is not None:
+                if self._back_offs.rest(uid, name, run.end.moment):
+                    continue
+                self._back_offs.restarted(uid, name, run.end.moment)
+            self._start_container(pod, container)
+
+    def _start_container(self, pod: Object, container: Object) -> None:
+        """Start one container, or say why not (Go: startContainer in kuberuntime_container.go)."""
+        uid, name = uid_of(pod), container["name"]
+        devices = container_device_ids(self.claims, pod, container)
+        ends = container in (pod["spec"].get("initContainers") or ()) and not is_sidecar(container)
+        command, image = command_of(pod, container), container.get("image", "")
         try:
-            self._runtime.start(uid, devices, commands)
+            self._runtime.start(uid, name, devices, command, image=image, ends=ends)
         except NodeIncomplete as error:
             self._later(uid, self._times.create_again)
             text = f"failed to generate container spec: CDI device injection failed: {error.what}"
-            self._wait_with(pod, "CreateContainerError", text)
+            self._set_waiting(uid, name, Waiting("CreateContainerError", text))
             self._objects.tell("Pod", pod, "Warning", "Failed", f"Error: {text}", COMPONENT)
             return
-        for container in devices:
-            self._objects.tell("Pod", pod, "Normal", "Started", f"Started container {container}", COMPONENT)
+        except StartFailed as error:
+            self._set_waiting(uid, name, Waiting("RunContainerError", str(error)))
+            self._objects.tell("Pod", pod, "Warning", "Failed", f"Error: {error}", COMPONENT)
+            return
+        self._set_waiting(uid, name, None)
+        self._objects.tell("Pod", pod, "Normal", "Started", "Container started", COMPONENT)
 
     def _end(self, uid: str, pod: Object | None) -> None:
         """End the containers, unprepare what nobody else uses, and let a deleted pod's object go."""
         self._runtime.end(uid)
+        self._back_offs.forget(uid)
+        with self._lock:
+            self._waiting.pop(uid, None)
         try:
             self.claims.unprepare(uid)
         except DriverError as error:
@@ -246,10 +309,23 @@ class EmbeddedKubelet:
         with self._lock:
             return uid in self._work and self._work[uid].ended
 
-    def _wait_with(self, pod: Object, reason: str, message: str = "") -> None:
-        status = pod_status.waiting_status(pod, reason, message)
+    def _write_status(self, pod: Object, running: RunningPod | None) -> None:
+        with self._lock:
+            waiting = dict(self._waiting.get(uid_of(pod), {}))
+        status = pod_status(pod, running, waiting, self.claims, self.plugins.health)
         if status != pod.get("status"):
             self._objects.replace_status(PODS, pod, status)
+
+    def _set_waiting(self, uid: str, name: str, why: Waiting | None) -> bool:
+        """Keep why a container waits, None once it runs; whether that is another reason than before."""
+        with self._lock:
+            known = self._waiting.setdefault(uid, {})
+            before = known.get(name)
+            if why is None:
+                known.pop(name, None)
+            else:
+                known[name] = why
+        return before != why
 
     def _count_fault(self, uid: str) -> int:
         with self._lock:

@@ -224,6 +224,17 @@ def container_device_ids(
 ) -> list[str]:
     """The CDI devices that a container is started with, in the order of its claims."""
     namespace = pod["metadata"]["namespace"]
+    return [
+        device_id
+        for claim, requests in container_claims(pod, container).items()
+        for request in requests
+        for _, device in devices_of(cache, namespace, claim, request)
+        for device_id in device.cdi_ids
+    ]
+
+
+def container_claims(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The requests that a container uses of each of its claims, '' for all of them. Raises ClaimNotUsable."""
     wanted: dict[str, list[str]] = {}
     asked = container.get("resources", {}).get("claims", ())
     for one in pod_claims(pod):
@@ -235,13 +246,7 @@ def container_device_ids(
         for mapping in pod["status"]["extendedResourceClaimStatus"].get("requestMappings", ()):
             if mapping["containerName"] == container["name"]:
                 wanted.setdefault(extended, []).append(mapping["requestName"])
-    return [
-        device_id
-        for claim, requests in wanted.items()
-        for request in requests
-        for _, device in devices_of(cache, namespace, claim, request)
-        for device_id in device.cdi_ids
-    ]
+    return wanted
 
 
 def devices_of(cache: ClaimCache, namespace: str, claim: str, request: str) -> list[tuple[str, Device]]:

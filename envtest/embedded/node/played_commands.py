@@ -62,14 +62,18 @@ def command_of(pod: Object, container: Object) -> Command:
     return Command([_resolved(word, env) for word in words if container.get("command")], env)
 
 
-def play(command: Command, run: Run, write: Callable[[str], None], wait: Callable[[float], bool]) -> None:
-    """Write what the command prints; ``wait`` waits so many seconds, and tells whether the container ends."""
+def play(command: Command, run: Run, write: Callable[[str], None], wait: Callable[[float], bool]) -> int:
+    """Write what the command prints; its exit code, 0 for what is not played.
+
+    ``wait`` waits so many seconds, and tells whether the container ends.
+    """
     try:
         if not command.words:
             raise NotPlayed("the image's own command")
-        _Player(command.env, run, write, wait).play(stages(command.words, command.env))
+        return _Player(command.env, run, write, wait).play(stages(command.words, command.env))
     except NotPlayed as beyond:
         write(f"embedded cluster: {beyond} is not run here; played are {PLAYED}")
+        return 0
 
 
 def stages(words: Sequence[str], env: Mapping[str, str]) -> list[Stage]:
@@ -106,8 +110,8 @@ class _Player:
         self._write = write
         self._wait = wait
 
-    def play(self, todo: Sequence[Stage]) -> None:
-        """Play one command after the other, as their operators have it. Raises NotPlayed."""
+    def play(self, todo: Sequence[Stage]) -> int:
+        """Play one command after the other, as their operators have it; the exit code. Raises NotPlayed."""
         code, index = 0, 0
         while index < len(todo):
             end = index + 1
@@ -117,9 +121,10 @@ class _Player:
             if operator == ";" or (operator == "&&") == (code == 0):
                 played = self._pipe(todo[index:end])
                 if played is None:
-                    return
+                    return code
                 code = played
             index = end
+        return code
 
     def _pipe(self, parts: Sequence[Stage]) -> int | None:
         """Play commands of which each reads what the one before it printed; None when the container ends."""

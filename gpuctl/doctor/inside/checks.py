@@ -8,6 +8,7 @@ from gpuctl.doctor.inside.driver_checks import DRIVER_CHECKS
 from gpuctl.doctor.inside.fabric_checks import FABRIC_CHECKS
 from gpuctl.doctor.inside.machines.checks import MACHINE_CHECKS
 from gpuctl.doctor.inside.machines.edition_checks import EDITION_CHECKS
+from gpuctl.doctor.inside.memory_checks import MEMORY_CHECKS
 from gpuctl.doctor.inside.runtime_checks import RUNTIME_CHECKS
 from gpuctl.doctor.inside.seen import NodeSeen
 from gpuctl.doctor.inside.socket_checks import SOCKET_CHECKS
@@ -19,5 +20,6 @@ INSIDE: tuple[Check[NodeSeen], ...] = (
     *RUNTIME_CHECKS,
     *SOCKET_CHECKS,
     *CLAIM_CHECKS,
+    *MEMORY_CHECKS,
     *MACHINE_CHECKS,
 )

@@ -19,13 +19,25 @@ from gpuctl.doctor.inside.claim_files import (
     read_specs,
 )
 from gpuctl.doctor.inside.machines.files import kernel_seen
+from gpuctl.doctor.inside.memory_files import (
+    HOOK,
+    hook_seen,
+    is_group,
+    named_hooks,
+    read_ledger,
+    sockets_seen,
+)
 from gpuctl.doctor.inside.runtime_files import runtime_configs
-from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen
+from gpuctl.doctor.inside.seen import FabricSeen, LimitSeen, MemorySeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
 from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.wire.names import claim_of_cdi_spec
 
 if TYPE_CHECKING:
     from driver.hardware.gpu import Inventory
+    from driver.nvml.api import NvmlDevice
+    from driver.nvml.deadline import Watch
+    from driver.nvml.memory_limits import MemoryLimits
     from driver.roots.driver_roots import DriverRoots
     from driver.roots.root import Root
     from gpuctl.doctor.inside.places import Places
@@ -62,6 +74,7 @@ def look_at_node(places: Places) -> NodeSeen:
         registrations=tuple(sorted(map(str, places.registry_dir.glob("*-reg.sock")))),
         in_containers=_in_containers(places),
         fabric=_fabric(places, roots),
+        memory=_memory(places, roots),
         kernel=kernel_seen(places, [*([root.seen] if root else []), places.host_root], journal),
     )
 
@@ -111,6 +124,60 @@ def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
         return FabricSeen(None, noted)
     except (FabricError, ConfigError) as error:
         return FabricSeen(Unread(error.what), noted)
+
+
+def _memory(places: Places, roots: DriverRoots) -> MemorySeen:
+    """What holds containers to their memory; NVML is asked for the limits of those that live."""
+    from kubeletplugin.wire.server import is_answered
+
+    data, host_root = places.data_dir, places.host_root
+    limits, wrong = _limits(places, roots)
+    named = named_hooks(places.cdi_dir, lambda name: claim_of_cdi_spec(name) is not None)
+    seen = {path: Path(path) if Path(path).exists() else host_root / path.lstrip("/") for path in named}
+    copies = sorted((data / "hook").glob(f"*/{HOOK}"))
+    return MemorySeen(
+        limits,
+        wrong,
+        tuple(hook_seen(path, seen[path]) for path in sorted(named)),
+        tuple(hook_seen(str(copy), copy) for copy in copies),
+        sockets_seen(data / "memory" / "sockets", is_answered),
+    )
+
+
+def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], tuple[str, ...]]:
+    """The ledger of limits, with what NVML tells of each; files that cannot be read."""
+    from driver.hardware.inventory import Discovery
+    from driver.nvml.api import NoMemoryLimits
+    from driver.nvml.deadline import Guard
+    from driver.nvml.pci_address import PciAddress
+    from fakegpu.nvml_flag import nvml_from_flag, pretended_cgroups
+
+    folder = places.data_dir / "memory" / "claims"
+    if not folder.is_dir():
+        return (), ()
+    guard = Guard()
+    try:
+        nvml = nvml_from_flag(places.nvml, roots)
+        discovery, pretended = Discovery(nvml, places.sysfs_root, guard), pretended_cgroups(nvml)
+
+        def ask(pci: str, cgroup: str) -> MemoryLimits | None:
+            def job(device: NvmlDevice, watch: Watch) -> MemoryLimits:
+                return watch("memory_limits", lambda: device.memory_limits(cgroup))
+
+            try:
+                return discovery.on_gpu(PciAddress.parse(pci), job)
+            except NoMemoryLimits:
+                return None
+
+        try:
+            is_there = is_group if pretended is None else pretended.is_there
+            return read_ledger(folder, _BOOT_ID.read_text().strip(), is_there, ask)
+        finally:
+            discovery.close()
+    except ConfigError as error:
+        return (), (error.what,)
+    finally:
+        guard.close()
 
 
 def _device_nodes(places: Places, root: Root | None) -> frozenset[str]:

@@ -11,6 +11,7 @@ from gpuctl.doctor.outside.seen import Unread
 if TYPE_CHECKING:
     from driver.fabric.api import FabricPartition
     from driver.hardware.gpu import Inventory
+    from driver.nvml.memory_limits import MemoryLimits
     from driver.roots.probe import Looked
     from gpuctl.doctor.inside.machines.seen import KernelSeen
     from gpuctl.doctor.inside.places import Places
@@ -64,6 +65,57 @@ class FabricSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitSeen:
+    """A part of a claim's memory that the ledger has for a container that lives.
+
+    ``hard_bytes`` is what it may have, ``told`` what NVML says: None for no limit.
+    """
+
+    claim_uid: str
+    pci: str
+    container: str
+    hard_bytes: int
+    told: MemoryLimits | Unread | None
+
+
+@dataclass(frozen=True, slots=True)
+class HookSeen:
+    """A program of the hook on the host: whether it can be run, and what it is.
+
+    ``wrong`` says why it cannot be run, empty where it can. ``is_own`` is whether it is that of the image
+    here, None where there is no image.
+    """
+
+    path: str
+    wrong: str = ""
+    is_own: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookSocketsSeen:
+    """The folder of the plugin's sockets for the hook: ``answers`` by name, and what is wrong with rights."""
+
+    folder: str
+    answers: tuple[tuple[str, bool], ...] = ()
+    open_to_others: tuple[str, ...] = ()
+    is_there: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySeen:
+    """What holds containers to their memory. ``wrong`` are files of the ledger that cannot be read.
+
+    ``named`` are the hooks that CDI specs of claims name, ``copies`` those on the host.
+    """
+
+    limits: tuple[LimitSeen, ...] = ()
+    wrong: tuple[str, ...] = ()
+    named: tuple[HookSeen, ...] = ()
+    copies: tuple[HookSeen, ...] = ()
+    sockets: HookSocketsSeen = field(default_factory=lambda: HookSocketsSeen("", is_there=False))
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSeen:
     """A node at one moment.
 
@@ -74,7 +126,7 @@ class NodeSeen:
     version of control groups. ``journal`` are the entries by claim, or what is wrong with the file;
     ``put_aside`` the files that a plugin could not read. ``plugins`` says of each plugin's socket what it
     answers. ``in_containers`` are the CDI devices of this driver that the kubelet knows in containers.
-    ``kernel`` is what matters to virtual machines.
+    ``kernel`` is what matters to virtual machines, ``memory`` what holds containers to their memory.
     """
 
     places: Places
@@ -98,3 +150,4 @@ class NodeSeen:
     in_containers: frozenset[str] | Unread
     kernel: KernelSeen
     fabric: FabricSeen = field(default_factory=lambda: FabricSeen(None))
+    memory: MemorySeen = field(default_factory=MemorySeen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuctl.doctor.check import Check
 from gpuctl.doctor.outside.classes import CLASS_CHECKS
+from gpuctl.doctor.outside.memory.checks import MEMORY_CHECKS
 from gpuctl.doctor.outside.neighbors import NEIGHBOR_CHECKS
 from gpuctl.doctor.outside.policies import POLICY_CHECKS
 from gpuctl.doctor.outside.publishing import PUBLISHING_CHECKS
@@ -19,6 +20,7 @@ OUTSIDE: tuple[Check[ClusterSeen], ...] = (
     *WORKLOAD_CHECKS,
     *PUBLISHING_CHECKS,
     *CLASS_CHECKS,
+    *MEMORY_CHECKS,
     *POLICY_CHECKS,
     *WEBHOOK_CHECKS,
     *NEIGHBOR_CHECKS,

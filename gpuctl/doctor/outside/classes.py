@@ -12,6 +12,7 @@ from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 
 _SHOWN = 6
+_TOLD_APART = ("type", "profile", "sharing", "productName", "memoryIsolation", "memoryLimits")
 
 
 def own_classes(classes: tuple[Object, ...]) -> list[Object]:
@@ -37,7 +38,7 @@ def _selectors(seen: ClusterSeen) -> Finding:
     own = own_classes(seen.classes)
     if not own:
         return skipped("there is no class of this driver")
-    devices = _distinct(seen)
+    devices = distinct_devices(seen)
     wrong = [f"{name_of(one)}: {why}" for one in own if (why := _fault(one, devices))]
     if wrong:
         return fail(
@@ -50,7 +51,7 @@ def _selectors(seen: ClusterSeen) -> Finding:
 
 def _fault(device_class: Object, devices: list[SelectorDevice]) -> str:
     """Why a selector of the class cannot be used; empty where all can."""
-    for expression in _expressions(device_class):
+    for expression in expressions(device_class):
         try:
             selector = compile_selector(expression)
             for device in devices:
@@ -65,11 +66,11 @@ def _used(seen: ClusterSeen) -> Finding:
         return skipped(seen.classes.why)
     if isinstance(seen.slices, Unread):
         return skipped(seen.slices.why)
-    own, devices = own_classes(seen.classes), _distinct(seen)
+    own, devices = own_classes(seen.classes), distinct_devices(seen)
     if not own or not devices:
         return skipped("there is no class of this driver" if not own else "nothing is published")
-    empty = sorted(name_of(one) for one in own if not _selects(one, devices))
-    asked = sorted(set(empty) & set(_waited_for(seen)))
+    empty = sorted(name_of(one) for one in own if not selects(one, devices))
+    asked = sorted(set(empty) & set(waited_for(seen)))
     if asked:
         return warn(
             f"claims wait for {counted(len(asked), 'class', 'classes')} that no published device is of",
@@ -88,7 +89,7 @@ def _used(seen: ClusterSeen) -> Finding:
     return ok(f"each of {counted(len(own), 'class', 'classes')} selects published devices")
 
 
-def _waited_for(seen: ClusterSeen) -> Iterator[str]:
+def waited_for(seen: ClusterSeen) -> Iterator[str]:
     """The classes that claims without an allocation ask for."""
     for claim in () if isinstance(seen.claims, Unread) else seen.claims:
         if (claim.get("status") or {}).get("allocation"):
@@ -99,27 +100,28 @@ def _waited_for(seen: ClusterSeen) -> Iterator[str]:
                     yield str(one["deviceClassName"])
 
 
-def _selects(device_class: Object, devices: list[SelectorDevice]) -> bool:
+def selects(device_class: Object, devices: list[SelectorDevice]) -> bool:
     """Whether any of the devices is of the class; so, too, where a selector has no answer."""
     try:
-        selectors = [compile_selector(expression) for expression in _expressions(device_class)]
+        selectors = [compile_selector(expression) for expression in expressions(device_class)]
         return any(all(one.matches(device) for one in selectors) for device in devices)
     except (SelectorInvalid, SelectorFailed):
         return True  # the check of selectors tells of it
 
 
-def _expressions(device_class: Object) -> Iterator[str]:
+def expressions(device_class: Object) -> Iterator[str]:
+    """The CEL expressions of a class."""
     for one in (device_class.get("spec") or {}).get("selectors") or ():
         if one.get("cel"):
             yield str(one["cel"]["expression"])
 
 
-def _distinct(seen: ClusterSeen) -> list[SelectorDevice]:
+def distinct_devices(seen: ClusterSeen) -> list[SelectorDevice]:
     """One device of each form: what classes tell apart, and which attributes it has."""
     forms: dict[Any, Object] = {}
     for _, device in current_devices(seen):
         attributes = device.get("attributes") or {}
-        told = {name: str(attributes.get(name)) for name in ("type", "profile", "sharing", "productName")}
+        told = {name: str(attributes.get(name)) for name in _TOLD_APART}
         shared = bool(device.get("allowMultipleAllocations"))
         capacity = device.get("capacity") or {}
         form = (*told.values(), shared, tuple(sorted(attributes)), tuple(map(str, sorted(capacity.items()))))

@@ -109,3 +109,16 @@ def test_while_a_gpu_is_away_the_others_say_of_their_neighbors_what_they_said() 
     assert recalled(Offers((now,), (), doubts=(replace(away, away=False),)), [before], []).devices == (now,)
     other = replace(before, attributes={**before.attributes, "uuid": "GPU-x"})
     assert recalled(Offers((now,), (), doubts=(away,)), [other], []).devices == (now,)
+
+
+def test_a_promise_of_memory_is_recalled_only_while_nobody_could_ask() -> None:
+    before = Device("gpu-a-ts-4", FIRST, {"uuid": "a", "memoryLimits": "cgroup", "memoryIsolation": "cgroup"})
+    untold = replace(before, attributes={"uuid": "a"})
+    older = replace(before, attributes={"uuid": "a", "memoryIsolation": "none"})
+    doubt = Doubt(FIRST, whole=False, taints=())
+
+    [kept] = recalled(Offers((untold,), (), doubts=(replace(doubt, limits=True),)), [before], []).devices
+    [ended] = recalled(Offers((older,), (), doubts=(doubt,)), [before], []).devices
+
+    assert kept.attributes == before.attributes
+    assert ended.attributes == older.attributes

@@ -114,6 +114,13 @@ def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
         f"spec.{path} TimeSlicing: {clients}",
     )
     assert warnings(claim(config(SHARED_BY_MPS), requests=computing)) == ()
+    bursting = "class shared-burstable stands for GPUs that are shared by TimeSlicing"
+    assert warnings(claim(config(SHARED_BY_MPS), requests=[request("gpu", "shared-burstable")])) == (
+        f"spec.devices.{path} MPS: {bursting}",
+    )
+    either = [request("gpu", "shared-memory")]
+    assert warnings(claim(config(SHARED_BY_MPS), requests=either)) == ()
+    assert warnings(claim(config(SLICED), requests=either)) == ()
     assert warnings(claim(config(parameters()), requests=[*sliced, request("two", "shared-mps")])) == ()
 
 
@@ -225,7 +232,7 @@ def test_the_classes_that_come_along_are_known_by_what_their_devices_are() -> No
 
 
 def strategy_of(parameters: Object) -> str | None:
-    config = decode_any(parameters)
+    config = decode_any(parameters, of_class=True)
     assert isinstance(config, GpuConfig)
     return config.strategy
 
@@ -281,6 +288,7 @@ def refused_at_prepare(stored: Object, device: str) -> bool:
         ("mig.nvidia.com", PARTITION),
         ("shared-timesliced", SLICES),
         ("shared-mps", CLIENTS),
+        ("shared-burstable", SLICES),
     ],
 )
 def test_what_prepare_refuses_was_warned_of_as_refused(

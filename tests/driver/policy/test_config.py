@@ -63,7 +63,7 @@ def test_all_errors_come_together_with_their_paths(tmp_path: Path) -> None:
         "rules[1].offer: must be one of whole, partitions, vgpu, passthrough, shared, hidden",
         "rules[2]: must be a mapping",
         "rules[3].when: must be a CEL expression in quotes",
-        "rules[3]: must say offer, mig, vgpu, passthrough or shared",
+        "rules[3]: must say offer, memoryLimits, mig, vgpu, passthrough or shared",
         "rules[4].mig.layout[1]: must be a profile",
         "rules[4].mig.layout[2]: must be a profile",
         "rules[4].offer: must not be whole beside a layout",

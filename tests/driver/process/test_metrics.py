@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
-from driver.process.metrics import Metrics, PartitionUse, ShareUse, endpoint, serve
+from driver.process.metrics import (
+    ClaimMemoryUse,
+    ContainerMemoryUse,
+    GpuMemoryUse,
+    MemoryFigures,
+    Metrics,
+    PartitionUse,
+    ShareUse,
+    endpoint,
+    serve,
+)
 from driver.process.service import Service
 
 if TYPE_CHECKING:
@@ -143,6 +153,52 @@ def test_shares_are_shown_beside_partitions() -> None:
 
     assert value(metrics, "share_info", **asdict(share)) == 1
     assert shown_devices(metrics) == ["a"]
+
+
+GPU = {"uuid": "GPU-1", "pci_bus_id": "0000:8a:00.0"}
+SHARE = {"claim_namespace": "team", "claim": "serve", "device": "d", "share_id": "5f0e", **GPU}
+POD = {"claim_pod": "serve-0", "claim_container": "main"}
+
+
+def memory(used_bytes: int | None) -> MemoryFigures:
+    of_claim = ClaimMemoryUse("team", "serve", "d", "5f0e", "GPU-1", "0000:8a:00.0", 10, 20, used_bytes)
+    container = ContainerMemoryUse(
+        *("team", "serve", "serve-0", "main", "d", "5f0e", "GPU-1", "0000:8a:00.0"), 10, 20, used_bytes
+    )
+    return MemoryFigures((of_claim,), (container,), (GpuMemoryUse("GPU-1", "0000:8a:00.0", 10, used_bytes),))
+
+
+def test_memory_is_shown_by_claim_container_and_gpu() -> None:
+    metrics = Metrics()
+    metrics.show_memory(lambda: memory(7))
+
+    for name, number in (("guaranteed", 10), ("limit", 20), ("used", 7)):
+        assert value(metrics, f"claim_memory_{name}_bytes", **SHARE) == number
+        assert value(metrics, f"container_memory_{name}_bytes", **SHARE, **POD) == number
+    assert value(metrics, "gpu_memory_allocated_bytes", **GPU) == 10
+    assert value(metrics, "gpu_memory_used_bytes", **GPU) == 7
+
+
+def test_memory_that_is_not_known_has_no_series() -> None:
+    metrics = Metrics()
+    metrics.show_memory(lambda: memory(None))
+
+    assert value(metrics, "claim_memory_used_bytes", **SHARE) is None
+    assert value(metrics, "container_memory_used_bytes", **SHARE, **POD) is None
+    assert value(metrics, "gpu_memory_used_bytes", **GPU) is None
+    assert value(metrics, "claim_memory_limit_bytes", **SHARE) == 20
+
+
+def test_memory_that_cannot_be_told_leaves_the_other_numbers_alone() -> None:
+    def broken() -> MemoryFigures:
+        raise StorageError("the journal cannot be read")
+
+    metrics = Metrics()
+    metrics.prepared_claims.set(3)
+    metrics.show_memory(broken)
+
+    assert value(metrics, "claim_memory_limit_bytes", **SHARE) is None
+    assert value(metrics, "prepared_claims") == 3
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,23 +13,38 @@ from driver.hardware.functions import IommuGroup, PciFunction, PciView
 from driver.hardware.gpu import Inventory
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
+from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.pci_address import PciAddress
 from driver.roots.probe import Looked
 from fakegpu.driver_root import build_sysfs
 from fakegpu.machine import FakeMachine
 from gpuctl.doctor.inside.machines.seen import TO_MACHINES, KernelSeen, LicenseClient
 from gpuctl.doctor.inside.places import Places, read_places
-from gpuctl.doctor.inside.seen import FabricSeen, NodeSeen, RuntimeConfig, SharingSeen, SpecSeen
+from gpuctl.doctor.inside.seen import (
+    FabricSeen,
+    HookSeen,
+    HookSocketsSeen,
+    LimitSeen,
+    MemorySeen,
+    NodeSeen,
+    RuntimeConfig,
+    SharingSeen,
+    SpecSeen,
+)
 from gpuctl.doctor.inside.sockets import SERVES
 from kubeletplugin.host.device_nodes import REQUIRED_CONTROL_NODES
 from kubeletplugin.host.driver_files import DriverFiles
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
 from kubeletplugin.wire.mps_daemon import MpsState
 
 BOOT = "boot-1"
 UID = "11111111-2222-3333-4444-555555555555"
 VERSION = "580.95.05"
 GPU_CLASS = 0x030200
+LIMITING = "615.10.01"
+GIB = 1 << 30
+HOOK = "/var/lib/kubelet/plugins/gpu.nvidia.com/hook/0.1.0-0123456789abcdef/gpu-memory-hook"
+SOCKETS = "/var/lib/kubelet/plugins/gpu.nvidia.com/memory/sockets"
 CONFIG = "/etc/containerd/config.toml"
 
 
@@ -143,3 +159,28 @@ def guest_parts() -> dict[str, Any]:
         ),
     )
     return {"inventory": found, "kernel": kernel, "gpus_on_bus": 1}
+
+
+def shared(*, limited: bool = True) -> Entry:
+    """The claim that has a share of the first GPU, which the NVIDIA driver holds it to, or nobody does."""
+    memory = MemoryRecord(10 * GIB, 10 * GIB) if limited else None
+    return entry(share=ShareRecord("gpu", "TimeSlicing", memory_bytes=10 * GIB), memory=memory)
+
+
+def limit(hard_bytes: int = 5 * GIB, told_bytes: int | None = None) -> LimitSeen:
+    """The part of one of its containers, which NVML holds to so much."""
+    told = MemoryLimits(0, hard_bytes if told_bytes is None else told_bytes)
+    return LimitSeen(UID, held().pci, "team/train-0/main", hard_bytes, told)
+
+
+def memory_seen(**fields: Any) -> MemorySeen:
+    """What holds two containers of that claim to their memory, of which some is otherwise."""
+    hook = HookSeen(HOOK, is_own=True)
+    sockets = HookSocketsSeen(SOCKETS, (("uid-1.sock", True),))
+    seen = MemorySeen((limit(), limit()), (), (hook,), (hook,), sockets)
+    return dataclasses.replace(seen, **fields)
+
+
+def limited_parts() -> dict[str, Any]:
+    """What is other on a node where the NVIDIA driver holds a claim to its memory."""
+    return {"kernel_driver": LIMITING, "journal": {UID: shared()}, "memory": memory_seen()}

@@ -167,12 +167,16 @@ class NodeFiles:
 def fill_node(folder: Path, metrics_port: int) -> NodeFiles:
     """Files of the driver and of others, with secrets in all of them."""
     data, cdi, mps = folder / "plugins/gpu.nvidia.com", folder / "cdi", folder / "mps"
-    for path in (data / "journal/unreadable", data / "sharing", cdi, mps / "gpu-1", folder / "registry"):
+    ledger = data / "memory/claims"
+    own = (data / "journal/unreadable", data / "sharing", ledger)
+    for path in (*own, cdi, mps / "gpu-1", folder / "registry"):
         path.mkdir(parents=True)
     uid = "11111111-2222-3333-4444-555555555555"
     texts = {
         data / f"journal/{uid}.json": {"schema": 1, "entry": {"uid": uid, "token": secret()}},
         data / "sharing/gpu-1.json": {"group": "gpu-1", "password": secret()},
+        ledger / f"{uid}_0000:1b:00.0.json": {"boot_id": "old", "parts": [], "token": secret()},
+        ledger / "notes.json": {"token": secret()},
         data / "webhook.key": secret(),
         cdi / f"k8s.gpu.nvidia.com-claim_{uid}.json": {"devices": [], "containerEdits": {"secret": secret()}},
         cdi / "nic.example.com-claim_1.json": {"devices": [], "note": secret()},

@@ -122,7 +122,7 @@ def test_no_secret_of_a_node_comes_out(tmp_path: Path) -> None:
     expected = {
         *("README.txt", "doctor.txt", "doctor.json", "command-lines.json", "metrics-0.txt"),
         *(f"journal/{uid}.json", "journal/unreadable/old", "sharing/gpu-1.json", "mps/gpu-1/daemon.json"),
-        f"cdi/k8s.gpu.nvidia.com-claim_{uid}.json",
+        *(f"cdi/k8s.gpu.nvidia.com-claim_{uid}.json", f"memory/{uid}_0000_1b_00.0.json"),
     }
     assert members.keys() == expected
     assert json.loads(members[f"journal/{uid}.json"])["entry"]["uid"] == uid

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from conformance.nodes.mig_nodes import inventory
 from driver.policy.offers import node_offers
 from gpuctl.__main__ import commands
+from gpuctl.node.held_memory import limits_lines
 from gpuctl.node.picture import GpuFacts, published_gpus
 from gpuctl.node.planned import plan_node
 from gpuctl.node.share_words import share_words
@@ -46,6 +47,67 @@ def claim(pod: str, device: str, number: int = 0, **consumed: str) -> dict[str, 
 
 def shares(count: int, device: str = f"{FIRST}-ts-4") -> list[dict[str, Any]]:
     return [claim(f"pod-{number}", device, number, shares="1", memory="0") for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (SLICED, "time-slicing: 4 shares of 5.6 GiB"),
+        (
+            "shared: {strategy: TimeSlicing, memory: {step: 2Gi}}",
+            "time-slicing: memory in steps of 2Gi, held",
+        ),
+        (
+            "shared: {strategy: TimeSlicing, memory: {step: 64Mi}}",
+            "time-slicing: memory from 512Mi in steps of 64Mi, held",
+        ),
+        (f"memoryLimits: false, {SLICED}", "time-slicing: 4 shares"),
+        (
+            "memoryLimits: false, shared: {strategy: TimeSlicing, memory: {step: 2Gi}}",
+            "time-slicing: memory in steps of 2Gi",
+        ),
+        ("shared: {strategy: MPS, memory: {step: 2Gi}}", "MPS: memory in steps of 2Gi"),
+    ],
+)
+def test_time_slicing_says_whether_its_memory_is_held(rule: str, words: str) -> None:
+    [device] = node_offers(inventory("l4-quad", "delivered"), rules(rule)).devices[:1]
+    assert share_words(device) == words
+
+
+@pytest.mark.parametrize(
+    ("machine", "rule", "line"),
+    [
+        (
+            "l4-quad",
+            SLICED,
+            "memory limits: the NVIDIA driver holds shares to their memory on GPU 0, 1, 2, 3",
+        ),
+        (
+            "l4-quad",
+            f"memoryLimits: false, {SLICED}",
+            "no memory limits on GPU 0, 1, 2, 3: the node configuration says memoryLimits: false",
+        ),
+        (
+            "a30-quad",
+            SLICED,
+            (
+                "no memory limits on GPU 0, 1, 2, 3: its NVIDIA driver 570.133.20 is older than R615, "
+                "which brought them"
+            ),
+        ),
+    ],
+)
+def test_a_plan_says_whose_memory_is_held(tmp_path: Path, machine: str, rule: str, line: str) -> None:
+    assert list(limits_lines(plan_node(machine, "node-a", config(tmp_path, rule)).slices)) == [line]
+    answer = CliRunner().invoke(
+        commands, ["plan", "--machine", machine, "--config", str(config(tmp_path, rule))]
+    )
+    assert line in " ".join(answer.output.split())
+
+
+def test_a_plan_without_shares_says_nothing_of_a_driver_that_is_too_old(tmp_path: Path) -> None:
+    assert list(limits_lines(plan_node("a30-quad", "node-a", None).slices)) == []
+    assert list(limits_lines(plan_node("a30-quad", "node-a", config(tmp_path, "mig: dynamic")).slices)) == []
 
 
 @pytest.mark.parametrize(

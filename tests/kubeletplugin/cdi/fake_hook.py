@@ -22,3 +22,11 @@ def hook_program(path: Path, calls: tuple[str, ...] = ALL, version: str = "1.20.
     path.chmod(0o755)
     path.with_name(f"{path.name}.version").write_text(f"{version}\n")
     return path
+
+
+def memory_hook_program(path: Path, content: str = "") -> Path:
+    """A program that stands for gpu-memory-hook where nothing runs it; returns ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n# {content}\nexit 1\n")
+    path.chmod(0o755)
+    return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from driver.kube.client import KubeClient
 from envtest.embedded.api.faults import ALWAYS
 from envtest.embedded.api.server import EmbeddedApiServer
 from kubeletplugin.reports.claim_status import ClaimStatuses
+from kubeletplugin.reports.device_status import DeviceMemory
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, uuid_of
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
@@ -32,6 +34,7 @@ class Cluster:
     def __init__(self, node: FakeNode, server: EmbeddedApiServer) -> None:
         self.node = node
         self.server = server
+        self.memory: dict[tuple[str, str], DeviceMemory] = {}
         server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
 
     def claim(self, name: str, *devices: str, admin: bool = False) -> ClaimRef:
@@ -72,6 +75,11 @@ class Cluster:
         devices = self.stored(name).get("status", {}).get("devices") or []
         return {entry["device"]: entry for entry in devices if entry["driver"] == DRIVER_NAME}
 
+    def is_ready(self, name: str, device: str, status: str, reason: str) -> bool:
+        """Whether a device's only condition is so."""
+        (condition,) = self.told(name)[device]["conditions"]
+        return bool((condition["status"], condition["reason"]) == (status, reason))
+
     def asked(self, verb: str) -> int:
         return self.server.count(verb, "resourceclaims")
 
@@ -95,7 +103,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
     def started() -> ClaimStatuses:
         stop_all()
         node = cluster.node
-        statuses = ClaimStatuses(client, node.journal, node.era, node.kinds, settle_seconds=0.01)
+        statuses = ClaimStatuses(client, node.journal, node.era, node.kinds, 0.01, lambda: cluster.memory)
         node.on_prepared = statuses.prepared
         thread = threading.Thread(target=statuses.run)
         thread.start()
@@ -387,3 +395,36 @@ def test_a_claim_that_is_told_or_gone_is_not_looked_at_again(cluster: Cluster, s
         cluster.node.prepare(cluster.claim(name, device))
         cluster.wait_told(name, device)  # so the pass that wrote the one before has ended
     assert cluster.asked("get") == 4
+
+
+def test_a_limit_that_is_not_held_is_told_at_once_and_again_when_it_is(
+    cluster: Cluster, start: Start
+) -> None:
+    statuses = start()
+    device = cluster.node.partition(0, "1g.10gb", 6)
+    ref = cluster.claim("share", device)
+    cluster.node.prepare(ref)
+    assert cluster.wait_told("share", device)["conditions"][0]["status"] == "True"
+    entry = cluster.node.journal.get(ref.uid)
+    assert entry is not None
+
+    for fault, status, reason in (
+        ("not held", "False", "MemoryLimitNotHeld"),
+        ("", "True", "PartitionMade"),
+    ):
+        cluster.memory = {(ref.uid, entry.devices[0].cdi_device): DeviceMemory(fault)}
+        statuses.changed()
+        assert cluster.server.wait_until(partial(cluster.is_ready, "share", device, status, reason))
+
+
+def test_used_memory_that_is_told_already_costs_no_request(cluster: Cluster, start: Start) -> None:
+    statuses = start()
+    first, second = (cluster.node.partition(0, "1g.10gb", place) for place in (0, 1))
+    cluster.node.prepare(cluster.claim("first", first))
+    cluster.wait_told("first", first)
+    asked = cluster.asked("get")
+    statuses.changed()
+    cluster.node.prepare(cluster.claim("second", second))
+    cluster.wait_told("second", second)
+
+    assert cluster.asked("get") == asked + 1

@@ -8,8 +8,16 @@ from typing import Any
 from driver.devices.names import DRIVER_NAME
 from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
 from kubeletplugin.kinds.partition.record import PartitionRecord
-from kubeletplugin.reports.device_status import ToldClaim, statuses_to_apply, told_claims
+from kubeletplugin.reports.device_status import (
+    DeviceMemory,
+    ToldClaim,
+    changed_much,
+    statuses_to_apply,
+    told_claims,
+)
 from tests.kubeletplugin.held import era, held_kinds, made
+from tests.kubeletplugin.reports import memory_claims
+from tests.kubeletplugin.reports.memory_claims import GIB, share
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
 RECORD = PartitionRecord("1g.10gb", 19, 6, 1, True, 9, 0, "MIG-1")
@@ -122,3 +130,80 @@ def test_a_device_that_is_not_allocated_any_more_is_not_told() -> None:
     assert told["device"] == MADE.device
     assert statuses_to_apply(claim(), {"status": {}}, NOW) == []
     assert statuses_to_apply(claim(), {}, NOW) == []
+
+
+SHARE = share("a", 10 * GIB, 20 * GIB)
+
+
+def told(fault: str = "", used_bytes: int | None = None, before: Object | None = None, now: str = NOW) -> Any:
+    """The entry to apply for a share with a limit, None where the one before tells it already."""
+    memory = {("a", SHARE.cdi_device): DeviceMemory(fault, used_bytes)}
+    (found,) = told_claims([memory_claims.claim("a", SHARE)], era(), held_kinds(), memory)
+    api = stored(*([before] if before else []), allocated=(SHARE,))
+    return next(iter(statuses_to_apply(found, api, now)), None)
+
+
+def test_a_share_that_is_held_to_its_memory_is_told_with_its_limits() -> None:
+    entry = told()
+    assert entry["data"] == {
+        "uuid": "GPU-1",
+        "sharing": "time-slicing",
+        "interval": "Default",
+        "memoryBytes": 10 * GIB,
+        "memoryGuaranteedBytes": 10 * GIB,
+        "memoryLimitBytes": 20 * GIB,
+    }
+    assert (entry["conditions"][0]["status"], entry["conditions"][0]["reason"]) == ("True", "ShareReady")
+
+
+def test_a_limit_that_is_not_held_makes_the_device_not_ready_and_again_ready_when_it_is() -> None:
+    well = told(now=EARLIER)
+    lost = told("NVML does not hold it", before=well)
+    assert lost["conditions"] == [
+        {
+            "type": "Ready",
+            "status": "False",
+            "reason": "MemoryLimitNotHeld",
+            "message": "NVML does not hold it",
+            "lastTransitionTime": NOW,
+        }
+    ]
+    assert told(before=lost)["conditions"][0]["status"] == "True"
+
+
+def test_another_reason_is_told_and_does_not_count_as_a_transition() -> None:
+    lost = told("NVML does not hold it", now=EARLIER)
+    (condition,) = told("the GPU hangs", before=lost)["conditions"]
+    assert (condition["message"], condition["lastTransitionTime"]) == ("the GPU hangs", EARLIER)
+
+
+def test_used_memory_is_told_and_little_that_changed_is_not() -> None:
+    before = told(used_bytes=1000)
+    assert before["data"]["memoryUsedBytes"] == 1000
+    assert told(used_bytes=1050, before=before) is None
+    assert told(used_bytes=1051, before=before)["data"]["memoryUsedBytes"] == 1051
+
+
+def test_used_memory_that_is_not_asked_for_or_not_known_any_more_goes() -> None:
+    assert "memoryUsedBytes" not in told(before=told(used_bytes=1000))["data"]
+
+
+def test_what_else_has_to_be_told_keeps_what_was_told_of_memory() -> None:
+    before = told(used_bytes=1000)
+    assert told("NVML does not hold it", 1010, before)["data"]["memoryUsedBytes"] == 1000
+
+
+def test_an_amount_that_somebody_wrote_as_something_else_is_written_over() -> None:
+    before = told(used_bytes=1000)
+    before["data"]["memoryUsedBytes"] = "much"
+    assert told(used_bytes=1000, before=before)["data"]["memoryUsedBytes"] == 1000
+
+
+def test_five_percent_are_not_much_and_nothing_against_something_is() -> None:
+    assert not changed_much(100, 105)
+    assert not changed_much(100, 95)
+    assert not changed_much(0, 0)
+    assert changed_much(100, 106)
+    assert changed_much(100, 94)
+    assert changed_much(0, 1)
+    assert changed_much(1, 0)

@@ -16,6 +16,8 @@ import (
 
 const (
 	mostAnswerBytes = 64 << 10
+	// How long an instance may be silent before another one is asked beside it.
+	patience = 3 * time.Second
 	// The pauses between two rounds. The folder need not be there yet, so nothing tells of a new socket.
 	firstPause = 5 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
@@ -28,39 +30,65 @@ type answer struct {
 	Message string `json:"message"`
 }
 
+// What one instance said, or why it said nothing.
+type outcome struct {
+	socket string
+	got    answer
+	err    error
+}
+
 // Ask the plugin until one of its instances answers; nil where the container may start.
 //
-// During an upgrade there are two, and one of them may be about to end. So every instance is asked, the newest
-// first, each for its part of the time that is left, and again until the time is over: to ask twice does no
-// harm, since the plugin knows a container by its control group.
+// During an upgrade there are two, and one of them may be about to end, or hang. So the newest is asked first,
+// the next one as soon as it fails, or beside it once it has been silent for a while, and all of them again
+// until the time is over. To be asked twice does no harm, since the plugin knows a container by its control
+// group.
 func ask(folder string, line []byte, deadline time.Time) error {
-	began := time.Now()
+	allowed := time.Until(deadline)
+	over := time.After(allowed)
+	answers := make(chan outcome)
+	asking, tried := map[string]bool{}, map[string]bool{}
 	last := errNoSocket
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		sockets := newestFirst(folder)
-		if len(sockets) == 0 {
-			last = errNoSocket
+	for pause := firstPause; ; {
+		wait := patience
+		if next := firstOutside(newestFirst(folder), asking, tried); next != "" {
+			asking[next], tried[next] = true, true
+			go func() {
+				got, err := exchange(next, line, deadline)
+				answers <- outcome{next, got, err}
+			}()
+		} else {
+			wait, pause = pause, min(2*pause, lastPause)
+			clear(tried)
 		}
-		for index, socket := range sockets {
-			left := time.Until(deadline)
-			if left <= 0 {
-				break
+		select {
+		case one := <-answers:
+			if one.err == nil {
+				return one.got.verdict()
 			}
-			got, err := exchange(socket, line, time.Now().Add(left/time.Duration(len(sockets)-index)))
-			if err == nil {
-				return got.verdict()
+			delete(asking, one.socket)
+			last = fmt.Errorf("%s: %w", filepath.Base(one.socket), one.err)
+		case <-time.After(wait):
+		case <-over:
+			for socket := range asking {
+				last = fmt.Errorf("%s: no answer", filepath.Base(socket))
 			}
-			last = fmt.Errorf("%s: %w", filepath.Base(socket), err)
-		}
-		if time.Until(deadline) <= 0 {
 			return refusal{
 				fmt.Sprintf("the kubelet plugin, which would hold it to its share of GPU memory, "+
-					"did not answer within %.0f s at %s: %v", time.Since(began).Seconds(), folder, last),
+					"did not answer within %.0f s at %s: %v", allowed.Seconds(), folder, last),
 				"look at the gpu.nvidia.com kubelet plugin of this node",
 			}
 		}
-		time.Sleep(min(pause, time.Until(deadline)))
 	}
+}
+
+func firstOutside(sockets []string, asking, tried map[string]bool) string {
+	for _, one := range sockets {
+		if !asking[one] && !tried[one] {
+			return one
+		}
+	}
+	return ""
 }
 
 // The sockets of the folder, that of the instance that began last first.

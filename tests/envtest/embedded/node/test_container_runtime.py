@@ -12,6 +12,7 @@ import pytest
 
 from envtest.embedded.api import unforeseen
 from envtest.embedded.node.container_runtime import ContainerRuntime
+from envtest.embedded.node.containers import PodSandbox
 from envtest.embedded.node.played_commands import PATH, Command
 from fakegpu.smi import VISIBLE_NODES
 
@@ -36,12 +37,13 @@ class Node:
         spec = {"cdiVersion": "0.5.0", "kind": KIND, "devices": devices}
         (folder / "cdi" / "claim.json").write_text(json.dumps(spec))
         self.changed = threading.Condition()
-        self.runtime = ContainerRuntime(folder / "cdi", self.changed)
+        self.runtime = ContainerRuntime(folder / "cdi", folder / "cgroup", self.changed)
 
-    def start(self, *words: str, device: str = "a", uid: str = "pod") -> None:
+    def start(self, *words: str, device: str = "a", uid: str = "pod", ends: bool = False) -> None:
         command = Command(words, {"HOSTNAME": "train", "LD_PRELOAD": "/evil.so"})
         devices = [f"{KIND}={device}"] if device else []
-        self.runtime.start(uid, {"main": devices}, {"main": command})
+        self.runtime.add(PodSandbox(uid, "default", "train"))
+        self.runtime.start(uid, "main", devices, command, ends=ends)
 
     def lines(self, uid: str = "pod") -> list[str]:
         log = self.runtime.find_log(uid, "main")

@@ -27,7 +27,9 @@ KIND = "k8s.gpu.nvidia.com/claim"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 PODS = "/api/v1/namespaces/default/pods"
-TIMES = KubeletTimes(look=0.05, prepare_again=(0.05, 0.1), unprepare_again=0.05, create_again=0.05)
+TIMES = KubeletTimes(
+    look=0.05, prepare_again=(0.05, 0.1), unprepare_again=0.05, create_again=0.05, restart_again=(0.05, 0.2)
+)
 
 
 class Node:
@@ -41,7 +43,7 @@ class Node:
         self.layout.kubelet_dir.mkdir(parents=True)
         self.layout.cdi_dir.mkdir()
         self.layout.registry_dir.symlink_to(plugin.folder / "registry")
-        self.runtime = ContainerRuntime(self.layout.cdi_dir)
+        self.runtime = ContainerRuntime(self.layout.cdi_dir, self.layout.cgroup_dir)
         self.kubelet = EmbeddedKubelet(server, self.layout, self.runtime, times)
         edits = [{"name": name, "containerEdits": {"env": [f"{name}=1"]}} for name in ("a", "b")]
         self.spec = {"cdiVersion": "0.5.0", "kind": KIND, "devices": edits}
@@ -67,10 +69,22 @@ class Node:
     def wait(self, condition: Callable[[], bool]) -> None:
         assert self.server.wait_until(condition, 20)
 
-    def bind(self, pod: str, claim: str, *containers: dict[str, Any], node: str = "node-a") -> None:
+    def bind(
+        self,
+        pod: str,
+        claim: str,
+        *containers: dict[str, Any],
+        node: str = "node-a",
+        policy: str = "Always",
+        initial: tuple[dict[str, Any], ...] = (),
+    ) -> None:
         """A pod with a claim that is allocated and reserved for it."""
-        entries = [{"name": "gpus", "resourceClaimName": claim}]
-        spec = {"containers": list(containers or (main(),)), "resourceClaims": entries}
+        spec = {
+            "restartPolicy": policy,
+            "containers": list(containers or (main(),)),
+            "resourceClaims": [{"name": "gpus", "resourceClaimName": claim}],
+            **({"initContainers": list(initial)} if initial else {}),
+        }
         stored = self.server.create(PODS, {**head("Pod", pod), "spec": spec})
         if not any(one["metadata"]["name"] == claim for one in self.claims()):
             self.server.create(CLAIMS, claim_object(claim))

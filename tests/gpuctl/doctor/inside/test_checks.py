@@ -16,20 +16,32 @@ from driver.roots.probe import Looked
 from gpuctl.doctor.check import Finding
 from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.machines.seen import KernelSeen, LicenseClient
-from gpuctl.doctor.inside.seen import FabricSeen, RuntimeConfig, SharingSeen, SpecSeen
+from gpuctl.doctor.inside.seen import (
+    FabricSeen,
+    HookSeen,
+    HookSocketsSeen,
+    RuntimeConfig,
+    SharingSeen,
+    SpecSeen,
+)
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.wire.mps_daemon import MpsState
 from tests.gpuctl.doctor.nodes import (
     BOOT,
     CONFIG,
+    HOOK,
     UID,
     VERSION,
     entry,
     guest_parts,
     held,
     inventory,
+    limit,
+    limited_parts,
+    memory_seen,
     partitions,
+    shared,
     well_kernel,
     well_node,
 )
@@ -104,6 +116,21 @@ def licensed(licensed: bool, expires: datetime | None = None) -> dict[str, Any]:
     return {**GUEST, "inventory": dataclasses.replace(found, gpus=(gpu,))}
 
 
+LIMITED = limited_parts()
+OF_LIMITS = ("memory-limits", "memory-hook", "memory-sockets", "memory-held")
+"""The checks that have nothing to look at but where the NVIDIA driver holds a claim to its memory."""
+
+
+def limited(**fields: Any) -> dict[str, Any]:
+    """A node where what holds a claim to its memory is otherwise."""
+    return {**LIMITED, "memory": memory_seen(**fields)}
+
+
+NO_LIMIT = dataclasses.replace(limit(), told=None)
+NOT_TOLD = dataclasses.replace(limit(), told=Unread("it hangs"))
+ACCOUNTED = {UID: shared(limited=False)}
+PRIVATE = "/var/lib/kubelet/plugins/gpu.nvidia.com/memory/sockets: mode 0755"
+
 MANAGER = LicenseClient(frozenset({"nvidia-vgpu-mgr", "nvidia-vgpud"}))
 SOON = datetime.now(UTC) + timedelta(hours=1)
 LATE = datetime.now(UTC) + timedelta(hours=20)
@@ -155,6 +182,26 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("vgpu-license", {}, "skipped", "no GPU of this node is a vGPU"),
     ("license-client", guest(servers=()), "warn", "nothing says where"),
     ("license-client", {}, "skipped", "no GPU of this node is a vGPU"),
+    ("memory-limits", {}, "skipped", "no whole GPU is shared; driver 580.95.05 is older than R615"),
+    ("memory-limits", {**LIMITED, "cgroups": 1}, "fail", "control groups of version 1"),
+    ("memory-limits", {**LIMITED, "kernel_driver": VERSION}, "fail", "driver 580.95.05 is older than R615"),
+    ("memory-limits", {**LIMITED, "journal": ACCOUNTED, "cgroups": 1}, "warn", "that nobody holds"),
+    ("memory-limits", {"journal": ACCOUNTED, "kernel_driver": None}, "warn", "older than R615"),
+    ("memory-hook", {}, "skipped", "no claim is held"),
+    ("memory-hook", limited(named=(HookSeen(HOOK, "it is not there"),)), "fail", "it is not there"),
+    ("memory-hook", limited(named=(), copies=()), "fail", "no gpu-memory-hook is on the host"),
+    ("memory-hook", limited(named=(), copies=(HookSeen(HOOK, "noexec"),)), "warn", "noexec"),
+    ("memory-hook", limited(named=(HookSeen(HOOK, is_own=False),)), "warn", "of another version"),
+    ("memory-sockets", {}, "skipped", "no claim is held"),
+    ("memory-sockets", limited(sockets=HookSocketsSeen("/s", (), (PRIVATE,))), "fail", "mode 0755"),
+    ("memory-sockets", limited(sockets=HookSocketsSeen("/s", (("a.sock", False),))), "fail", "a.sock"),
+    ("memory-sockets", limited(sockets=HookSocketsSeen("/s", is_there=False)), "fail", "can start"),
+    ("memory-held", {}, "skipped", "no claim is held"),
+    ("memory-held", limited(wrong=("a.json: it is no ledger",)), "fail", "it is no ledger"),
+    ("memory-held", limited(limits=(limit(told_bytes=6 << 30),)), "fail", "may have 6442450944 bytes"),
+    ("memory-held", limited(limits=(limit(), limit(), limit())), "fail", "the claim 10737418240"),
+    ("memory-held", limited(limits=(NO_LIMIT,)), "fail", "team/train-0/main"),
+    ("memory-held", limited(limits=(NOT_TOLD,)), "warn", "it hangs"),
     ("iommu", {"kernel": without_groups()}, "fail", "though the kernel drives an IOMMU"),
     ("iommu", {"kernel": without_groups(iommus=())}, "fail", "there is no IOMMU"),
     ("iommu", {"kernel": without_groups(offers=frozenset())}, "skipped", "containers need no IOMMU"),
@@ -228,7 +275,7 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_check_is_content_where_all_is_well(name: str) -> None:
-    found = look(name, **(GUEST if name in OF_GUESTS else {}))
+    found = look(name, **(GUEST if name in OF_GUESTS else LIMITED if name in OF_LIMITS else {}))
 
     assert (found.status, found.way_out) == ("ok", ""), found
 
@@ -345,3 +392,11 @@ def test_a_record_of_this_boot_is_compared() -> None:
     twice = (*WELL.sharing, SharingSeen("gpu-y", daemon=True, boot_id=BOOT)) if WELL.sharing else ()  # type: ignore[misc] # it was read
 
     assert "gpu-y: it has no daemon" in look("mps", sharing=twice).details
+
+
+def test_shares_that_nobody_holds_are_well_where_the_node_could_hold_others() -> None:
+    assert look("memory-limits", **{**LIMITED, "journal": ACCOUNTED}).status == "ok"
+
+
+def test_a_limit_that_nvml_rounded_down_is_held() -> None:
+    assert look("memory-held", **limited(limits=(limit(told_bytes=4 << 30),))).status == "ok"

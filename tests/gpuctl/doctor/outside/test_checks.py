@@ -81,6 +81,27 @@ def waiting_claim(name: str) -> dict[str, Any]:
     return {"metadata": {"name": "c", "namespace": "team"}, "spec": {"devices": {"requests": [request]}}}
 
 
+INSISTING = device_class(
+    "device.driver == 'gpu.nvidia.com' && 'memoryIsolation' in device.attributes['gpu.nvidia.com'] && "
+    "device.attributes['gpu.nvidia.com'].memoryIsolation == 'cgroup'",
+    "held",
+)
+
+
+def with_limits(attribute: str, words: str) -> tuple[dict[str, Any], ...]:
+    """The slices of the well cluster, whose first device says this of memory limits."""
+    (device,) = WELL.slices[0]["spec"]["devices"][:1]  # type: ignore[index] # they were read
+    return with_device(attributes={**device["attributes"], attribute: {"string": words}})
+
+
+def told_claim(ready: str) -> dict[str, Any]:
+    """A claim whose status says whether it is held to its memory."""
+    reason = "ShareReady" if ready == "True" else "MemoryLimitNotHeld"
+    condition = {"type": "Ready", "status": ready, "reason": reason, "message": "NVML lies"}
+    entry = {"driver": "gpu.nvidia.com", "pool": "p", "device": "gpu-a", "conditions": [condition]}
+    return {"metadata": {"name": "lab", "namespace": "team"}, "status": {"devices": [entry]}}
+
+
 def restarted(seconds_ago: float = 1800) -> dict[str, Any]:
     made = driver_pod("controller")
     last = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": ago(seconds_ago)}
@@ -133,9 +154,10 @@ UNREADABLE = Unread("this user may not look")
 
 NEEDS = {
     "nodes": {"kubelets", "runtimes", "published", "gone-nodes", "device-plugin"},
-    "slices": {"published", "gone-nodes", "pools", "pool-names", "taints", "class-devices"}
+    "slices": {"published", "gone-nodes", "pools", "pool-names", "taints", "class-devices", "class-limits"}
     | {"device-plugin", "unasked-gpus"},
-    "classes": {"classes", "class-selectors", "class-devices"},
+    "classes": {"classes", "class-selectors", "class-devices", "class-limits"},
+    "claims": {"claim-limits"},
     "pods": {"images", "restarts", "unasked-gpus"},
     "daemon_sets": {"workloads", "releases"},
     "deployments": {"workloads"},
@@ -245,6 +267,24 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         "warn",
         "none",
     ),
+    (
+        "class-limits",
+        {"classes": (INSISTING,), "claims": (waiting_claim("held"),)},
+        "warn",
+        "node-a: driver 580.95.5 is older than R615",
+    ),
+    (
+        "class-limits",
+        {
+            "classes": (INSISTING,),
+            "claims": (waiting_claim("held"),),
+            "slices": with_limits("memoryLimitsWithheld", "cgroup v1"),
+        },
+        "warn",
+        "node-a: cgroup v1; driver 580",
+    ),
+    ("class-limits", {"classes": (INSISTING,), "slices": ()}, "skipped", "nothing is published"),
+    ("claim-limits", {"claims": (told_claim("False"),)}, "fail", "team/lab, gpu-a: NVML lies"),
     ("policies", {"policies": WELL.policies[1:]}, "fail", "gpu-dra-own-slices: there is no such policy"),  # type: ignore[index] # they were read
     ("policies", {"bindings": ()}, "fail", "nothing binds it with Deny"),
     (
@@ -358,3 +398,29 @@ def test_classes_that_select_nothing_are_told_and_are_no_fault_while_nobody_asks
 
     assert found.status == "ok"
     assert "no node offers any for none" in found.message
+
+
+def test_a_class_that_insists_on_limits_is_no_fault_while_nobody_asks_or_a_node_holds_them() -> None:
+    asked = {"classes": (INSISTING,), "claims": (waiting_claim("held"),)}
+
+    assert "no claim asks for one" in look("class-limits", classes=(INSISTING,)).message
+    held = look("class-limits", **asked, slices=with_limits("memoryIsolation", "cgroup"))
+    assert (held.status, held.message) == (
+        "ok",
+        "a device is there for 1 class that insist on held memory",
+    )
+
+
+def test_a_node_that_holds_limits_of_other_devices_is_no_reason() -> None:
+    asked = {"classes": (INSISTING,), "claims": (waiting_claim("held"),)}
+
+    assert look("class-limits", **asked, slices=with_limits("memoryLimits", "cgroup")).details == ()
+
+
+def test_a_claim_that_is_held_is_well() -> None:
+    found = look("claim-limits", claims=(told_claim("True"), waiting_claim("held")))
+
+    assert (found.status, found.message) == (
+        "ok",
+        "no claim says that its limit is not held, of 1 device with a status",
+    )

@@ -1,0 +1,215 @@
+"""Checks of memory limits: whether the node can hold them, how containers wait for them, what is held."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.inside.claim_checks import held_entries
+from gpuctl.doctor.inside.seen import LimitSeen, NodeSeen
+from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.journal.entry import Entry, HeldDevice
+
+OLDEST_MAJOR = 615
+"""The first NVIDIA driver that holds containers to memory limits (R615)."""
+
+_NOTHING = "no claim is held to a part of a GPU's memory"
+
+
+def _limits(seen: NodeSeen) -> Finding:
+    limited, accounted = _shares(seen, limited=True), _shares(seen, limited=False)
+    why = _cannot_hold(seen)
+    if not limited and not accounted:
+        return skipped(f"no whole GPU is shared; {why}" if why else "no whole GPU is shared")
+    if limited and why:
+        return fail(
+            f"{counted(len(limited), 'share')} that the NVIDIA driver has to hold, and cannot: {why}",
+            "bring the node back to what it was, or end the pods of these claims",
+            limited,
+        )
+    if accounted and why:
+        return warn(
+            f"{counted(len(accounted), 'share')} of GPU memory that nobody holds a container to: {why}",
+            "use driver R615 or newer and cgroup v2; until then only MPS limits what shares take",
+            accounted,
+        )
+    words = f"{counted(len(limited), 'share')} held by the NVIDIA driver"
+    return ok(f"{words}, {len(accounted)} by nobody or by MPS alone" if accounted else words, accounted)
+
+
+def _shares(seen: NodeSeen, *, limited: bool) -> list[str]:
+    """The shares of whole GPUs that are held to their memory, or are not, in words."""
+    return [
+        f"{entry.owner}: {device.device}"
+        for entry in held_entries(seen)
+        for device in entry.devices
+        if (device.memory is not None) is limited and (limited or _is_part_of_gpu(device))
+    ]
+
+
+def _is_part_of_gpu(device: HeldDevice) -> bool:
+    return device.share is not None and device.share.is_part and device.kind in ("", "whole")
+
+
+def _cannot_hold(seen: NodeSeen) -> str:
+    """Why this node cannot hold containers to memory limits; empty where it can, as far as is known."""
+    if seen.cgroups == 1:
+        return "the node has control groups of version 1, and limits take version 2"
+    version = seen.kernel_driver
+    if version is None and not isinstance(seen.inventory, Unread):
+        version = seen.inventory.driver_version
+    major = (version or "").partition(".")[0]
+    if major.isdecimal() and int(major) < OLDEST_MAJOR:
+        return f"driver {version} is older than R{OLDEST_MAJOR}"
+    return ""
+
+
+def _limited(seen: NodeSeen) -> list[Entry]:
+    """The prepared claims of which a device is held to its memory."""
+    return [
+        entry
+        for entry in held_entries(seen)
+        if entry.state == "prepared" and any(device.memory is not None for device in entry.devices)
+    ]
+
+
+def _hook(seen: NodeSeen) -> Finding:
+    memory = seen.memory
+    wrong = [f"{one.path}: {one.wrong}" for one in memory.named if one.wrong]
+    if wrong:
+        return fail(
+            f"{counted(len(wrong), 'program')} that containers of claims wait for cannot be run",
+            "delete the pods of these claims, so that they are prepared anew; see that nobody cleans the "
+            "plugin's folder, and that its file system is not noexec",
+            wrong,
+        )
+    if not memory.copies and not memory.named:
+        if _limited(seen):
+            return fail(
+                "claims are held to their memory, and no gpu-memory-hook is on the host",
+                "see the plugin's log for why it was not copied",
+            )
+        return skipped(_NOTHING)
+    broken = [f"{one.path}: {one.wrong}" for one in memory.copies if one.wrong]
+    if broken:
+        return warn("a copy of gpu-memory-hook cannot be run", "the plugin makes its own anew", broken)
+    older = [one.path for one in memory.named if one.is_own is False]
+    if older:
+        return warn(
+            f"{counted(len(older), 'program')} of another version is named by claims"
+            if len(older) == 1
+            else f"{len(older)} programs of other versions are named by claims",
+            "nothing: they work on, and go with the pods of these claims",
+            older,
+        )
+    return ok(f"{counted(len(memory.copies), 'copy', 'copies')} of gpu-memory-hook can be run")
+
+
+def _sockets(seen: NodeSeen) -> Finding:
+    sockets, claims = seen.memory.sockets, _limited(seen)
+    if sockets.open_to_others:
+        return fail(
+            "others than root may reach the sockets by which containers get their memory limits",
+            "chmod 700 the folder and chmod 600 the sockets, and find who changed them",
+            sockets.open_to_others,
+        )
+    answering = [name for name, answers in sockets.answers if answers]
+    if claims and not answering:
+        return fail(
+            f"{counted(len(claims), 'claim')} held to GPU memory, and no plugin answers in {sockets.folder}: "
+            "no container of them can start",
+            "see that the plugin runs; its log says why it does not serve there",
+            [name for name, _ in sockets.answers],
+        )
+    if not sockets.is_there:
+        return skipped(_NOTHING)
+    return ok(f"{counted(len(answering), 'socket')} for gpu-memory-hook, for root alone")
+
+
+def _held(seen: NodeSeen) -> Finding:
+    memory = seen.memory
+    if memory.wrong:
+        return fail(
+            f"{counted(len(memory.wrong), 'file')} of the ledger of memory limits cannot be read",
+            "check the disk; end the pods of these claims, so that they are prepared anew",
+            memory.wrong,
+        )
+    if not memory.limits and not _limited(seen):
+        return skipped(_NOTHING)
+    loose = [words for one in memory.limits if (words := _difference(one))] + _together(seen)
+    if loose:
+        return fail(
+            f"{counted(len(loose), 'limit')} of GPU memory not held as it has to be",
+            "the plugin sets what is missing every 15 s; the claim's events and the plugin's log say what "
+            "is in the way",
+            loose,
+        )
+    unknown = [f"{_who(one)}: {one.told.why}" for one in memory.limits if isinstance(one.told, Unread)]
+    if unknown:
+        return warn(
+            f"{counted(len(unknown), 'limit')} that NVML does not tell", "see the check nvml", unknown
+        )
+    return ok(f"NVML holds each of {counted(len(memory.limits), 'live container')} to its part")
+
+
+def _who(one: LimitSeen) -> str:
+    return f"{one.container} of claim UID {one.claim_uid} on {one.pci}"
+
+
+def _difference(one: LimitSeen) -> str:
+    """In what NVML does not hold a container to its part; empty where it does, and where nobody knows."""
+    if isinstance(one.told, Unread):
+        return ""
+    if one.told is None:
+        return f"{_who(one)}: it has no limit"
+    if one.told.hard_bytes > one.hard_bytes:
+        return f"{_who(one)}: it may have {one.told.hard_bytes} bytes, and is to have {one.hard_bytes}"
+    return ""
+
+
+def _together(seen: NodeSeen) -> list[str]:
+    """The claims whose containers may together have more than the claim."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for one in seen.memory.limits:
+        if one.told is not None and not isinstance(one.told, Unread):
+            sums[one.claim_uid, one.pci] += one.told.hard_bytes
+    most: Counter[tuple[str, str]] = Counter()
+    owners = {}
+    for entry in _limited(seen):
+        owners[entry.uid] = entry.owner
+        for device in entry.devices:
+            if device.memory is not None:
+                most[entry.uid, device.pci] += device.memory.most_bytes
+    return [
+        f"{owners[uid]} on {pci}: its containers may have {sums[uid, pci]} bytes, the claim {allowed}"
+        for (uid, pci), allowed in sorted(most.items())
+        if sums[uid, pci] > allowed
+    ]
+
+
+MEMORY_CHECKS: tuple[Check[NodeSeen], ...] = (
+    Check(
+        "memory-limits",
+        "shares of GPU memory against what the node can hold: driver R615 or newer, and cgroup v2",
+        "a share was promised that cannot be held; warns of shares that nobody holds",
+        _limits,
+    ),
+    Check(
+        "memory-hook",
+        "gpu-memory-hook on the host, and as CDI specs name it",
+        "a spec names one that is not there, cannot be run or is another file; warns of older ones",
+        _hook,
+    ),
+    Check(
+        "memory-sockets",
+        "the sockets at which gpu-memory-hook asks the plugin: who may reach them, and who answers",
+        "others than root may, or nobody answers while claims are held to their memory",
+        _sockets,
+    ),
+    Check(
+        "memory-held",
+        "the ledger of memory limits against what NVML holds live containers to",
+        "a container may have more than its part, or the containers of a claim more than the claim",
+        _held,
+    ),
+)

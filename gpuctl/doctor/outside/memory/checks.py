@@ -1,0 +1,121 @@
+"""Checks of memory limits over the cluster: classes that insist on them, and claims that are not held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME
+from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
+from gpuctl.doctor.outside.classes import distinct_devices, expressions, own_classes, selects, waited_for
+from gpuctl.doctor.outside.publishing import current_devices
+from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, namespace_of
+
+NOT_HELD = "MemoryLimitNotHeld"
+"""The reason that the plugin gives in the status of a claim, and in its events."""
+
+OLDEST_MAJOR = 615
+"""The first NVIDIA driver that holds containers to memory limits (R615)."""
+
+_WORDS = ("memoryIsolation", "memoryLimits")
+_LIMITS, _WITHHELD, _VERSION = "memoryLimits", "memoryLimitsWithheld", "driverVersion"
+
+
+def _classes(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.classes, Unread):
+        return skipped(seen.classes.why)
+    if isinstance(seen.slices, Unread):
+        return skipped(seen.slices.why)
+    devices = distinct_devices(seen)
+    insisting = [one for one in own_classes(seen.classes) if _insists(one)]
+    if not insisting:
+        return ok("no class insists on memory that is held")
+    if not devices:
+        return skipped("nothing is published")
+    nowhere = sorted(name_of(one) for one in insisting if not selects(one, devices))
+    asked = [name for name in nowhere if name in set(waited_for(seen))]
+    reasons = list(_reasons(seen))
+    if asked:
+        return warn(
+            f"claims wait for {', '.join(asked)}, and no node publishes a device whose memory is held so",
+            "use driver R615 or newer on nodes with cgroup v2, and share their GPUs in the node "
+            "configuration; or share by MPS",
+            reasons,
+        )
+    if nowhere:
+        return ok(f"no node publishes a device for {', '.join(nowhere)}, and no claim asks for one", reasons)
+    return ok(
+        f"a device is there for {counted(len(insisting), 'class', 'classes')} that insist on held memory"
+    )
+
+
+def _insists(device_class: Object) -> bool:
+    return any(word in one for one in expressions(device_class) for word in _WORDS)
+
+
+def _reasons(seen: ClusterSeen) -> Iterator[str]:
+    """Why the nodes publish nothing whose memory is held, each once; nothing of those that do."""
+    whys: dict[str, dict[str, None]] = {}
+    for node, device in current_devices(seen):
+        whys.setdefault(node, {})[_reason(device.get("attributes") or {})] = None
+    for node, found in sorted(whys.items()):
+        if "" not in found:
+            yield f"{node}: {'; '.join(found)}"
+
+
+def _reason(attributes: Object) -> str:
+    if _value(attributes, _LIMITS) is not None:
+        return ""
+    withheld = _value(attributes, _WITHHELD)
+    if withheld is not None:
+        return str(withheld)
+    version = str(_value(attributes, _VERSION) or "")
+    major = version.partition(".")[0]
+    if major.isdecimal() and int(major) < OLDEST_MAJOR:
+        return f"driver {version} is older than R{OLDEST_MAJOR}"
+    return "it does not say why"
+
+
+def _value(attributes: Object, name: str) -> Any:
+    return next(iter((attributes.get(name) or {}).values()), None)
+
+
+def _held(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.claims, Unread):
+        return skipped(seen.claims.why)
+    told = [(claim, entry) for claim in seen.claims for entry in _entries(claim)]
+    lines = [
+        f"{namespace_of(claim)}/{name_of(claim)}, {entry.get('device')}: {condition.get('message') or '?'}"
+        for claim, entry in told
+        for condition in entry.get("conditions") or ()
+        if condition.get("reason") == NOT_HELD and condition.get("status") == "False"
+    ]
+    if lines:
+        return fail(
+            f"{counted(len(lines), 'share')} of GPU memory not held as it has to be",
+            "the plugin tries it every 15 s; `gpuctl doctor NODE` says what NVML holds there",
+            lines,
+        )
+    return ok(f"no claim says that its limit is not held, of {counted(len(told), 'device')} with a status")
+
+
+def _entries(claim: Object) -> Iterator[Object]:
+    for entry in (claim.get("status") or {}).get("devices") or ():
+        if entry.get("driver") == DRIVER_NAME:
+            yield entry
+
+
+MEMORY_CHECKS: tuple[Check[ClusterSeen], ...] = (
+    Check(
+        "class-limits",
+        "classes that insist on memory that is held, against what nodes publish",
+        "never; warns where claims wait for one that no device is of, and says why of each node",
+        _classes,
+    ),
+    Check(
+        "claim-limits",
+        "the status of claims: whether the NVIDIA driver holds them to their memory",
+        "one is not held",
+        _held,
+    ),
+)

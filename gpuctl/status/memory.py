@@ -1,0 +1,141 @@
+"""Reads from the status of claims what GPU memory they are held to and use: by GPU, and by share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME
+
+Object = Mapping[str, Any]
+
+Place = tuple[str, int | None]
+"""A GPU: its PCI address, or the device's name where that is not published, and its index."""
+
+_GUARANTEED, _LIMIT, _USED = "memoryGuaranteedBytes", "memoryLimitBytes", "memoryUsedBytes"
+_READY = "Ready"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMemory:
+    """What the NVIDIA driver holds a claim to on a GPU; ``claim`` is its namespace and name.
+
+    ``held_bytes`` is guaranteed to it, ``most_bytes`` is what it gets at most. ``used_bytes`` is None where
+    its status does not tell. ``not_held`` says why its limit is not held, None where it is.
+    """
+
+    claim: str
+    device: str
+    held_bytes: int
+    most_bytes: int
+    share_id: str | None = None
+    used_bytes: int | None = None
+    not_held: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """The shares of one GPU whose status tells of memory.
+
+    ``held_bytes`` is guaranteed to all of them together, ``used_bytes`` is None where one does not tell.
+    """
+
+    gpu: str
+    held_bytes: int
+    shares: tuple[ShareMemory, ...]
+    used_bytes: int | None = None
+    index: int | None = None
+
+
+def gpu_memory(pools: frozenset[str], gpus: Mapping[str, Place], claims: Iterable[Object]) -> list[GpuMemory]:
+    """The memory of the GPUs of a node, sorted; ``pools`` are its pools, ``gpus`` where its devices lie."""
+    found: defaultdict[Place, list[ShareMemory]] = defaultdict(list)
+    for claim in claims:
+        for entry in (claim.get("status") or {}).get("devices") or ():
+            if entry.get("driver") == DRIVER_NAME and entry.get("pool") in pools:
+                share = _share(claim, entry)
+                if share is not None:
+                    found[gpus.get(share.device, (share.device, None))].append(share)
+    return [
+        GpuMemory(
+            gpu,
+            sum(one.held_bytes for one in shares),
+            tuple(sorted(shares, key=lambda one: (one.claim, one.device, one.share_id or ""))),
+            _sum(one.used_bytes for one in shares),
+            index,
+        )
+        for (gpu, index), shares in sorted(found.items(), key=lambda item: item[0][0])
+    ]
+
+
+def memory_lines(node: str, memory: Iterable[GpuMemory], *, wide: bool) -> Iterator[str]:
+    """A line for each GPU of a node; ``wide`` adds one for each share below it."""
+    for one in memory:
+        gpu = one.gpu if one.index is None else f"GPU {one.index} ({one.gpu})"
+        number = len(one.shares)
+        shares = "1 share" if number == 1 else f"{number} shares"
+        yield f"{node}: {gpu}: {shares}, {_words(one.held_bytes, None, one.used_bytes)}"
+        for share in one.shares if wide else ():
+            amounts = _words(share.held_bytes, share.most_bytes, share.used_bytes)
+            yield f"  {share.claim}, {share.device}: {amounts}"
+
+
+def not_held(memory: Iterable[GpuMemory]) -> Iterator[str]:
+    """A sentence for each share whose limit is not held."""
+    for share in (share for one in memory for share in one.shares):
+        if share.not_held is not None:
+            yield f"{share.claim}, {share.device}: its memory limit is not held: {share.not_held}"
+
+
+def shown(amount_bytes: int) -> str:
+    """An amount as people read it, with one digit behind the point at most: ``10Gi``, ``7.2Gi``."""
+    for suffix, unit in (("Gi", 1 << 30), ("Mi", 1 << 20)):
+        if amount_bytes >= unit:
+            return f"{amount_bytes / unit:.1f}".removesuffix(".0") + suffix
+    return f"{amount_bytes / 1024:.1f}".removesuffix(".0") + "Ki" if amount_bytes else "0"
+
+
+def _words(held_bytes: int, most_bytes: int | None, used_bytes: int | None) -> str:
+    parts = [f"held {shown(held_bytes)}"]
+    if most_bytes is not None and most_bytes > held_bytes:
+        parts.append(f"up to {shown(most_bytes)}")
+    if used_bytes is not None:
+        parts.append(f"uses {shown(used_bytes)}")
+    return ", ".join(parts)
+
+
+def _share(claim: Object, entry: Object) -> ShareMemory | None:
+    """What an entry of a claim's status tells; None where it tells of no limit."""
+    data = entry.get("data")
+    amounts = [_amount(data, name) for name in (_GUARANTEED, _LIMIT, _USED)]
+    held_bytes, most_bytes, used_bytes = amounts
+    if held_bytes is None or most_bytes is None:
+        return None
+    metadata = claim["metadata"]
+    false = (
+        str(one.get("message") or one.get("reason") or "no reason is told")
+        for one in entry.get("conditions") or ()
+        if one.get("type") == _READY and one.get("status") == "False"
+    )
+    return ShareMemory(
+        f"{metadata.get('namespace') or ''}/{metadata['name']}",
+        str(entry["device"]),
+        held_bytes,
+        most_bytes,
+        entry.get("shareID"),
+        used_bytes,
+        next(false, None),
+    )
+
+
+def _amount(data: Any, name: str) -> int | None:
+    value = data.get(name) if isinstance(data, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    found = list(amounts)
+    known = [amount for amount in found if amount is not None]
+    return sum(known) if len(known) == len(found) else None

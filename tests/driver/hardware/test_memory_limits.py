@@ -1,0 +1,120 @@
+"""A look tells whether the NVIDIA driver can hold containers to memory of a GPU, and asks a new one anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.nvml.api import Code
+from tests.driver.hardware.looked_at import Node, reasons
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+R615 = "615.71.09"
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Node:
+    """Four L4 with a driver that has limits."""
+    return Node("l4-quad", tmp_path)
+
+
+def limits(node: Node) -> list[bool | None]:
+    """What each GPU says."""
+    return [gpu.memory_limits for gpu in node.discovery.snapshot().gpus]
+
+
+def test_a_gpu_with_such_a_driver_on_a_node_with_cgroup_v2_has_limits(four: Node) -> None:
+    inventory = four.discovery.snapshot()
+    assert inventory.cgroup_v2
+    assert [gpu.memory_limits for gpu in inventory.gpus] == [True] * 4
+    assert reasons(inventory) == {}
+
+
+def test_limits_that_the_root_has_tell_it_too(four: Node, tmp_path: Path) -> None:
+    four.machine.pretend_cgroups(tmp_path / "groups")
+    nvml = four.machine.nvml()
+    nvml.init()
+    nvml.device_by_index(0).set_memory_limits("/sys/fs/cgroup", 0, 2**30)
+    assert limits(four) == [True] * 4
+
+
+def test_an_older_driver_has_none_and_nothing_is_wrong(node: Node) -> None:
+    inventory = node.discovery.snapshot()
+    assert {gpu.memory_limits for gpu in inventory.gpus} == {False}
+    assert (inventory.problems, reasons(inventory)) == ((), {})
+
+
+def test_on_a_node_with_cgroup_v1_nobody_is_asked(four: Node) -> None:
+    (four.sysfs / "fs/cgroup/cgroup.controllers").unlink()
+    four.machine.fail("memory_limits")
+    inventory = four.discovery.snapshot()
+    assert not inventory.cgroup_v2
+    assert [gpu.memory_limits for gpu in inventory.gpus] == [None] * 4
+    assert reasons(inventory) == {}
+
+
+def test_one_gpu_may_lack_what_the_others_have(four: Node) -> None:
+    four.machine.not_supported("memory_limits", gpu=2)
+    four.machine.not_supported("set_memory_limits", gpu=2)
+    assert limits(four) == [True, True, False, True]
+
+
+def test_another_driver_is_asked_anew(four: Node) -> None:
+    assert limits(four) == [True] * 4
+    four.machine.driver_gone()
+    four.machine.driver_back("580.95.05")
+    assert limits(four) == [False] * 4
+    four.machine.driver_gone()
+    four.machine.driver_back(R615)
+    assert limits(four) == [True] * 4
+
+
+def test_what_another_driver_said_does_not_count_while_the_call_fails(four: Node) -> None:
+    assert limits(four) == [True] * 4
+    four.machine.driver_gone()
+    four.machine.driver_back("616.10.01")
+    four.machine.fail("memory_limits", gpu=1)
+    inventory = four.discovery.snapshot()
+    assert [gpu.memory_limits for gpu in inventory.gpus] == [True, None, True, True]
+    assert inventory.gpus[1].untold == {"memory_limits"}
+
+
+def test_what_this_driver_said_counts_on_while_the_call_fails(four: Node) -> None:
+    assert limits(four) == [True] * 4
+    four.machine.fail("memory_limits", gpu=1)
+    inventory = four.discovery.snapshot()
+    assert [gpu.memory_limits for gpu in inventory.gpus] == [True] * 4
+    assert (inventory.gpus[1].untold, reasons(inventory)) == (frozenset(), {1: ["failing"]})
+
+
+def test_a_control_group_that_cannot_be_opened_says_nothing_about_the_gpu(four: Node) -> None:
+    four.machine.fail("memory_limits", gpu=3, code=Code.OPERATING_SYSTEM)
+    inventory = four.discovery.snapshot()
+    assert reasons(inventory) == {3: ["error"]}
+    assert inventory.gpus[3].memory_limits is None
+
+
+def test_a_gpu_in_mig_mode_keeps_what_it_said_before(node: Node) -> None:
+    node.machine.driver_gone()
+    node.machine.driver_back(R615)
+    assert set(limits(node)) == {True}
+    nvml = node.machine.nvml()
+    nvml.init()
+    nvml.device_by_index(0).set_mig_mode(enabled=True)
+    assert set(limits(node)) == {True}
+
+
+def test_a_no_of_a_gpu_that_was_in_mig_mode_from_the_beginning_says_nothing(node: Node) -> None:
+    node.machine.driver_gone()
+    node.machine.driver_back(R615)
+    nvml = node.machine.nvml()
+    nvml.init()
+    nvml.device_by_index(0).set_mig_mode(enabled=True)
+    gpus = node.discovery.snapshot().gpus
+    assert (gpus[0].memory_limits, gpus[1].memory_limits) == (None, True)
+    assert "memory_limits" not in gpus[0].untold
+    nvml.device_by_index(0).set_mig_mode(enabled=False)
+    assert set(limits(node)) == {True}

@@ -1,0 +1,221 @@
+"""A container counts as running only after its createRuntime hooks; one that ended is started again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.node.containers import Container
+from proto import podresources_v1_pb2 as pb
+from tests.envtest.embedded.node.hook_socket import YES, AnsweringSocket, Object
+from tests.envtest.embedded.node.test_kubelet import KIND, Node, bare, main
+from tests.kubeletplugin.fake_kubelet import running_plugin
+
+NO = {"ok": False, "message": "gpu-0 has no room for it"}
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """A node whose device ``a`` has a hook, of which it says where the plugin listens."""
+    with EmbeddedApiServer() as server, running_plugin() as plugin:
+        one = Node(server, plugin)
+        program = one.layout.folder / "gpu-memory-hook"
+        program.write_text("not started")
+        program.chmod(0o755)
+        arguments = ["claim=uid", "device=uid-0", f"sockets={sockets(one)}", "seconds=0.3"]
+        hook = {
+            "hookName": "createRuntime",
+            "path": str(program),
+            "args": ["gpu-memory-hook", *(f"--{given}" for given in arguments)],
+        }
+        devices = [{"name": "a", "containerEdits": {"hooks": [hook]}}, *one.spec["devices"][1:]]
+        one.spec_file.write_text(json.dumps({**one.spec, "devices": devices}))
+        one.start()
+        yield one
+        one.kubelet.stop()
+
+
+def sockets(node: Node) -> Path:
+    return node.layout.folder / "s"
+
+
+def last(node: Node, pod: str, container: str = "main") -> Container | None:
+    stored = node.pod(pod)
+    found = node.runtime.find(stored["metadata"]["uid"]) if stored else None
+    return None if found is None else found.last(container)
+
+
+def status(node: Node, pod: str, container: str = "main") -> Object:
+    shown = (node.pod(pod) or {}).get("status", {})
+    both = [*shown.get("containerStatuses", ()), *shown.get("initContainerStatuses", ())]
+    found: Object = next((one for one in both if one["name"] == container), {})
+    return found
+
+
+def runs(node: Node, pod: str, container: str = "main", restarts: int = 0) -> bool:
+    shown = status(node, pod, container)
+    return "running" in shown.get("state", {}) and shown["restartCount"] == restarts
+
+
+def kill(node: Node, pod: str, container: str = "main") -> None:
+    running = last(node, pod, container)
+    assert running is not None
+    node.runtime.kill_container(running)
+
+
+def folder(node: Node, container: Container) -> Path:
+    return node.layout.cgroup_dir / container.cgroup.lstrip("/")
+
+
+def test_the_hook_is_asked_before_a_container_runs_and_again_for_each_restart(node: Node) -> None:
+    there = []
+
+    def answer(asked: Object) -> Object:
+        path = asked["cgroup"].removeprefix("0::").strip().lstrip("/")
+        there.append((path, (node.layout.cgroup_dir / path).is_dir(), runs(node, "train")))
+        return YES
+
+    with AnsweringSocket(sockets(node) / "a.sock", answer) as plugin:
+        node.bind("train", "gpus", main(), main("other", request="second"))
+        node.wait(lambda: runs(node, "train"))
+        first = last(node, "train")
+        kill(node, "train")
+        node.wait(lambda: runs(node, "train", restarts=1))
+        second = last(node, "train")
+
+    assert first is not None
+    assert second is not None
+    assert there == [(one.cgroup.lstrip("/"), True, False) for one in (first, second)]
+    assert first.cgroup != second.cgroup
+    assert not folder(node, first).exists()
+    names = [one["state"]["annotations"]["io.kubernetes.cri.container-name"] for one in plugin.asked]
+    assert names == ["main", "main"], "the other container has no such device"
+    assert status(node, "train")["lastState"]["terminated"]["exitCode"] == 137
+    node.delete("train")
+    node.wait(lambda: not folder(node, second).parent.exists())
+
+
+def test_a_refused_container_is_told_of_and_tried_again_while_others_run(node: Node) -> None:
+    answers: list[Object] = [NO, NO]
+
+    with AnsweringSocket(sockets(node) / "a.sock", lambda _asked: answers.pop() if answers else YES):
+        node.bind("train", "gpus", main(), main("other", request="second"))
+
+        words = "error running createRuntime hook #0: exit status 1, stdout: , stderr: "
+        node.wait(lambda: node.told("Failed", words))
+        node.wait(lambda: runs(node, "train", "other"))
+        node.wait(lambda: runs(node, "train", restarts=2))
+
+    ended = status(node, "train")["lastState"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert words in ended["message"]
+    node.wait(lambda: node.phase("train") == "Running")
+
+
+def test_while_it_waits_the_status_says_why(node: Node) -> None:
+    with AnsweringSocket(sockets(node) / "a.sock", lambda _asked: NO):
+        node.bind("train", "gpus")
+
+        node.wait(
+            lambda: node.told("BackOff", "Back-off restarting failed container main in pod train_default")
+        )
+        node.wait(lambda: "waiting" in status(node, "train")["state"])
+        assert status(node, "train")["state"]["waiting"]["reason"] in (
+            "RunContainerError",
+            "CrashLoopBackOff",
+        )
+        conditions = {one["type"]: one["status"] for one in (node.pod("train") or {})["status"]["conditions"]}
+        assert conditions["Ready"] == "False"
+
+
+def test_no_plugin_is_a_no(node: Node) -> None:
+    node.bind("train", "gpus")
+
+    node.wait(lambda: node.told("Failed", f"did not answer within 0.3 s at {sockets(node)}"))
+    with AnsweringSocket(sockets(node) / "a.sock"):
+        node.wait(lambda: "running" in status(node, "train")["state"])
+
+
+def test_a_pod_that_is_never_restarted_has_failed_with_its_hook(node: Node) -> None:
+    with AnsweringSocket(sockets(node) / "a.sock", lambda _asked: NO):
+        node.bind("job", "gpus", policy="Never")
+
+        node.wait(lambda: node.phase("job") == "Failed")
+
+    assert status(node, "job")["state"]["terminated"]["reason"] == "StartError"
+    node.wait(lambda: node.plugin.claims.prepared == {})
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [(None, "no such file or directory"), (0o644, "permission denied")]
+)
+def test_a_hook_that_cannot_be_run_is_told_in_the_words_of_runc(
+    node: Node, mode: int | None, said: str
+) -> None:
+    program = node.layout.folder / "gpu-memory-hook"
+    if mode is None:
+        program.unlink()
+    else:
+        program.chmod(mode)
+
+    node.bind("train", "gpus")
+
+    node.wait(lambda: node.told("Failed", f"createRuntime hook #0: fork/exec {program}: {said}"))
+
+
+def test_init_containers_have_their_groups_until_they_end_and_sidecars_stay(node: Node) -> None:
+    setup: dict[str, Any] = {**main("setup"), "command": ["true"]}
+    beside: dict[str, Any] = {**main("beside"), "restartPolicy": "Always"}
+
+    with AnsweringSocket(sockets(node) / "a.sock") as plugin:
+        node.bind("train", "gpus", main(), initial=(setup, beside))
+        node.wait(lambda: runs(node, "train"))
+
+    order = [one["state"]["annotations"]["io.kubernetes.cri.container-name"] for one in plugin.asked]
+    assert order == ["setup", "beside", "main"]
+    ended, stays = last(node, "train", "setup"), last(node, "train", "beside")
+    assert ended is not None
+    assert stays is not None
+    assert not folder(node, ended).exists()
+    assert folder(node, stays).is_dir()
+    assert status(node, "train", "setup")["state"]["terminated"]["reason"] == "Completed"
+    assert status(node, "train", "beside")["started"]
+
+
+def test_the_kubelet_lists_what_containers_hold_without_plain_init_containers(node: Node) -> None:
+    setup: dict[str, Any] = {**main("setup"), "command": ["true"]}
+    beside: dict[str, Any] = {**main("beside"), "restartPolicy": "Always"}
+    with AnsweringSocket(sockets(node) / "a.sock"):
+        node.bind("train", "gpus", main(request="first"), bare("bare"), initial=(setup, beside))
+        node.wait(lambda: runs(node, "train"))
+
+    (pod,) = listed(node).pod_resources
+
+    held = {
+        container.name: [
+            [cdi.name for cdi in resource.cdi_devices]
+            for claim in container.dynamic_resources
+            for resource in claim.claim_resources
+        ]
+        for container in pod.containers
+    }
+    both = [[f"{KIND}=a"], [f"{KIND}=a", f"{KIND}=b"]]
+    assert held == {"beside": both, "main": both, "bare": []}, "all of the claim, whichever request is used"
+
+
+def listed(node: Node) -> pb.ListPodResourcesResponse:
+    socket = node.layout.kubelet_dir / "pod-resources" / "kubelet.sock"
+    with grpc.insecure_channel(f"unix:{socket}") as channel:
+        ask = channel.unary_unary(
+            "/v1.PodResourcesLister/List",
+            request_serializer=pb.ListPodResourcesRequest.SerializeToString,
+            response_deserializer=pb.ListPodResourcesResponse.FromString,
+        )
+        answer: pb.ListPodResourcesResponse = ask(pb.ListPodResourcesRequest(), timeout=20)
+        return answer

@@ -1,0 +1,260 @@
+"""Shares whose memory the NVIDIA driver holds: each container has its limit before it runs, and no more."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.client import paths
+from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.readiness import wait_until
+from envtest.client.watching import wait_for
+from envtest.driver_node import DriverNode
+from fakegpu.memory.cuda import OutOfMemory
+from tests.flow.claims import wait_unschedulable
+from tests.flow.memory_scene import (
+    GIB,
+    cgroup_of,
+    cuda,
+    gpu_of_pod,
+    hard_gib,
+    held_and_counted,
+    memory_pod,
+    memory_template,
+    most_gib,
+    start_held,
+    status_of,
+    wait_container,
+)
+from tests.flow.share_scene import SAMPLES, create
+from tests.flow.test_pods_and_claims import wait_refused, wait_told
+
+HELD, COUNTED = "shared-memory", "shared-timesliced"
+
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def nodes(request: pytest.FixtureRequest) -> Iterator[tuple[DriverNode, DriverNode]]:
+    """The node that holds shares to their memory, and the one that counts them alone."""
+    with held_and_counted(request.config) as both:
+        yield both
+
+
+@pytest.fixture
+def driver(nodes: tuple[DriverNode, DriverNode]) -> DriverNode:
+    """The node that holds shares to their memory."""
+    return nodes[0]
+
+
+@pytest.fixture
+def namespace(driver: DriverNode) -> Iterator[str]:
+    """A namespace for one test; its pods and claims are gone when it ends, and their limits."""
+    with fresh_namespace(driver.cluster.api) as name:
+        yield name
+
+    def none_left() -> bool | None:
+        memories = [gpu.memory for gpu in driver.machine.state.gpus.values()]
+        return True if not any(one.of_living_groups(_is_there(driver)).limits for one in memories) else None
+
+    wait_until([], driver.cluster.processes, none_left)
+
+
+def _is_there(driver: DriverNode) -> Any:
+    groups = driver.machine.pretend_cgroups(driver.node.cgroup_dir)
+    return groups.is_there
+
+
+def test_a_share_of_ten_gib_gets_no_eleventh_whatever_its_pod_does(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    memory_template(cluster, namespace, "ten", "10Gi", HELD)
+    hostile = memory_pod("hostile", "ten")
+    limit = {"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "20480"}
+    hostile["spec"]["containers"][0]["env"] = [limit, {**limit, "name": "NVIDIA_GPU_MEMORY_REQUEST"}]
+    start_held(cluster, namespace, hostile)
+    start_held(cluster, namespace, memory_pod("quiet", "ten"))
+
+    assert gpu_of_pod(driver, namespace, "hostile") == gpu_of_pod(driver, namespace, "quiet")
+    assert [hard_gib(driver, namespace, pod) for pod in ("hostile", "quiet")] == [10, 10]
+    with cuda(driver, namespace, "hostile") as one, cuda(driver, namespace, "hostile") as two:
+        assert most_gib(one) == 10
+        with pytest.raises(OutOfMemory):
+            two.allocate(GIB)
+        with cuda(driver, namespace, "quiet") as other:
+            assert most_gib(other) == 10, "its memory is there, whatever its neighbour took"
+
+
+def test_a_restarted_container_has_its_limit_again_and_the_one_before_has_none(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    memory_template(cluster, namespace, "ten", "10Gi", HELD)
+    start_held(cluster, namespace, memory_pod("train", "ten"))
+    before = cgroup_of(driver, namespace, "train")
+    with cuda(driver, namespace, "train") as client:
+        client.allocate(10 * GIB)
+
+        cluster.kill_container("train", namespace)
+        wait_container(cluster, namespace, "train", restarts=1)
+
+        assert client.allocated_bytes == 0
+    assert cgroup_of(driver, namespace, "train") != before
+    assert hard_gib(driver, namespace, "train") == 10
+
+
+def test_the_containers_of_a_claim_never_have_more_than_it_together(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    memory_template(cluster, namespace, "eight", "8Gi", HELD)
+    start_held(cluster, namespace, memory_pod("pair", "eight", ("main", "other")))
+
+    assert [hard_gib(driver, namespace, "pair", one) for one in ("main", "other")] == [4, 4]
+    with cuda(driver, namespace, "pair") as client:
+        assert most_gib(client) == 4
+    cluster.kill_container("pair", namespace, "other")
+    wait_container(cluster, namespace, "pair", "other", restarts=1)
+    assert [hard_gib(driver, namespace, "pair", one) for one in ("main", "other")] == [4, 4]
+
+
+def test_the_samples_get_what_they_say(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    expected = {
+        "memory-limit": {("memory-limit", "main"): 10},
+        "burstable": {("burstable", "main"): 10},
+        "divided-gpu": {("divided-gpu-first", "main"): 4, ("divided-gpu-second", "main"): 4},
+        "sidecar": {("sidecar", "main"): 6, ("sidecar", "preview"): 2},
+    }
+    for sample, wanted in expected.items():
+        pods = create(cluster, namespace, SAMPLES / f"{sample}.yaml")
+        assert {pod for pod, _ in wanted} == set(pods)
+        for pod, container in wanted:
+            wait_container(cluster, namespace, pod, container)
+        assert {key: hard_gib(driver, namespace, *key) for key in wanted} == wanted
+        for pod in pods:
+            cluster.api.delete(paths.pod(pod, namespace))
+
+
+def test_what_a_burst_has_beyond_its_guarantee_goes_to_whoever_comes(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    memory_template(cluster, namespace, "burst", "10Gi", "shared-burstable")
+    start_held(cluster, namespace, memory_pod("early", "burst"))
+    assert hard_gib(driver, namespace, "early") > 20, "twice as much, or all that there is"
+
+    memory_template(cluster, namespace, "ten", "10Gi", HELD)
+    start_held(cluster, namespace, memory_pod("late", "ten"))
+
+    assert gpu_of_pod(driver, namespace, "early") == gpu_of_pod(driver, namespace, "late")
+    assert hard_gib(driver, namespace, "late") == 10
+    with cuda(driver, namespace, "late") as late, cuda(driver, namespace, "early") as early:
+        assert most_gib(early) >= 10
+        assert most_gib(late) == 10
+
+
+def test_a_container_waits_for_a_plugin_that_is_away(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    memory_template(cluster, namespace, "ten", "10Gi", HELD)
+    start_held(cluster, namespace, memory_pod("train", "ten"))
+    driver.process("kubeletplugin").kill()
+
+    cluster.kill_container("train", namespace)
+    wait_for(
+        cluster.api,
+        paths.pod("train", namespace),
+        lambda stored: "running" not in status_of(stored, "main")["state"],
+    )
+    driver.start_plugin()
+
+    wait_container(cluster, namespace, "train", restarts=1)
+    assert hard_gib(driver, namespace, "train") == 10
+
+
+def test_no_container_misses_its_plugin_while_that_is_replaced(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    pods = [f"train-{number}" for number in range(4)]
+    memory_template(cluster, namespace, "five", "5Gi", HELD)
+    for pod in pods:
+        start_held(cluster, namespace, memory_pod(pod, "five"))
+
+    second = driver.start_second_plugin("0b9dc6a0-8f43-4f2b-9d0c-5f6ad1bd9e05")
+    for pod in pods[:2]:
+        cluster.kill_container(pod, namespace)
+    driver.process("kubeletplugin").send(signal.SIGTERM)
+    for pod in pods[2:]:
+        cluster.kill_container(pod, namespace)
+    driver.process("kubeletplugin").wait()
+
+    for pod in pods:
+        stored = wait_container(cluster, namespace, pod, restarts=1)
+        assert status_of(stored, "main")["restartCount"] == 1, "no try failed"
+        assert hard_gib(driver, namespace, pod) == 5
+    driver.start_plugin()
+    driver.wait_serving()
+    second.stop()
+
+
+def test_a_driver_that_says_yes_and_holds_nothing_starts_no_container(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    memory_template(cluster, namespace, "ten", "10Gi", HELD)
+    driver.machine.lie("set_memory_limits")
+    try:
+        cluster.api.create(memory_pod("train", "ten"), namespace)
+        kind, message = wait_told(cluster, namespace, "Failed")
+        assert (kind, "createRuntime hook" in message) == ("Pod", True), message
+        stored = cluster.api.get(paths.pod("train", namespace))
+        assert "running" not in status_of(stored, "main").get("state", {})
+    finally:
+        driver.machine.heal("set_memory_limits")
+    wait_container(cluster, namespace, "train")
+    assert hard_gib(driver, namespace, "train") == 10
+
+
+def test_no_node_that_only_counts_is_picked_for_a_share_that_holds(
+    nodes: tuple[DriverNode, DriverNode], namespace: str
+) -> None:
+    holds, counts = nodes
+    cluster = holds.cluster
+    memory_template(cluster, namespace, "held", "30Gi", HELD)
+    memory_template(cluster, namespace, "counted", "30Gi", COUNTED)
+
+    cluster.api.create(memory_pod("waits", "held"), namespace)
+    wait_unschedulable(cluster, namespace, "waits")
+    start_held(cluster, namespace, memory_pod("runs", "counted"))
+
+    assert "cannot allocate all claims" in wait_refused(cluster, namespace, "waits")
+    stored = cluster.api.get(paths.pod("runs", namespace))
+    assert stored["spec"]["nodeName"] == counts.node.name
+    (spec,) = counts.node.cdi_dir.glob("k8s.gpu.nvidia.com-claim_*.json")
+    assert "gpu-memory-hook" not in spec.read_text(), "nothing is promised, so nothing is in the way"
+
+
+def test_a_whole_gpu_that_one_claim_has_is_held_to_nothing(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    expression = "'memoryLimits' in device.attributes['gpu.nvidia.com']"
+    asked = {
+        "name": "gpu",
+        "exactly": {
+            "deviceClassName": "gpu.nvidia.com",
+            "selectors": [{"cel": {"expression": expression}}],
+        },
+    }
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "whole"},
+        "spec": {"spec": {"devices": {"requests": [asked]}}},
+    }
+    cluster.api.create(claim, namespace)
+    start_held(cluster, namespace, memory_pod("train", "whole"))
+
+    (spec,) = driver.node.cdi_dir.glob("k8s.gpu.nvidia.com-claim_*.json")
+    assert "createRuntime" not in spec.read_text()

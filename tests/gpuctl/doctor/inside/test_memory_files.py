@@ -1,0 +1,164 @@
+"""What holds containers to their memory is read as it lies on the node, and anything in its place is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.errors import NvmlError
+from driver.nvml.memory_limits import Cgroup, MemoryLimits
+from gpuctl.doctor.inside.memory_files import (
+    HOOK,
+    hook_seen,
+    is_group,
+    named_hooks,
+    read_ledger,
+    sockets_seen,
+)
+from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
+from tests.gpuctl.doctor.nodes import BOOT, UID
+
+PCI = "0000:1b:00.0"
+ALIVE, ENDED = Cgroup("/sys/fs/cgroup/a", 7), Cgroup("/sys/fs/cgroup/b", 8)
+
+
+def part(cgroup: Cgroup = ALIVE, **changed: Any) -> dict[str, Any]:
+    names = {"namespace": "team", "pod": "train-0", "container": "main"}
+    return {
+        "cdi_device": f"{UID}-gpu",
+        "container_id": "abc",
+        "cgroup": {"path": cgroup.path, "inode": cgroup.inode},
+        "name": names,
+        "soft_bytes": 0,
+        "hard_bytes": 100,
+        **changed,
+    }
+
+
+def ledger(folder: Path, *parts: Any, boot_id: str = BOOT) -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{UID}_{PCI}.json"
+    file.write_text(json.dumps({"schema": 1, "boot_id": boot_id, "parts": parts}))
+    return folder
+
+
+def read(folder: Path, told: MemoryLimits | NvmlError | None = None) -> Any:
+    def ask(pci: str, cgroup: str) -> MemoryLimits | None:
+        assert (pci, cgroup) == (PCI, ALIVE.path)
+        if isinstance(told, NvmlError):
+            raise told
+        return told
+
+    return read_ledger(folder, BOOT, lambda cgroup: cgroup == ALIVE, ask)
+
+
+def test_the_limits_of_containers_that_live_are_compared_with_nvml(tmp_path: Path) -> None:
+    folder = ledger(tmp_path / "claims", part(), part(ENDED))
+
+    ((one,), wrong) = read(folder, MemoryLimits(0, 90))
+
+    assert (one.claim_uid, one.pci, one.container) == (UID, PCI, "team/train-0/main")
+    assert (one.hard_bytes, one.told, wrong) == (100, MemoryLimits(0, 90), ())
+    assert read(folder)[0][0].told is None
+    assert read(folder, NvmlError("it hangs"))[0][0].told == Unread("it hangs")
+
+
+def test_a_container_without_names_is_called_by_its_id(tmp_path: Path) -> None:
+    nameless = part(name={"namespace": "", "pod": "", "container": ""})
+
+    assert read(ledger(tmp_path / "claims", nameless))[0][0].container == "abc"
+
+
+def test_what_an_earlier_boot_has_left_and_no_folder_mean_nothing(tmp_path: Path) -> None:
+    assert read(tmp_path / "missing") == ((), ())
+    assert read(ledger(tmp_path / "claims", part(), boot_id="boot-0")) == ((), ())
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"boot_id": "boot-1", "parts": [1]}', "[" * 100_000])
+def test_a_file_that_is_no_ledger_is_told(tmp_path: Path, content: str) -> None:
+    (ledger(tmp_path / "claims") / f"{UID}_{PCI}.json").write_text(content)
+
+    limits, (wrong,) = read(tmp_path / "claims")
+
+    assert limits == ()
+    assert wrong.startswith(f"{UID}_{PCI}.json: it is no ledger")
+
+
+def test_a_group_is_there_only_as_itself(tmp_path: Path) -> None:
+    inode = tmp_path.stat().st_ino
+
+    assert is_group(Cgroup(str(tmp_path), inode))
+    assert not is_group(Cgroup(str(tmp_path), inode + 1))
+    assert not is_group(Cgroup(str(tmp_path / "gone"), inode))
+    assert not is_group(Cgroup("\0", inode))
+
+
+def spec(path: str) -> dict[str, Any]:
+    edits = {"hooks": [{"hookName": "createRuntime", "path": path}, {"path": "/usr/bin/nvidia-cdi-hook"}]}
+    return {"devices": [{"name": "a", "containerEdits": edits}, {"name": "b"}]}
+
+
+def test_the_hooks_that_claims_name_are_found(tmp_path: Path) -> None:
+    def is_ours(name: str) -> bool:
+        return claim_of_cdi_spec(name) is not None
+
+    (tmp_path / cdi_spec_file_name(UID)).write_text(json.dumps(spec(f"/hook/{HOOK}")))
+    (tmp_path / "of-others.json").write_text(json.dumps(spec(f"/elsewhere/{HOOK}")))
+    (tmp_path / cdi_spec_file_name("no-spec")).write_text("[]")
+
+    assert named_hooks(tmp_path, is_ours) == {f"/hook/{HOOK}"}
+    assert named_hooks(tmp_path / "missing", is_ours) == set()
+
+
+def copy(folder: Path, content: bytes = b"program") -> Path:
+    """A copy as the plugin puts it on the host."""
+    own = folder / f"0.1.0-{hashlib.sha256(content).hexdigest()[:16]}"
+    own.mkdir()
+    (own / HOOK).write_bytes(content)
+    (own / HOOK).chmod(0o755)
+    return own / HOOK
+
+
+def test_a_copy_is_compared_with_the_image_where_there_is_one(tmp_path: Path) -> None:
+    program, image = copy(tmp_path), tmp_path / "image"
+
+    assert (hook_seen("/h", program, image).wrong, hook_seen("/h", program, image).is_own) == ("", None)
+    image.write_bytes(b"program")
+    assert hook_seen("/h", program, image).is_own is True
+    image.write_bytes(b"another")
+    assert hook_seen("/h", program, image).is_own is False
+
+
+def test_a_copy_that_cannot_be_run_or_is_another_file_is_told(tmp_path: Path) -> None:
+    program = copy(tmp_path)
+
+    assert hook_seen("/h", program.with_name("gone")).wrong == "it is not there"
+    program.write_bytes(b"something else")
+    assert "not what its folder's name says" in hook_seen("/h", program).wrong
+    program.chmod(0o644)
+    assert hook_seen("/h", program).wrong == "it cannot be executed"
+    assert hook_seen("/h", program.parent).wrong == "it cannot be executed"
+
+
+def test_sockets_that_others_may_reach_are_told(tmp_path: Path) -> None:
+    folder, socket = tmp_path / "sockets", tmp_path / "sockets" / "uid-1.sock"
+    folder.mkdir(mode=0o700)
+    socket.touch(mode=0o600)
+    socket.chmod(0o600)
+    (folder / ".uid-2.sock").touch(mode=0o600)
+
+    seen = sockets_seen(folder, lambda path: path == socket)
+    assert (seen.answers, seen.open_to_others, seen.is_there) == ((("uid-1.sock", True),), (), True)
+
+    folder.chmod(0o755)
+    socket.chmod(0o666)
+    assert sockets_seen(folder, lambda _: True).open_to_others == (
+        f"{folder}: mode 0755",
+        f"{socket}: mode 0666",
+    )
+    assert not sockets_seen(tmp_path / "missing", lambda _: True).is_there
