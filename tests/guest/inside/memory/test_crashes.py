@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.guest.inside.memory.containers import Container
 from tests.guest.inside.memory.scene import GIB, Scene, is_there, waited
-from tests.nvml_library.library import SET
+from tests.nvml_library.library import NOTHING_IS_SET, SET
 
 SECOND = "plugin-b"
 
@@ -80,11 +82,14 @@ def test_two_plugins_divide_one_claim_as_one_would(scene: Scene) -> None:
     scene.start_plugin()  # which removes the socket of the one that was killed
 
 
-def test_a_limit_that_is_lost_is_set_again(scene: Scene) -> None:
+@pytest.mark.parametrize("said", ["fail 6", "fail 0", "fail 3"])
+def test_a_limit_that_is_lost_is_set_again(scene: Scene, said: str) -> None:
+    """Whatever NVML says of a cgroup without limits: that there are none, in numbers or not, or nothing."""
     main = scene.container(scene.claim("8Gi"))
     assert main.start(), main.said
     scene.double.forget()
     assert scene.limit(main) is None
+    scene.double.spoil(NOTHING_IS_SET, said)
     scene.order("pass")
 
     assert scene.limit(main) == 8 * GIB

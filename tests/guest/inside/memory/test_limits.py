@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.guest.inside.memory.scene import GIB, Scene
+from tests.guest.inside.memory.scene import GIB, MIB, Scene
+from tests.nvml_library.library import UNIT
 
 SYSTEMD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod8f0c_41.slice"
 
@@ -112,3 +113,12 @@ def test_a_container_that_outlives_its_claim_stays_limited(scene: Scene) -> None
     scene.unprepare(claim)
 
     assert scene.limit(container) == 4 * GIB
+
+
+def test_nvml_that_rounds_up_lets_nobody_have_more_than_the_share(scene: Scene) -> None:
+    scene.double.spoil(UNIT, str(192 * MIB))
+    container = scene.container(scene.claim("6000Mi"))
+    assert container.start(), container.said
+
+    assert scene.limit_before_it_ran(container) == 5952 * MIB
+    assert scene.limit(container) == 5952 * MIB
