@@ -153,6 +153,10 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     if taken is not None:
         with parts.peers.starting(_STARTING_SECONDS):
             carry_out(taken, settings.former_checkpoint, parts.store, parts.preparer.adopt)
+    hooks = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
+    hooks.open()  # before claims are prepared: their containers may start at once
+    service.spawn("memory hook", hooks.run, hooks.stop)
+    service.on_stop("containers that wait", parts.memory.stop)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
     service.spawn("claim status", statuses.run, stop=statuses.stop)
@@ -166,9 +170,6 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     front.state.enables_virtual(parts.virtual.enable)
-    socket = HookSocket(settings.memory_socket.parent, settings.memory_socket.stem, parts.memory.start)
-    service.spawn("memory hook", socket.run, socket.stop)
-    service.on_stop("containers that wait", parts.memory.stop)
     service.repeat("memory", intervals.check_seconds, parts.memory.run_once, parts.memory.wanted)
     service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
     service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)

@@ -190,7 +190,7 @@ class FakeNode:
         self.stop()
         self.mps.reload()
         self._guard = Guard(self.guard_seconds)
-        self.discovery = Discovery(self.machine.nvml(), self.sysfs, self._guard)
+        self.discovery = self.discovering(self._guard)
         parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
@@ -199,6 +199,10 @@ class FakeNode:
         self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
         self.memory = parts.memory
         return parts.recovered
+
+    def discovering(self, guard: Guard) -> Discovery:
+        """How an instance looks at the GPUs."""
+        return Discovery(self.machine.nvml(), self.sysfs, guard)
 
     def instance(self) -> Parts:
         """The parts of an instance on this node, as another one in a rolling update; it lives until its

@@ -52,10 +52,10 @@ def test_the_call_is_a_create_runtime_hook_in_the_lowest_version_that_has_all(ui
             "--sockets=/plugins/memory/sockets",
             f"--claim={uid}",
             f"--device={uid}-gpu",
-            "--seconds=8",
+            "--seconds=30",
         ],
         "env": ["GOTRACEBACK=none"],
-        "timeout": 10,
+        "timeout": 35,
     }
 
 
