@@ -19,7 +19,7 @@ from fakegpu.memory.state import GpuMemory
 from kubeletplugin.assembly import Parts
 from kubeletplugin.journal.entry import MemoryRecord
 from tests.kubeletplugin.fake_node import Crash
-from tests.kubeletplugin.memory.memory_node import GIB, L4_BYTES, MIB, Container, MemoryNode
+from tests.kubeletplugin.memory.memory_node import GIB, L4_BYTES, Container, MemoryNode
 
 _GPUS = 2
 _MOST_RUNNING = 12
@@ -178,25 +178,30 @@ class HostileWorld:
 
     def take_all(self) -> None:
         """A program takes as much as it can get."""
-        program = self._program()
-        amount_bytes = 32 * GIB
-        while program is not None and amount_bytes >= MIB:
-            if not self._allocate(program, amount_bytes):
-                amount_bytes //= 2
+        found = self._program()
+        if found is None:
+            return
+        one, gpu, program = found
+        memory = self._gpu(gpu)
+        limit = memory.holder(one.container.cgroup.path)
+        left_bytes = limit.hard_bytes - memory.used_bytes(limit) if limit else L4_BYTES
+        if left_bytes > 0:
+            self._allocate(program, left_bytes)
+        self._allocate(program, 1)
 
     def take_some(self) -> None:
         """A program takes some memory."""
-        if (program := self._program()) is not None:
-            self._allocate(program, self.random.randint(1, 4 * GIB))
+        if (found := self._program()) is not None:
+            self._allocate(found[2], self.random.randint(1, 4 * GIB))
 
     def give_back(self) -> None:
         """A program frees memory, or ends."""
-        if (program := self._program()) is None:
+        if (found := self._program()) is None:
             return
+        one, gpu, program = found
         if self.random.random() < 0.4:
             program.end()
-            for one in self.running:
-                one.programs = [(gpu, other) for gpu, other in one.programs if other is not program]
+            one.programs.remove((gpu, program))
         else:
             program.free(self.random.randint(0, program.allocated_bytes))
 
@@ -280,20 +285,20 @@ class HostileWorld:
         self.take_all()
         self._look_at_memory()
 
-    def _program(self) -> FakeCudaClient | None:
+    def _program(self) -> tuple[Running, int, FakeCudaClient] | None:
         """A program of some container, perhaps a new one; None where there is no container."""
         if not self.running:
             return None
         one = self.random.choice(self.running)
         if one.programs and self.random.random() < 0.7:
-            return self.random.choice(one.programs)[1]
+            return one, *self.random.choice(one.programs)
         gpu = self.random.choice(one.claims).gpu
         try:
             program = self.node.cuda(one.container, gpu)
         except CudaFailed:
             return None
         one.programs.append((gpu, program))
-        return program
+        return one, gpu, program
 
     def _allocate(self, program: FakeCudaClient, amount_bytes: int) -> bool:
         try:
