@@ -197,7 +197,8 @@ def test_no_container_misses_its_plugin_while_that_is_replaced(driver: DriverNod
 
     for pod in pods:
         stored = wait_container(cluster, namespace, pod, restarts=1)
-        assert status_of(stored, "main")["restartCount"] == 1, "no try failed"
+        status = status_of(stored, "main")
+        assert status["restartCount"] == 1, f"a try failed: {status['lastState']}"
         assert hard_gib(driver, namespace, pod) == 5
     driver.start_plugin()
     driver.wait_serving()
