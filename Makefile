@@ -42,7 +42,7 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 
 # One guest for all of its tests; it emulates two cores.
 guest-test: $(STAMP) ## Run the tests that need a kernel and an IOMMU of their own, in an emulated machine
-	$(BIN)/pytest tests/guest -q
+	$(BIN)/pytest tests/guest -q -o faulthandler_timeout=900
 
 # Two clusters side by side: most of the time each waits for its kubelet.
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)

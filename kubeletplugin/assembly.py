@@ -16,6 +16,7 @@ from driver.errors import DriverError
 from driver.fabric.api import FabricManager
 from driver.hardware.boards import Boards
 from driver.hardware.inventory import Discovery
+from driver.hardware.persistence import Persistence
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
@@ -28,7 +29,7 @@ from kubeletplugin.claims.specs import Specs
 from kubeletplugin.fabric.activation import Activation
 from kubeletplugin.fabric.holders import PartitionHolders
 from kubeletplugin.fabric.of_claims import ClaimFabric
-from kubeletplugin.fabric.persistence import Persistence
+from kubeletplugin.fabric.persistence import PersistenceOfMembers
 from kubeletplugin.fabric.records import FOLDER as FABRIC
 from kubeletplugin.fabric.records import FabricRecords
 from kubeletplugin.host.cgroups import Cgroups
@@ -65,7 +66,8 @@ from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.of_claims import ClaimShares, Published
 from kubeletplugin.sharing.records import SharingRecords
 from kubeletplugin.sharing.time_slices import TimeSlices
-from kubeletplugin.vfio.binder import GroupBinder, Users
+from kubeletplugin.vfio.binder import GroupBinder
+from kubeletplugin.vfio.function_files import Users
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
@@ -361,7 +363,8 @@ def _fabric(
     records = FabricRecords(files.fabric, peers.watch())
     holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
     boards, era, step = hardware.discovery, identity.era, listeners.step
-    activation = Activation(hardware.fabric, records, Persistence(boards), era, holders.need, step)
+    members = PersistenceOfMembers(Persistence(boards))
+    activation = Activation(hardware.fabric, records, members, era, holders.need, step)
     return ClaimFabric(activation, records, holders, locks, boards, cluster.published_attributes)
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from driver.roots.driver_roots import DriverRoots
 from kubeletplugin.vfio.aliases import read_aliases
-from kubeletplugin.vfio.binder import GroupBinder, Users
+from kubeletplugin.vfio.binder import GroupBinder
+from kubeletplugin.vfio.function_files import Users
 from kubeletplugin.vfio.nodes import FunctionUsers
 from kubeletplugin.vfio.users import User
 

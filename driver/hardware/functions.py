@@ -12,6 +12,7 @@ from driver.nvml.pci_address import PciAddress
 
 NVIDIA_VENDOR_ID = 0x10DE
 NVIDIA_KERNEL_DRIVER = "nvidia"
+VFIO_PCI = "vfio-pci"
 
 _BRIDGE = 0x06
 _DISPLAY = frozenset({0x0300, 0x0302})
@@ -47,6 +48,11 @@ class PciFunction:
     def is_bridge(self) -> bool:
         """Whether it is a bridge, which stays with its driver when its group is given to vfio."""
         return self.class_code >> 16 == _BRIDGE
+
+    @property
+    def on_vfio(self) -> bool:
+        """Whether vfio-pci or one of its variants has it, such as nvgrace_gpu_vfio_pci."""
+        return self.driver is not None and self.driver.replace("_", "-").endswith(VFIO_PCI)
 
     @property
     def is_gpu(self) -> bool:

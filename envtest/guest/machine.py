@@ -53,7 +53,7 @@ def _share(tag: str, folder: Path, address: str, *, writable: bool) -> Iterator[
 
 
 def _devices() -> Iterator[str]:
-    """The devices whose drivers are changed; ``tests.guest.inside.devices`` knows their addresses."""
+    """The devices whose drivers are changed; ``tests.guest.inside.vfio.devices`` knows their addresses."""
     # A device of three functions, all in one group: none of them can be kept from the others.
     yield "e1000,addr=05.0,multifunction=on"
     yield "virtio-rng-pci,addr=05.1"

@@ -46,27 +46,27 @@ class Reconciler:
         self._get_claim = get_claim
         self._in_use = in_use
         self._suspects: set[str] = set()
-        self._driver_files: DriverFiles | None = None
-        self._hook_of: dict[str, MemoryHook] = {}
+        self._made_of: dict[str, tuple[DriverFiles, MemoryHook | None]] = {}
         self._log = get_logger("reconciler")
 
     def restore_specs(self) -> None:
-        """Write the CDI specs again that were lost, or whose driver or hook was replaced since the last pass.
+        """Write the CDI specs again that were lost, or that would name another driver's files or hook now.
 
-        Containers that start again need them.
+        Containers that start again need them. A driver or this process may have been replaced between two
+        passes, so each claim is remembered with what its spec was last seen to be made of.
         """
-        is_other_driver, entries = self._is_other_driver(), self._journal.entries()
-        self._hook_of = {one.uid: self._hook_of[one.uid] for one in entries if one.uid in self._hook_of}
+        files, entries = self._driver_files(), self._journal.entries()
+        self._made_of = {one.uid: self._made_of[one.uid] for one in entries if one.uid in self._made_of}
         for entry in entries:
             try:
                 if self._preparer.restore(entry):
                     self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
-                elif (is_other_driver or self._has_other_hook(entry)) and self._preparer.renew(entry):
+                elif self._may_be_outdated(entry, files) and self._preparer.renew(entry):
                     self._log.info("CDI spec names files of another driver or hook now", uid=entry.uid)
                 else:
                     self._complete(entry)
             except DriverError as error:
-                self._hook_of.pop(entry.uid, None)
+                self._made_of.pop(entry.uid, None)
                 self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=str(error))
 
     def _complete(self, entry: Entry) -> None:
@@ -77,25 +77,23 @@ class Reconciler:
         except DriverError as error:
             self._log.warning("containers of a claim have no limits yet", uid=entry.uid, error=str(error))
 
-    def _has_other_hook(self, entry: Entry) -> bool:
-        """Whether the claim's spec may name another hook for memory than it would if it were made now.
+    def _may_be_outdated(self, entry: Entry, files: DriverFiles | None) -> bool:
+        """Whether the claim's spec may not be what it would be if it were made now.
 
-        A container that starts again asks by the hook of its spec, and is to ask by that of this version.
+        While there is no driver, what was there before stays. A container that starts again asks for its
+        memory by the hook of its spec, and is to ask by that of this version.
         """
-        if not entry.holds or not entry.is_limited:
+        if files is None or not entry.holds:
             return False
-        hook = self._preparer.memory_hook()
-        before, self._hook_of[entry.uid] = self._hook_of.get(entry.uid), hook
-        return before != hook
+        made_of = files, self._preparer.memory_hook() if entry.is_limited else None
+        before, self._made_of[entry.uid] = self._made_of.get(entry.uid), made_of
+        return before != made_of
 
-    def _is_other_driver(self) -> bool:
-        """Whether the driver's files are others than they were when this was asked the last time."""
-        before = self._driver_files
+    def _driver_files(self) -> DriverFiles | None:
         try:
-            self._driver_files = self._preparer.driver_files()
+            return self._preparer.driver_files()
         except NodeIncomplete:
-            return False  # what was there before still counts once a driver is there again
-        return before is not None and before != self._driver_files
+            return None
 
     def run_once(self) -> tuple[str, ...]:
         """Look at every entry once; the UIDs of the claims that were let go."""

@@ -22,7 +22,7 @@ from driver.fabric.api import (
     NotShared,
 )
 from driver.process.log import get_logger
-from kubeletplugin.fabric.persistence import Persistence
+from kubeletplugin.fabric.persistence import PersistenceOfMembers
 from kubeletplugin.fabric.records import FabricRecord, FabricRecords
 from kubeletplugin.journal.identity import Era
 
@@ -39,7 +39,7 @@ class Activation:
         self,
         manager: FabricManager,
         records: FabricRecords,
-        persistence: Persistence,
+        persistence: PersistenceOfMembers,
         era: Callable[[], Era],
         is_needed: Callable[[FabricRecord], bool],
         step: Callable[[str], None],

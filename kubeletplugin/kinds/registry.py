@@ -22,7 +22,8 @@ from kubeletplugin.kinds.passthrough.units import Bus
 from kubeletplugin.kinds.vgpu.held import HeldVgpu
 from kubeletplugin.kinds.vgpu.making import Vgpus
 from kubeletplugin.kinds.whole import HeldWhole
-from kubeletplugin.vfio.binder import GroupBinder, Users
+from kubeletplugin.vfio.binder import GroupBinder
+from kubeletplugin.vfio.function_files import Users
 from kubeletplugin.wire.controllers import Controllers
 
 

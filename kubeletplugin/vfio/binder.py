@@ -12,30 +12,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driver.errors import ClaimBlocked, NodeIncomplete
+from driver.errors import ClaimBlocked
 from driver.hardware.pci import read_text
-from driver.hardware.pci_view import function_folder, iommu_group_of, read_function
+from driver.hardware.pci_view import function_folder, iommu_group_of
 from driver.process.log import get_logger
 from kubeletplugin.vfio.aliases import VFIO_PCI, VFIO_PCI_MODULE, VfioAlias, best_module
 from kubeletplugin.vfio.failures import FunctionInDoubt, in_use, moved
-from kubeletplugin.vfio.function_files import Deadlines, FunctionFiles
+from kubeletplugin.vfio.function_files import Deadlines, FunctionFiles, Users
 from kubeletplugin.vfio.giving_back import give_back
+from kubeletplugin.vfio.modules import load_module
 from kubeletplugin.vfio.plan import functions_to_bind
 from kubeletplugin.vfio.record import Done, FunctionRecord, GroupRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from driver.hardware.functions import PciFunction
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.host.kernel import Kernel
     from kubeletplugin.journal.entry import Record
-    from kubeletplugin.vfio.users import User
 
 Note = Callable[[str, "Record"], None]
 """Writes down the record of the device at a step; see ``kubeletplugin.kinds.kind.Note``."""
-
-Users = Callable[["PciFunction"], "Sequence[User]"]
 
 _log = get_logger(__name__)
 
@@ -74,13 +71,13 @@ class GroupBinder:
         """
         before = GroupRecord.read(record)
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
-        modules = self._modules([one.pci for one in functions if not is_held_by_vfio(one)])
+        modules = self._modules([one.pci for one in functions if not one.on_vfio])
         drivers = {module: self._loaded_driver(module) for module in dict.fromkeys(modules.values())}
         # Loading a module may have bound functions that had no driver (its parameter ``ids``).
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
         writing = _Writing(before, note)
         for function in functions:
-            if before.of(function.pci) is None and not is_held_by_vfio(function):
+            if before.of(function.pci) is None and not function.on_vfio:
                 vfio = drivers[modules[function.pci]] if function.pci in modules else VFIO_PCI
                 files = self._files(function.pci)
                 override = files.override()
@@ -155,18 +152,7 @@ class GroupBinder:
 
     def _loaded_driver(self, module: str) -> str:
         """The driver that a module brings, loaded; raises NodeIncomplete, ClaimBlocked."""
-        try:
-            self._kernel.load_module(module, self._deadlines.module)
-        except TimeoutError as error:
-            raise ClaimBlocked(
-                f"the kernel module {module} was not loaded within {self._deadlines.module:g} s",
-                "it is tried again; look for what keeps it in the kernel log (dmesg)",
-            ) from error
-        except OSError as error:
-            raise NodeIncomplete(
-                f"the kernel module {module} cannot be loaded: {error.strerror or error}",
-                "install the kernel's modules on the node; passthrough needs vfio-pci",
-            ) from error
+        load_module(self._kernel, module, self._deadlines.module, "; passthrough needs vfio-pci")
         return self._driver_of(module)
 
     def _driver_of(self, module: str) -> str:
@@ -183,11 +169,7 @@ class GroupBinder:
         return VFIO_PCI if module == VFIO_PCI_MODULE else module
 
     def _files(self, pci: PciAddress) -> FunctionFiles:
-        def users() -> Sequence[User]:
-            function = read_function(self._sysfs_root, pci)
-            return () if function is None else self._users(function)
-
-        return FunctionFiles(self._kernel, self._sysfs_root, pci, users, self._deadlines)
+        return FunctionFiles(self._kernel, self._sysfs_root, pci, self._users, self._deadlines)
 
 
 class _Writing:
@@ -209,8 +191,3 @@ class _Writing:
         """Write a record down; it counts from then on."""
         self.note(step, record.written)
         self.record = record
-
-
-def is_held_by_vfio(function: PciFunction) -> bool:
-    """Whether a driver of vfio's has the function, whoever gave it to that."""
-    return function.driver is not None and function.driver.replace("_", "-").endswith("vfio-pci")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.hardware.pci import bound_driver
-from driver.hardware.pci_view import function_folder
+from driver.hardware.pci_view import function_folder, read_function
 from kubeletplugin.vfio.failures import FunctionInDoubt, FunctionNotMoved, in_doubt, not_as_told, refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from driver.hardware.functions import PciFunction
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.host.kernel import Kernel
     from kubeletplugin.vfio.users import User
@@ -32,23 +33,32 @@ class Deadlines:
     module: float = 20.0
 
 
+Users = Callable[["PciFunction"], "Sequence[User]"]
+"""Says who has a function open."""
+
+
 class FunctionFiles:
-    """One function. ``users`` says who has it open, for what is told when it does not let go."""
+    """One function."""
 
     def __init__(
         self,
         kernel: Kernel,
         sysfs_root: Path,
         pci: PciAddress,
-        users: Callable[[], Sequence[User]],
+        users: Users,
         deadlines: Deadlines,
     ) -> None:
         self.pci = pci
-        self.users = users
+        self._users = users
         self._kernel = kernel
         self._sysfs_root = sysfs_root
         self._deadlines = deadlines
         self._override = function_folder(sysfs_root, pci) / "driver_override"
+
+    def users(self) -> Sequence[User]:
+        """Who has it open, for what is told when it does not let go."""
+        function = read_function(self._sysfs_root, self.pci)
+        return () if function is None else self._users(function)
 
     @property
     def is_there(self) -> bool:

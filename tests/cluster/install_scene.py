@@ -126,6 +126,10 @@ class Installation:
         """All slices of the cluster."""
         return self.cluster.api.list_objects(paths.resource_slice())
 
+    def changed_slices(self, before: list[Object]) -> list[str]:
+        """What is other in the slices than it was, a line for each device or slice."""
+        return sorted(_told(self.slices()) ^ _told(before))
+
     def doctor(self, node: str) -> list[Object]:
         """What ``gpuctl doctor NODE`` finds, by kubectl exec in the plugin's pod of the node as well."""
         kubectl = find_assets(self.cluster.kubernetes).binary("kubectl")
@@ -257,3 +261,14 @@ def wait_job_said(cluster: RealCluster) -> str:
     ]
     (container,) = pod["status"]["containerStatuses"]
     return str(container["state"]["terminated"]["message"])
+
+
+def _told(slices: list[Object]) -> set[str]:
+    """A line for each device of the slices, and one for all else of each slice."""
+    told = set()
+    for one in slices:
+        name, spec = one["metadata"]["name"], dict(one["spec"])
+        devices = spec.pop("devices", ())
+        told |= {f"{name} {json.dumps(device, sort_keys=True)}" for device in devices}
+        told.add(f"{name} {json.dumps([one['metadata'], spec], sort_keys=True)}")
+    return told

@@ -20,22 +20,17 @@ from envtest.driver_node import DriverNode
 from tests.flow.claims import allocated, claim_of, start, wait_running
 from tests.flow.launcher_scene import VIRT_LAUNCHER, devices_of, found_by_kubevirt, group_of, launcher_pod
 from tests.flow.metadata_scene import devices_told
-from tests.flow.mig_scene import configured, kind, wait_offered
+from tests.flow.passthrough_scene import beside_whole
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "kubevirt"
 SPECS = PACKAGE_ROOT / "tests" / "vectors" / "nvidia-driver" / "specs"
-BESIDE = "version: v1\nrules: [{passthrough: true}]\n"
 
 Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _configured(installed_driver: DriverNode) -> Iterator[None]:
-    installed_driver.cluster.api.apply(PACKAGE_ROOT / "deviceclasses/vfio.yaml")
-    with configured(installed_driver, BESIDE):
-        wait_offered(
-            installed_driver, lambda devices: sorted(map(kind, devices)) == ["gpu"] * 8 + ["vfio"] * 8
-        )
+    with beside_whole(installed_driver):
         yield
 
 

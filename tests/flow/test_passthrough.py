@@ -28,9 +28,9 @@ from tests.flow.claims import (
     wait_running,
     wait_unschedulable,
 )
-from tests.flow.mig_scene import configured, end, kind, pod_of, template, wait_offered
+from tests.flow.mig_scene import end, pod_of, template
+from tests.flow.passthrough_scene import beside_whole
 
-BESIDE = "version: v1\nrules:\n  - passthrough: true\n"
 VFIO = "vfio.gpu.nvidia.com"
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "passthrough"
 
@@ -39,11 +39,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def _configured(installed_driver: DriverNode) -> Iterator[None]:
-    installed_driver.cluster.api.apply(PACKAGE_ROOT / "deviceclasses/vfio.yaml")
-    with configured(installed_driver, BESIDE):
-        wait_offered(
-            installed_driver, lambda devices: sorted(map(kind, devices)) == ["gpu"] * 8 + ["vfio"] * 8
-        )
+    with beside_whole(installed_driver):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -9,6 +10,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from envtest.guest.run import FOLDER_IN_GUEST, run_in_guest
+from envtest.real.go_programs import go_programs
+from envtest.real.memory_hook import memory_hook
+from tests.guest.inside.memory.built import BUILT, Built
+from tests.nvml_library.library import compile_first, compile_nvml
 
 ROOT = Path(__file__).resolve().parents[2]
 INSIDE = Path(__file__).parent / "inside"
@@ -16,8 +21,10 @@ PATIENCE_SECONDS = 900
 
 
 @pytest.mark.timeout(PATIENCE_SECONDS + 60)
-def test_all_that_needs_a_kernel_of_its_own_passes_there() -> None:
+def test_all_that_needs_a_kernel_of_its_own_passes_there(tmp_path: Path) -> None:
+    _build(Built(tmp_path))
     command = [
+        *("env", f"{BUILT}={tmp_path}"),
         *(sys.executable, "-m", "pytest", str(INSIDE), "-v", "--maxfail=3", "--durations=12", "--color=no"),
         # A process that was told to wait for what never comes ends with calls under way.
         *("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -33,3 +40,11 @@ def test_all_that_needs_a_kernel_of_its_own_passes_there() -> None:
     assert suite is not None
     assert int(suite.attrib["tests"]) > 0
     assert suite.attrib["skipped"] == "0", "nothing is skipped in the guest, which has all that is needed"
+
+
+def _build(built: Built) -> None:
+    """Build what the guest has no time for: it emulates a processor."""
+    compile_nvml(built.nvml)
+    compile_first(built.first)
+    shutil.copy(memory_hook(), built.hook)
+    shutil.copy(go_programs("container-toolkit") / built.nvidia_hook.name, built.nvidia_hook)

@@ -38,8 +38,8 @@ from kubeletplugin.pci_ports import pretended_users
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
-from kubeletplugin.vfio.binder import GroupBinder, Users
-from kubeletplugin.vfio.function_files import Deadlines
+from kubeletplugin.vfio.binder import GroupBinder
+from kubeletplugin.vfio.function_files import Deadlines, Users
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.controllers import Controllers

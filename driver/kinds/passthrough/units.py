@@ -54,11 +54,6 @@ class Unit:
         return tuple(function.pci for function in self.functions)
 
 
-def is_of_vfio(kernel_driver: str | None) -> bool:
-    """Whether a kernel driver is vfio-pci or one of its variants, such as nvgrace_gpu_vfio_pci."""
-    return kernel_driver is not None and "vfio" in kernel_driver.replace("-", "_").split("_")
-
-
 def units(view: PciView, policies: Policies, gpus: Mapping[PciAddress, Gpu]) -> Iterator[Unit]:
     """The GPUs of which anybody wants that they are passed through, each once, by the lowest address.
 
@@ -99,7 +94,7 @@ def _why_not(
 
 
 def _why_not_one(function: PciFunction, gpu: Gpu | None, policy: GpuPolicy | None) -> str:
-    if function.driver not in (None, NVIDIA_KERNEL_DRIVER) and not is_of_vfio(function.driver):
+    if function.driver not in (None, NVIDIA_KERNEL_DRIVER) and not function.on_vfio:
         return f"the kernel driver {function.driver} holds it"
     if function.physical is not None and function.driver == NVIDIA_KERNEL_DRIVER:
         return VGPU_SLOT
@@ -121,7 +116,7 @@ def _in_the_way(group: IommuGroup) -> str:
     others = [
         f"{one.pci} ({one.driver})"
         for one in group.endpoints
-        if one.vendor_id != NVIDIA_VENDOR_ID and one.driver is not None and not is_of_vfio(one.driver)
+        if one.vendor_id != NVIDIA_VENDOR_ID and one.driver is not None and not one.on_vfio
     ]
     if not others:
         return ""

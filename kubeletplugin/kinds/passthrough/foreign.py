@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.devices.node_state import BlockedPlacement
-from kubeletplugin.vfio.binder import is_held_by_vfio
 from kubeletplugin.vfio.users import named
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
     from driver.hardware.functions import PciView
     from kubeletplugin.journal.entry import HeldDevice
-    from kubeletplugin.vfio.binder import Users
+    from kubeletplugin.vfio.function_files import Users
 
 
 def used_by_others(view: PciView, owners: Sequence[HeldDevice], users: Users) -> Iterator[BlockedPlacement]:
@@ -23,7 +22,7 @@ def used_by_others(view: PciView, owners: Sequence[HeldDevice], users: Users) ->
     """
     owned = {pci for held in owners for pci in held.gpus}
     for function in view.functions:
-        if str(function.pci) in owned or not is_held_by_vfio(function):
+        if str(function.pci) in owned or not function.on_vfio:
             continue
         found = users(function)
         if found:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from driver.errors import NvmlError
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
-from driver.nvml.api import DriverNotLoaded, GpuLost, NotFound, NotSupported
+from driver.hardware.persistence import Persistence
+from driver.nvml.api import GpuLost
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.kinds.passthrough.record import PassthroughRecord, read, written
-from kubeletplugin.vfio.binder import is_held_by_vfio
 from kubeletplugin.wire.controllers import Controllers, NotLetGo
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 _log = get_logger("passthrough")
 
-_NO_SUCH_GPU = (DriverNotLoaded, GpuLost, NotFound, NotSupported)
-"""What NVML says of a GPU that it does not have, or that has no such mode."""
-
 _BACK_SECONDS = 5.0
 """How long controllers are waited for when a GPU comes back, which none of them is in the way of."""
 
@@ -43,6 +40,7 @@ class HandOver:
 
     def __init__(self, discovery: Discovery, controllers: Controllers, binder: GroupBinder) -> None:
         self._discovery = discovery
+        self._persistence = Persistence(discovery)
         self._controllers = controllers
         self._binder = binder
 
@@ -54,7 +52,7 @@ class HandOver:
         (kubeletplugin.vfio.failures).
         """
         addresses = [gpu.pci for gpu in gpus]
-        if all(map(is_held_by_vfio, gpus)):
+        if all(gpu.on_vfio for gpu in gpus):
             return read(self._binder.bind(addresses[0], addresses, written(record), note))
         record = self._without_persistence(addresses, record, note)
         with self._controllers.letting_go(), self._discovery.let_go():
@@ -69,7 +67,7 @@ class HandOver:
             record = read(self._binder.restore(written(record), note))
         for pci in record.persistent:
             if self._has_persistence(PciAddress.parse(pci)) is False:
-                self._set_persistence(PciAddress.parse(pci), on=True)
+                self._persistence.set(PciAddress.parse(pci), on=True)
         record = replace(record, persistent=())
         note("given back", written(record))
         return record
@@ -85,24 +83,16 @@ class HandOver:
         record = replace(record, persistent=kept)
         note("persistence", written(record))
         for pci in on:
-            self._set_persistence(pci, on=False)
+            self._persistence.set(pci, on=False)
         return record
 
     def _has_persistence(self, pci: PciAddress) -> bool | None:
-        """Whether the mode is on; None where NVML has no such GPU, or the GPU no such mode."""
+        """Whether the mode is on; None where NVML has no such GPU (any more), or the GPU no such mode."""
         try:
-            return self._discovery.on_gpu(
-                pci, lambda device, watch: watch("persistence_mode", device.persistence_mode)
-            )
-        except _NO_SUCH_GPU as error:
+            return self._persistence.is_on(pci)
+        except GpuLost as error:
             _log.info("persistence mode is not known", gpu=str(pci), error=str(error))
             return None
-
-    def _set_persistence(self, pci: PciAddress, *, on: bool) -> None:
-        self._discovery.on_gpu(
-            pci,
-            lambda device, watch: watch("set_persistence_mode", lambda: device.set_persistence_mode(on)),
-        )
 
     def _others_see_it_come(self, record: PassthroughRecord) -> AbstractContextManager[None]:
         if any(one.get("driver") == NVIDIA_KERNEL_DRIVER for one in record.functions):

@@ -20,7 +20,6 @@ from kubeletplugin.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.kinds.passthrough.foreign import used_by_others
 from kubeletplugin.kinds.passthrough.record import PassthroughRecord, read, record_of, written
 from kubeletplugin.kinds.passthrough.units import Bus
-from kubeletplugin.vfio.binder import is_held_by_vfio
 from kubeletplugin.vfio.failures import in_use
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from kubeletplugin.kinds.kind import Look, Note
     from kubeletplugin.kinds.passthrough.hand_over import HandOver
     from kubeletplugin.kinds.passthrough.nodes import VfioNodes
-    from kubeletplugin.vfio.binder import Users
+    from kubeletplugin.vfio.function_files import Users
     from kubeletplugin.wire.planned import PlannedDevice
 
 _VARIABLE = "PCI_RESOURCE_GPU_NVIDIA_COM_"
@@ -196,7 +195,7 @@ class HeldPassthrough:
                         "it goes off after the last partition that a claim has; else turn it off: "
                         "nvidia-smi -mig 0",
                     )
-            elif is_held_by_vfio(gpu) and (users := self._users(gpu)):
+            elif gpu.on_vfio and (users := self._users(gpu)):
                 raise in_use(gpu.pci, gpu.driver or "", users)
 
     def _opening(self, record: PassthroughRecord, gpu: PciFunction) -> tuple[DeviceNode, ...]:
@@ -224,7 +223,7 @@ class HeldPassthrough:
                 "done": "bound",
             }
             for gpu in gpus
-            if is_held_by_vfio(gpu)
+            if gpu.on_vfio
         )
         return PassthroughRecord(group, functions=functions)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from driver.errors import ClaimRefused
 from driver.hardware.pci_view import iommu_group_of, read_function
-from kubeletplugin.vfio.binder import is_held_by_vfio
 from kubeletplugin.vfio.plan import functions_to_bind
 
 if TYPE_CHECKING:
@@ -63,4 +62,4 @@ class Bus:
     def on_vfio(self, number: int, pci: PciAddress) -> bool:
         """Whether all of the group is bound to a driver of vfio's."""
         functions = self.endpoints(number, pci)
-        return bool(functions) and all(map(is_held_by_vfio, functions))
+        return bool(functions) and all(one.on_vfio for one in functions)

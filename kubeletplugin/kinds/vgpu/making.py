@@ -18,8 +18,8 @@ from driver.hardware.vgpu_places import CURRENT_TYPE, MDEV_TYPES, MadeVgpu, crea
 from driver.process.log import get_logger
 from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.kinds.vgpu.record import VgpuRecord
-from kubeletplugin.vfio.binder import Users
 from kubeletplugin.vfio.failures import FunctionInUse, FunctionNotMoved, in_doubt
+from kubeletplugin.vfio.function_files import Users
 from kubeletplugin.vfio.users import User, named
 
 Note = Callable[[str, VgpuRecord], None]

@@ -17,23 +17,22 @@ from typing import TYPE_CHECKING
 from driver.errors import ClaimBlocked, DriverError, NodeIncomplete, NvmlError
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.pci_view import function_folder, pci_view, read_function
+from driver.hardware.persistence import Persistence
 from driver.process.log import get_logger
 from kubeletplugin.journal.locks import gpu_key
 from kubeletplugin.kinds.passthrough.hand_over import sessions_begin_anew
 from kubeletplugin.vfio.failures import FunctionInDoubt, FunctionNotMoved, in_doubt, in_use, moved, refused
 from kubeletplugin.vfio.function_files import Deadlines, FunctionFiles
+from kubeletplugin.vfio.modules import load_module
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from driver.hardware.functions import PciFunction
     from driver.hardware.inventory import Discovery
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.host.kernel import Kernel
     from kubeletplugin.journal.journal import Journal
     from kubeletplugin.journal.locks import KeyedLocks
-    from kubeletplugin.vfio.binder import Users
-    from kubeletplugin.vfio.users import User
+    from kubeletplugin.vfio.function_files import Users
     from kubeletplugin.wire.controllers import Controllers
 
 STUB = "pci-pf-stub"
@@ -42,6 +41,7 @@ STUB = "pci-pf-stub"
 _OURS = frozenset({STUB, NVIDIA_KERNEL_DRIVER})
 """What ``driver_override`` says while it is under way."""
 
+_BY_HAND = ", or turn the virtual functions on by hand"
 _LOCK_SECONDS = 30.0
 _NUMBER_SECONDS = 30.0
 """The kernel waits and probes for each of the functions."""
@@ -66,6 +66,7 @@ class VirtualFunctions:
         self._kernel = kernel
         self._users = users
         self._discovery, self._controllers = sessions
+        self._persistence = Persistence(self._discovery)
         self._journal, self._locks = claims
         self._deadlines = deadlines or Deadlines()
         self._may_be_unfinished = True
@@ -83,7 +84,7 @@ class VirtualFunctions:
             self._refuse_if_held(pci)
             if function.driver not in {None, NVIDIA_KERNEL_DRIVER, STUB}:
                 raise moved(pci, function.driver or "")
-            self._load_stub()
+            load_module(self._kernel, STUB, self._deadlines.module, _BY_HAND)
             self._without_persistence(pci)
             self._may_be_unfinished = True
             with self._controllers.letting_go(), self._discovery.let_go():
@@ -213,20 +214,6 @@ class VirtualFunctions:
                 "it is tried again; end the pods that have it",
             )
 
-    def _load_stub(self) -> None:
-        try:
-            self._kernel.load_module(STUB, self._deadlines.module)
-        except TimeoutError as error:
-            raise ClaimBlocked(
-                f"the kernel module {STUB} was not loaded within {self._deadlines.module:g} s",
-                "it is tried again; look for what keeps it in the kernel log (dmesg)",
-            ) from error
-        except OSError as error:
-            raise NodeIncomplete(
-                f"the kernel module {STUB} cannot be loaded: {error.strerror or error}",
-                "install the kernel's modules on the node, or turn the virtual functions on by hand",
-            ) from error
-
     def _without_persistence(self, pci: PciAddress) -> None:
         """Have nvidia-persistenced, or the kernel driver itself, not keep the GPU initialised."""
         if self._physical(pci).driver == NVIDIA_KERNEL_DRIVER:
@@ -238,16 +225,9 @@ class VirtualFunctions:
 
     def _set_persistence(self, pci: PciAddress, *, on: bool) -> None:
         try:
-            self._discovery.on_gpu(
-                pci,
-                lambda device, watch: watch("set_persistence_mode", lambda: device.set_persistence_mode(on)),
-            )
+            self._persistence.set(pci, on=on)
         except NvmlError as error:
             _log.warning("persistence mode stays as it is", gpu=str(pci), on=on, error=str(error))
 
     def _files(self, pci: PciAddress) -> FunctionFiles:
-        def users() -> Sequence[User]:
-            function = read_function(self._sysfs_root, pci)
-            return () if function is None else self._users(function)
-
-        return FunctionFiles(self._kernel, self._sysfs_root, pci, users, self._deadlines)
+        return FunctionFiles(self._kernel, self._sysfs_root, pci, self._users, self._deadlines)

@@ -1,17 +1,12 @@
-"""Every test finds the devices with the drivers that they had, and has to leave them so."""
+"""What the tests in the guest have in common: a word at once, and a log."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from driver.process.log import configure
-from tests.guest.inside.devices import MODULES, OWN_DRIVERS, Journal, state
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -22,27 +17,5 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _drivers() -> None:
-    """Load the drivers of the devices: nothing in the guest does so by itself."""
+def _log() -> None:
     configure("info", sys.stderr)
-    for module in MODULES:
-        subprocess.run(["modprobe", module], check=True)
-    assert {address: driver for address, (driver, _) in state().items()} == OWN_DRIVERS
-
-
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    """Have each test leave what it found."""
-    before = state()
-    yield
-    assert state() == before
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path / "record")
-
-
-@pytest.fixture(scope="session")
-def release() -> str:
-    return os.uname().release

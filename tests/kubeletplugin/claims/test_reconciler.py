@@ -249,6 +249,23 @@ def test_a_spec_that_cannot_be_made_again_yet_comes_back_when_the_driver_does(no
     assert node.spec_path(lost).exists()
 
 
+@pytest.mark.parametrize("restarts", [True, False], ids=["the plugin was away", "no pass came between"])
+def test_a_driver_that_was_replaced_while_nobody_looked_is_seen(tmp_path: Path, restarts: bool) -> None:
+    node = FakeNode(tmp_path)
+    ref = node.claim("train", 0)
+    node.prepare(ref)
+    before, version = node.spec_path(ref).read_text(), node.machine.state.driver_version
+
+    node.machine.driver_back("575.51.03")
+    reinstall_driver(node.driver_root, node.machine)
+    if restarts:
+        node.restart()
+    node.reconciler.restore_specs()
+
+    assert node.spec_path(ref).read_text() == before.replace(version, "575.51.03") != before
+    node.stop()
+
+
 def test_specs_of_prepared_claims_name_the_files_of_a_driver_that_replaces_another(tmp_path: Path) -> None:
     """A container that starts again would mount what is not there any more."""
     node = FakeNode(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,10 @@ from tests.kubeletplugin.fabric.fabric_node import (
     STEPS_OF_DEACTIVATING,
     claim_modules,
     connected,
-    fabric_node,
     position,
     records,
 )
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    """Eight H100 in shared NVSwitch mode."""
-    node = fabric_node(tmp_path)
-    yield node
-    node.stop()
 
 
 @pytest.mark.parametrize("then", ["prepare", "unprepare", "reboot and prepare"])

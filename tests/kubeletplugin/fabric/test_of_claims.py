@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,14 +23,6 @@ from tests.kubeletplugin.fabric.fabric_node import (
     records,
 )
 from tests.kubeletplugin.fake_node import FakeNode
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    """Eight H100 in shared NVSwitch mode."""
-    node = fabric_node(tmp_path)
-    yield node
-    node.stop()
 
 
 def test_a_claim_has_its_partition_active_until_it_ends(node: FakeNode) -> None:

@@ -131,6 +131,7 @@ def test_a_gpu_that_vfio_or_nobody_has_is_offered_to_virtual_machines_alone(driv
     [
         ("nouveau", "the kernel driver nouveau holds it"),
         ("xvfiox", "the kernel driver xvfiox holds it"),
+        ("nvidia-vgpu-vfio", "the kernel driver nvidia-vgpu-vfio holds it"),
     ],
 )
 def test_a_gpu_of_another_kernel_driver_is_not_taken_from_it(driver: str, reason: str) -> None:

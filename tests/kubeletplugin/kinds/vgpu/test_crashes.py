@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from driver.errors import ClaimBlocked
 from kubeletplugin.vfio.failures import FunctionInDoubt, FunctionInUse, FunctionNotMoved
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.kinds.vgpu.vgpu_node import A100, DEVICES, L40S, made, opened
+from tests.kubeletplugin.kinds.vgpu.vgpu_node import A100, DEVICES, L40S, made
 
 MAKING = ("begun", "vgpu", "committed", "metadata written", "spec written")
 UNMAKING = ("spec removed", "releasing", "destroyed", "released")
@@ -22,19 +22,6 @@ REMOVAL = {L40S: "nvidia/current_vgpu_type", A100: "/remove"}
 Open = Callable[[str], FakeNode]
 
 each_framework = pytest.mark.parametrize("machine", [L40S, A100])
-
-
-@pytest.fixture
-def open_node(tmp_path: Path) -> Iterator[Open]:
-    nodes: list[FakeNode] = []
-
-    def opening(machine: str) -> FakeNode:
-        nodes.append(opened(tmp_path, machine))
-        return nodes[-1]
-
-    yield opening
-    for node in nodes:
-        node.stop()
 
 
 @each_framework

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -18,7 +17,6 @@ from tests.kubeletplugin.kinds.vgpu.vgpu_node import (
     TYPES,
     edits,
     made,
-    opened,
     with_config,
 )
 
@@ -27,19 +25,6 @@ VIRTUAL_3 = "0000:17:00.7"
 """Virtual function 3 of the first L40S: they begin at .4 of the board."""
 
 Open = Callable[[str], FakeNode]
-
-
-@pytest.fixture
-def open_node(tmp_path: Path) -> Iterator[Open]:
-    nodes: list[FakeNode] = []
-
-    def opening(machine: str) -> FakeNode:
-        nodes.append(opened(tmp_path, machine))
-        return nodes[-1]
-
-    yield opening
-    for node in nodes:
-        node.stop()
 
 
 def test_the_virtual_function_of_the_slot_gets_the_type_of_the_profile(open_node: Open) -> None:

@@ -20,8 +20,8 @@ from driver.nvml.pci_address import PciAddress
 from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.host.real_kernel import RealKernel
 from kubeletplugin.vfio.aliases import read_aliases
-from kubeletplugin.vfio.binder import GroupBinder, Users
-from kubeletplugin.vfio.function_files import Deadlines
+from kubeletplugin.vfio.binder import GroupBinder
+from kubeletplugin.vfio.function_files import Deadlines, Users
 from kubeletplugin.vfio.nodes import FunctionUsers
 
 SYSFS, HOST = Path("/sys"), Path("/")

@@ -13,7 +13,7 @@ from kubeletplugin.host.real_kernel import RealKernel
 from kubeletplugin.vfio.failures import FunctionInDoubt, FunctionInUse
 from kubeletplugin.vfio.function_files import Deadlines
 from kubeletplugin.vfio.nodes import FunctionUsers
-from tests.guest.inside.devices import (
+from tests.guest.inside.vfio.devices import (
     BEHIND,
     DEVICES,
     HOST,

@@ -10,7 +10,7 @@ from kubeletplugin.host.real_kernel import RealKernel
 from kubeletplugin.vfio.aliases import VfioAlias, best_module, read_aliases
 from kubeletplugin.vfio.binder import GroupBinder
 from kubeletplugin.vfio.failures import FunctionNotMoved
-from tests.guest.inside.devices import (
+from tests.guest.inside.vfio.devices import (
     BEHIND,
     BRIDGE,
     DEVICES,

@@ -9,7 +9,7 @@ import pytest
 
 from kubeletplugin.host.real_kernel import RealKernel
 from tests.fakegpu.sysfs.kernel_contract import CASES, Scene
-from tests.guest.inside.devices import BEHIND, BRIDGE, HOST, NVME, OWN_DRIVERS, SYSFS, opened_by_vfio
+from tests.guest.inside.vfio.devices import BEHIND, BRIDGE, HOST, NVME, OWN_DRIVERS, SYSFS, opened_by_vfio
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

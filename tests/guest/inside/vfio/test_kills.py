@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeletplugin.host.real_kernel import RealKernel
-from tests.guest.inside.devices import (
+from tests.guest.inside.vfio.devices import (
     BEHIND,
     HOST,
     OWN_DRIVERS,

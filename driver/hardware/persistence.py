@@ -1,0 +1,36 @@
+"""The persistence mode of GPUs: whether the driver keeps one initialised while nobody uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported
+
+if TYPE_CHECKING:
+    from driver.hardware.inventory import Discovery
+    from driver.nvml.pci_address import PciAddress
+
+_NO_SUCH_MODE = (DriverNotLoaded, NotFound, NotSupported)
+
+
+class Persistence:
+    """The mode of the node's GPUs."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    def is_on(self, pci: PciAddress) -> bool | None:
+        """Whether it is on; None where NVML has no such GPU, or the GPU no such mode. Raises NvmlError."""
+        try:
+            return self._discovery.on_gpu(
+                pci, lambda device, watch: watch("persistence_mode", device.persistence_mode)
+            )
+        except _NO_SUCH_MODE:
+            return None
+
+    def set(self, pci: PciAddress, *, on: bool) -> None:
+        """Turn it on or off; raises NvmlError."""
+        self._discovery.on_gpu(
+            pci,
+            lambda device, watch: watch("set_persistence_mode", lambda: device.set_persistence_mode(on)),
+        )

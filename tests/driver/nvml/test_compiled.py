@@ -1,0 +1,128 @@
+"""The binding over a compiled library keeps the contract: structures and arguments are those of C."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driver.nvml.api import Code, NoMemoryLimits, Nvml, NvmlCallFailed
+from driver.nvml.memory_limits import MemoryLimits
+from driver.nvml.real import RealNvml
+from driver.roots.driver_roots import DriverRoots
+from fakegpu.machine import FakeMachine
+from tests.driver.nvml.contract import CLAUSES
+from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
+from tests.nvml_library.library import GET, NOTHING_IS_SET, SET, NvmlDouble, compile_nvml
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler for C is here")
+
+MACHINE, OLDER = "l4-quad", "l40s-octo"
+GROUP, ROOT = "/sys/fs/cgroup/pod/a", "/sys/fs/cgroup"
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A library with memory limits, and one that is older."""
+    folder = tmp_path_factory.mktemp("libraries")
+    return {
+        MACHINE: compile_nvml(folder / "nvml.so"),
+        OLDER: compile_nvml(folder / "older.so", "-DWITHOUT_LIMITS"),
+    }
+
+
+@pytest.fixture(params=[MACHINE, OLDER])
+def machine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def double(tmp_path: Path, compiled: dict[str, Path], machine: str) -> NvmlDouble:
+    """A library of its own for each test: the linker keeps what it has loaded."""
+    double = NvmlDouble.lay(tmp_path / "root", FakeMachine.open(machine), compiled[machine])
+    double.pretend_cgroups(tmp_path / "cgroups")
+    (tmp_path / "cgroups/pod/a").mkdir(parents=True)
+    return double
+
+
+@pytest.fixture
+def nvml(tmp_path: Path, double: NvmlDouble) -> RealNvml:
+    assert double.library.is_file()
+    return RealNvml(DriverRoots.fixed(tmp_path / "root"))
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
+def test_the_binding_keeps_the_contract(nvml: RealNvml, clause: Callable[[Nvml], None]) -> None:
+    clause(nvml)
+
+
+@pytest.mark.parametrize("clause", MEMORY_CLAUSES, ids=lambda clause: clause.__name__)
+def test_the_binding_keeps_the_contract_of_memory_limits(
+    tmp_path: Path, nvml: RealNvml, clause: Callable[[Nvml, MakeGroup], None]
+) -> None:
+    def made(path: str) -> str:
+        (tmp_path / "cgroups" / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        return f"{ROOT}{path}"
+
+    clause(nvml, made)
+
+
+@pytest.mark.parametrize("machine", [MACHINE], indirect=True)
+def test_the_library_is_told_what_the_driver_means(nvml: RealNvml, double: NvmlDouble) -> None:
+    nvml.init()
+    device = nvml.device_by_index(1)
+    device.set_memory_limits(GROUP, GIB, 20 * GIB + 1)
+    double.use(device.uuid(), GROUP, 3 * GIB)
+
+    assert device.memory_limits(GROUP) == MemoryLimits(GIB, 20 * GIB + 1, 3 * GIB)
+    told = [(one.what, one.uuid, one.code, one.soft_bytes, one.hard_bytes) for one in double.record()]
+    assert told == [(what, device.uuid(), 0, GIB, 20 * GIB + 1) for what in ("set", "get")]
+
+
+@pytest.mark.parametrize("machine", [MACHINE], indirect=True)
+def test_another_process_finds_what_was_set_until_the_cgroup_goes(
+    tmp_path: Path, nvml: RealNvml, double: NvmlDouble
+) -> None:
+    nvml.init()
+    device = nvml.device_by_index(0)
+    device.set_memory_limits(GROUP, 0, GIB)
+    nvml.shutdown()
+    nvml.init()
+    device = nvml.device_by_index(0)
+    assert device.memory_limits(GROUP).hard_bytes == GIB
+    group = tmp_path / "cgroups/pod/a"
+    group.rename(group.with_name("kept"))  # so that the next folder has another inode
+    group.mkdir()
+
+    with pytest.raises(NoMemoryLimits):
+        device.memory_limits(GROUP)
+    assert [one.what for one in double.record() if one.ends] == ["gone"]
+
+
+@pytest.mark.parametrize("machine", [MACHINE], indirect=True)
+def test_what_the_library_says_wrongly_is_seen(nvml: RealNvml, double: NvmlDouble) -> None:
+    nvml.init()
+    device = nvml.device_by_index(0)
+    device.set_memory_limits(GROUP, 0, GIB)
+    double.spoil(SET, "lie")
+    device.set_memory_limits(GROUP, 0, 2 * GIB)
+    assert device.memory_limits(GROUP).hard_bytes == GIB
+    double.spoil(SET, "fail 4")
+    with pytest.raises(NvmlCallFailed) as caught:
+        device.set_memory_limits(GROUP, 0, 2 * GIB)
+    assert caught.value.code == Code.NO_PERMISSION
+    double.spoil(GET, "fail 15")
+    with pytest.raises(NvmlCallFailed) as caught:
+        device.memory_limits(GROUP)
+    assert caught.value.code == Code.GPU_IS_LOST
+
+
+@pytest.mark.parametrize("machine", [MACHINE], indirect=True)
+def test_no_limits_in_numbers_are_no_limits(nvml: RealNvml, double: NvmlDouble) -> None:
+    double.spoil(NOTHING_IS_SET, "fail 0")
+    nvml.init()
+    with pytest.raises(NoMemoryLimits):
+        nvml.device_by_index(0).memory_limits(GROUP)
