@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from fakegpu.sysfs.kernel import FakeKernel
 
 
-PRETENDED_HOOK = Path(__file__).with_name("memory") / "gpu-memory-hook"
-"""What stands for gpu-memory-hook on a machine with pretended control groups, where no other one is given."""
-
-
 def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
     """The NVML of ``real``, ``fake:MACHINE`` or ``fake:MACHINE@STATE``.
 

@@ -22,7 +22,7 @@ from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
-from fakegpu.nvml_flag import PRETENDED_HOOK, fabric_from_flag, nvml_from_flag, pretended_cgroups
+from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
 from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.front import Front
@@ -341,7 +341,6 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
     settings = node.settings
     driver = InstalledDriver(settings.roots)
     kernel, binder, users = pci_ports(node.nvml, settings.roots, settings.sysfs_root)
-    cgroups = None if settings.nvml == "real" else pretended_cgroups(node.nvml)
     return Hardware(
         node.discovery,
         settings.sysfs_root,
@@ -355,8 +354,8 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         users,
         controllers,
         settings.cdi_hook,
-        settings.memory_hook or (None if cgroups is None else PRETENDED_HOOK),
-        cgroups,
+        settings.memory_hook,
+        None if settings.nvml == "real" else pretended_cgroups(node.nvml),
     )
 
 

@@ -20,6 +20,7 @@ from driver.errors import ClaimRefused, DriverError
 from driver.fabric.api import FabricManager
 from driver.hardware.inventory import Discovery
 from driver.kinds.partition.names import partition_device_name
+from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
@@ -190,7 +191,7 @@ class FakeNode:
         self.stop()
         self.mps.reload()
         self._guard = Guard(self.guard_seconds)
-        self.discovery = Discovery(self.machine.nvml(), self.sysfs, self._guard)
+        self.discovery = self.discovering(self._guard)
         parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
@@ -199,6 +200,18 @@ class FakeNode:
         self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
         self.memory = parts.memory
         return parts.recovered
+
+    def discovering(self, guard: Guard) -> Discovery:
+        """How an instance looks at the GPUs."""
+        return Discovery(self.nvml(), self.sysfs, guard)
+
+    def nvml(self) -> Nvml:
+        """NVML as the plugin has it."""
+        return self.machine.nvml()
+
+    def control_groups(self) -> Cgroups:
+        """The control groups of containers as the plugin has them."""
+        return self.cgroups
 
     def instance(self) -> Parts:
         """The parts of an instance on this node, as another one in a rolling update; it lives until its
@@ -215,7 +228,7 @@ class FakeNode:
                 self.hook,
                 self._pci,
                 self.memory_hook,
-                self.cgroups,
+                self.control_groups(),
             ),
             Cluster(
                 self._get_claim,
