@@ -118,8 +118,12 @@ class HostileWorld:
         assert entry is not None
         self.node.journal.put(replace(entry, state="released", devices=()))
         self.claims.remove(claim)
-        with self.may_crash():
-            self.instance().memory.forget(claim.uid)
+        try:
+            with self.may_crash():
+                self.instance().memory.forget(claim.uid)
+        finally:
+            for one in [one for one in self.running if claim in one.claims]:
+                self._end(one)
 
     def start(self) -> None:
         """A container of one claim, or of two, gets its hooks run; sometimes a hook asks once more."""
