@@ -164,8 +164,8 @@ class OneGpu:
     def leave(self, claim_uid: str) -> None:
         """Forget what a claim's containers had.
 
-        A container that is there all the same keeps what it uses and gets no more, and has what other claims
-        let it have.
+        A container that is there all the same stays limited: what it is guaranteed is given back, and it has
+        no more than other claims let it have, where others do.
         """
         for part in [part for part in self._parts.values() if part.claim_uid == claim_uid]:
             del self._parts[part.key]
@@ -177,11 +177,12 @@ class OneGpu:
         self._ports.ledger.forget(claim_uid, self.pci)
 
     def _lower_leaving(self, part: Part) -> None:
-        told = self._ports.limits.read(self.pci, (part.cgroup.path,)).get(part.cgroup.path)
-        if told is not None:
-            used = Portion(0, min(told.hard_bytes, -(-told.used_bytes // MIB) * MIB))
-            total = self._total(part.cgroup, self._allowed())
-            self._set(part.cgroup, max(total, used, key=lambda one: one.hard_bytes))
+        allowed = self._allowed()
+        one, total = allowed.get((part.claim_uid, part.cdi_device)), self._total(part.cgroup, allowed)
+        if total.hard_bytes:
+            self._set(part.cgroup, total)
+        elif one is None or one.is_mps:
+            self._set(part.cgroup, Portion(0, part.portion.hard_bytes))
 
     def write(self) -> None:
         """Write down what has changed."""
