@@ -20,7 +20,7 @@ from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
 from driver.process.log import configure
 from kubeletplugin.memory.hook_call import MOST_BYTES
 from kubeletplugin.memory.hook_socket import MOST_AT_ONCE, HookSocket
-from kubeletplugin.wire.container_start import ContainerStart
+from kubeletplugin.wire.container_start import ContainerStart, NotAnswered
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.memory.served_hooks import (
     CGROUP,
@@ -204,6 +204,32 @@ def test_a_stop_answers_what_is_under_way_and_removes_the_socket_first(folder: P
             threading.Event().wait(0.01)
         go.set()
         assert answer_of(client) == OK
+
+
+def test_what_is_under_way_has_ended_when_the_instance_has(folder: Path) -> None:
+    ended: list[str] = []
+    begun = threading.Event()
+
+    def outlive(start: ContainerStart) -> None:
+        begun.set()
+        while (folder / "one.sock").exists():
+            threading.Event().wait(0.01)
+        threading.Event().wait(0.1)
+        ended.append(start.container_id)
+
+    with serving(folder, "one", outlive) as server, connected(server.path) as client:
+        client.sendall(line(call()))
+        assert begun.wait(20)
+        server.stop()
+    assert ended == ["abc"]
+
+
+def test_an_instance_that_ends_leaves_a_container_to_the_next_one(folder: Path) -> None:
+    def end(_start: ContainerStart) -> None:
+        raise NotAnswered
+
+    with serving(folder, "one", end) as server:
+        assert asked(server.path, line(call())) is None
 
 
 def test_who_had_connected_before_the_stop_is_answered(folder: Path) -> None:
