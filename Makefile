@@ -56,6 +56,7 @@ bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes
 	$(BIN)/python -m bench.completion
 	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.shares --kubernetes $(KUBERNETES)
+	$(BIN)/python -m bench.held_memory --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
 
 bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way to offer GPUs (root)

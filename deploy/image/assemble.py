@@ -1,7 +1,7 @@
 """Assembles the files that the image adds to its base: programs, libraries, bytecode, bill of materials.
 
 Run as ``python3 -m deploy.image.assemble`` in the stage of the image whose Python is that of the base, with
-what ``libraries`` installed and ``hook/build.sh`` built. Two runs over the same give the same files, bit for
+what ``libraries`` installed and both ``build.sh`` built. Two runs over the same give the same files, bit for
 bit: no clock is read, and every time is SOURCE_DATE_EPOCH.
 """
 
@@ -18,7 +18,15 @@ import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
 
-from deploy.image.bill import Bill, archive_digests, go_modules, python_components
+from deploy.image.bill import (
+    HOOK,
+    MEMORY_HOOK,
+    Bill,
+    Program,
+    archive_digests,
+    go_modules,
+    python_components,
+)
 from deploy.image.libraries import BUILDER, REPORT, SITE
 from deploy.image.licenses import gather_licenses
 
@@ -70,14 +78,16 @@ def main(arguments: list[str] | None = None) -> None:
     remove_unused(site)
     compile_all(site, into)
 
-    for name in ("nvidia-cdi-hook", "nvidia-cdi-hook.version"):
+    for name in (HOOK, f"{HOOK}.version", MEMORY_HOOK):
         copy(given.hook / name, into / HOME / name)
     found = sorted(distributions(path=[str(site)]), key=lambda one: one.name.lower())
     modules = go_modules((given.hook / "modules.txt").read_text())
+    own_modules = go_modules((given.hook / f"{MEMORY_HOOK}.modules.txt").read_text())
     licenses = gather_licenses(found, given.hook / "licenses", into / SHARE / "licenses")
-    copy(given.hook / "licenses" / modules.main.name / "LICENSE", into / HOME / "nvidia-cdi-hook.license")
+    copy(given.hook / "licenses" / modules.main.name / "LICENSE", into / HOME / f"{HOOK}.license")
     components = python_components(found, archive_digests(given.libraries / REPORT), licenses)
-    bill = Bill(DISTRIBUTION, components, modules, given.hook / "nvidia-cdi-hook", given.base, epoch)
+    programs = Program(given.hook / HOOK, modules), Program(given.hook / MEMORY_HOOK, own_modules)
+    bill = Bill(DISTRIBUTION, components, *programs, given.base, epoch)
     (into / SHARE / "sbom.cdx.json").write_text(bill.to_json())
     settle(into, epoch)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 HOOK = "nvidia-cdi-hook"
+MEMORY_HOOK = "gpu-memory-hook"
 
 Component = dict[str, Any]
 
@@ -34,13 +35,24 @@ class Modules:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """A program that Go built, and what it was built from."""
+
+    file: Path
+    modules: Modules
+
+
+@dataclass(frozen=True, slots=True)
 class Bill:
-    """What is listed. ``epoch`` is the time of the bill, in seconds; ``hook`` is the program's file."""
+    """What is listed. ``epoch`` is the time of the bill, in seconds.
+
+    ``hook`` is NVIDIA's, ``memory_hook`` the distribution's own, which has its version.
+    """
 
     distribution: str
     components: list[Component]
-    modules: Modules
-    hook: Path
+    hook: Program
+    memory_hook: Program
     base: str
     epoch: int
 
@@ -48,15 +60,15 @@ class Bill:
         """The document; the same for the same content."""
         own = next(one for one in self.components if one["name"] == self.distribution)
         libraries = [one for one in self.components if one is not own]
-        linked = [_module(one) for one in self.modules.linked]
-        linked.append(_component("library", "std", self.modules.go.removeprefix("go"), "golang"))
-        program = _component("application", HOOK, self.modules.main.version.removeprefix("v"), None)
-        program["purl"] = f"pkg:golang/{self.modules.main.name}@{self.modules.main.version}#cmd/{HOOK}"
-        program["bom-ref"] = program["purl"]
-        program["licenses"] = [{"license": {"name": "Apache-2.0"}}]
-        program["hashes"] = [
-            {"alg": "SHA-256", "content": hashlib.sha256(self.hook.read_bytes()).hexdigest()}
-        ]
+        linked = {
+            program.file.name: [*map(_module, program.modules.linked), _standard_library(program.modules)]
+            for program in (self.hook, self.memory_hook)
+        }
+        main = self.hook.modules.main
+        hook = _program(self.hook, main.version, f"pkg:golang/{main.name}@{main.version}#cmd/{HOOK}")
+        name, version = self.memory_hook.file.name, own["version"]
+        memory = _program(self.memory_hook, version, f"pkg:generic/{self.distribution}@{version}#{name}")
+        every = {one["bom-ref"]: one for modules in linked.values() for one in modules}
         document = {
             "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
             "bomFormat": "CycloneDX",
@@ -67,10 +79,11 @@ class Bill:
                 "component": {**own, "type": "application"},
                 "properties": [{"name": "gpu-dra:base-image", "value": self.base}],
             },
-            "components": [*libraries, program, *linked],
+            "components": [*libraries, hook, memory, *every.values()],
             "dependencies": [
-                {"ref": own["bom-ref"], "dependsOn": _references([*libraries, program])},
-                {"ref": program["bom-ref"], "dependsOn": _references(linked)},
+                {"ref": own["bom-ref"], "dependsOn": _references([*libraries, hook, memory])},
+                {"ref": hook["bom-ref"], "dependsOn": _references(linked[self.hook.file.name])},
+                {"ref": memory["bom-ref"], "dependsOn": _references(linked[name])},
             ],
         }
         return json.dumps(document, indent=1) + "\n"
@@ -106,6 +119,20 @@ def python_components(
             component["hashes"] = [{"alg": "SHA-256", "content": digests[one.name]}]
         components.append(component)
     return components
+
+
+def _program(program: Program, version: str, purl: str) -> Component:
+    """A program by its package URL, with its digest; both are licensed as this project is."""
+    component = _component("application", program.file.name, version.removeprefix("v"), None)
+    component["purl"] = component["bom-ref"] = purl
+    component["licenses"] = [{"license": {"name": "Apache-2.0"}}]
+    digest = hashlib.sha256(program.file.read_bytes()).hexdigest()
+    component["hashes"] = [{"alg": "SHA-256", "content": digest}]
+    return component
+
+
+def _standard_library(modules: Modules) -> Component:
+    return _component("library", "std", modules.go.removeprefix("go"), "golang")
 
 
 def _module(module: Module) -> Component:

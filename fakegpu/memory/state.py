@@ -10,10 +10,33 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup
+from driver.nvml.memory_limits import NO_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Container, Mapping
+
+    from driver.nvml.memory_limits import Cgroup
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """How the NVIDIA driver of a machine counts, where it is free to.
+
+    Limits are rounded up to whole ``unit_bytes``. With ``silent`` a group that no limits hold is told as
+    NOT_SUPPORTED instead of NOT_FOUND, which one public program says of the account misc.
+    """
+
+    unit_bytes: int = 1
+    silent: bool = False
+
+    def counted(self, limit_bytes: int, gpu_bytes: int) -> int:
+        """The limit that is held where this one was asked for."""
+        if limit_bytes == NO_LIMIT_BYTES:
+            return limit_bytes
+        return min(-(-limit_bytes // self.unit_bytes) * self.unit_bytes, gpu_bytes)
+
+
+EXACT = Accounting()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +47,6 @@ class GroupLimits:
     inode: int
     soft_bytes: int
     hard_bytes: int
-
-    @property
-    def group(self) -> Cgroup:
-        """The group that has them."""
-        return Cgroup(self.cgroup, self.inode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +61,6 @@ class CudaClient:
     inode: int
     allocated_bytes: int = 0
     process_id: int | None = None
-
-    @property
-    def group(self) -> Cgroup:
-        """The group that it lies in."""
-        return Cgroup(self.cgroup, self.inode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +87,21 @@ class GpuMemory:
         """The processes that NVML lists, sorted."""
         return tuple(sorted({one.process_id for one in self.clients if one.process_id is not None}))
 
-    def of_living_groups(self, is_there: Callable[[Cgroup], bool]) -> GpuMemory:
-        """What is left once limits and clients of groups that are gone went with them."""
-        limits = tuple(one for one in self.limits if is_there(one.group))
-        clients = tuple(one for one in self.clients if is_there(one.group))
-        return self if (limits, clients) == (self.limits, self.clients) else GpuMemory(limits, clients)
+    def of_groups(self, there: Container[tuple[str, int]]) -> GpuMemory:
+        """What is left with the limits and clients of these groups alone, given by path and inode."""
+        limits = tuple(one for one in self.limits if (one.cgroup, one.inode) in there)
+        clients = tuple(one for one in self.clients if (one.cgroup, one.inode) in there)
+        return GpuMemory(limits, clients)
 
     def holder(self, cgroup: str) -> GroupLimits | None:
         """The limits that hold a group: its own, or those of the nearest group above that has some."""
-        above = [one for one in self.limits if cgroup == one.cgroup or cgroup.startswith(f"{one.cgroup}/")]
+        above = [one for one in self.limits if _is_within(cgroup, one.cgroup)]
         return max(above, key=lambda one: len(one.cgroup), default=None)
 
     def used_bytes(self, limits: GroupLimits) -> int:
         """What the clients have that these limits hold."""
-        return sum(one.allocated_bytes for one in self.clients if self.holder(one.cgroup) == limits)
+        inside = (one for one in self.clients if _is_within(one.cgroup, limits.cgroup))
+        return sum(one.allocated_bytes for one in inside if self.holder(one.cgroup) == limits)
 
     def with_limits(self, group: Cgroup, soft_bytes: int, hard_bytes: int) -> GpuMemory:
         """The memory with a group's limits set; those that mean none clear them."""
@@ -122,6 +136,10 @@ class GpuMemory:
             )
         free = gpu_bytes - self.allocated_bytes
         return "" if more_bytes <= free else f"{free} bytes are free, and {more_bytes} are wanted"
+
+
+def _is_within(cgroup: str, other: str) -> bool:
+    return cgroup == other or cgroup.startswith(f"{other}/")
 
 
 NO_MEMORY = GpuMemory()

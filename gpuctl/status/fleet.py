@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from driver.devices.memory_limits import BY_CGROUP
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
 from gpuctl.status.memory import GpuMemory, Place, gpu_memory, not_held
@@ -130,15 +131,17 @@ def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]
 def tier_of(device: Object) -> str:
     """The form in which a device is handed out: ``whole``, ``mig 1g.10gb``, ``shared, mps`` and so on.
 
-    A device that is whole for who asks for no amount, and shared for others, is ``fractional``. What is no
-    form of a container's GPU is called as its kind calls it.
+    A device that is whole for who asks for no amount, and shared for others, is ``fractional``. Where the
+    NVIDIA driver holds time-sliced shares to their memory, that is said. What is no form of a container's GPU
+    is called as its kind calls it.
     """
     form, profile = attribute(device, "type") or "gpu", attribute(device, "profile")
     if not device.get("allowMultipleAllocations"):
         return f"mig {profile or '?'}" if form == "mig" else "whole" if form == "gpu" else _own_title(device)
     name = f"mig {profile}, shared" if profile else "fractional" if form == "gpu" else "shared"
     strategy = attribute(device, "sharing")
-    return f"{name}, {strategy}" if strategy else name
+    held = ", memory held" if attribute(device, "memoryIsolation") == BY_CGROUP else ""
+    return f"{name}, {strategy}{held}" if strategy else name
 
 
 def _own_title(device: Object) -> str:

@@ -13,11 +13,17 @@ from kubeletplugin.cdi.spec import CdiHook, Edits
 
 MEMORY_HOOK = "gpu-memory-hook"
 
-WAITS_SECONDS = 8
-"""How long the hook waits for the plugin, which may be about to start again."""
+WAITS_SECONDS = 30
+"""How long the hook waits for the plugin, which may start again or wait for memory itself.
 
-TIMEOUT_SECONDS = 10
-"""When the runtime ends the hook whatever it is at: later than the hook itself, which says why."""
+A container whose hook fails has ended, and with restartPolicy Never its pod has failed for good.
+"""
+
+TIMEOUT_SECONDS = 35
+"""When the runtime ends the hook whatever it is at: later than the hook itself, which says why.
+
+The kubelet waits two minutes for its runtime (runtimeRequestTimeout).
+"""
 
 # The hook inherits the runtime's environment where it is given none; of Go's variables none may change it.
 _ENVIRONMENT = ("GOTRACEBACK=none",)

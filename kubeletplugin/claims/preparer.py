@@ -237,7 +237,7 @@ class Preparer:
         """
         if entry is None or entry.rebuilt or entry.shares:
             self._ports.forget_memory(uid)
-        if entry is not None and any(held.memory is not None for held in entry.devices):
+        if entry is not None and entry.is_limited:
             self._ports.step("memory forgotten")
 
     def _bury(self, uid: str, entry: Entry | None) -> None:
@@ -267,8 +267,8 @@ class Preparer:
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
             if entry is not None and self._is_intact(entry, era):
-                entry = self._shares.completed(entry, planned) if entry.shares else entry
-                return answer(self._verify(entry).devices)
+                completed = self._shares.completed(entry, planned) if entry.shares else entry
+                return answer(self._verify(completed, is_changed=completed != entry).devices)
             refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
@@ -371,11 +371,11 @@ class Preparer:
         else:
             self._journal.put(without_made(before, self._kinds))
 
-    def _verify(self, entry: Entry) -> Entry:
+    def _verify(self, entry: Entry, *, is_changed: bool = False) -> Entry:
         """Check a finished claim against the hardware; write files again that were lost or are stale."""
         self._shares.join(entry)
         spec = self._specs.spec(entry, self._ports.look())
-        if self._files.are_there(entry, spec):
+        if not is_changed and self._files.are_there(entry, spec):
             return entry
         return self._commit(entry, spec)
 

@@ -66,6 +66,7 @@ class ClaimMemory:
         self._guard = threading.Lock()
         self._faults: dict[str, dict[Device, str]] = {}
         self._held_in: dict[str, str] = {}
+        self._looked_in = generation()
         self._bursts = False
         self._stopped = threading.Event()
         self.wanted = threading.Event()
@@ -115,6 +116,7 @@ class ClaimMemory:
 
         A GPU that cannot be worked on keeps no other: see ``faults``. Raises StorageError.
         """
+        looked_in = self._generation()
         gpus = sorted({pci for _, pci in self._ports.ledger.places()})
         listed = self._ask_kubelet() if gpus else None
         bursts = False
@@ -137,14 +139,15 @@ class ClaimMemory:
                 del self._faults[pci]
             for pci in self._held_in.keys() - set(gpus):
                 del self._held_in[pci]
+            self._looked_in = looked_in
         self._bursts = bursts
 
     def look_at_driver(self) -> None:
         """Have the limits set at once where the NVIDIA driver was loaded anew: it has none any more."""
         generation = self._generation()
         with self._guard:
-            is_new = bool(generation) and any(held != generation for held in self._held_in.values())
-        if is_new:
+            known = {self._looked_in, *self._held_in.values()}
+        if generation and known != {generation}:
             self.wanted.set()
 
     def claims_changed(self) -> None:

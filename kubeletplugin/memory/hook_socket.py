@@ -13,7 +13,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,13 +23,12 @@ from kubeletplugin.memory.hook_call import MOST_BYTES, MalformedCall, container_
 from kubeletplugin.wire.container_start import ContainerStart, NotAnswered
 from kubeletplugin.wire.server import SOCKET_MODE, is_answered, refuse_if_taken
 
-MOST_AT_ONCE = 64
-"""Containers that are looked after at once; a thread is made when it is first needed."""
+MOST_AT_ONCE = 256
+"""Containers that are looked after at once, each in a thread: more than a node has. Other hooks ask again."""
 
 GRACE_SECONDS = 5.0
 """How long what is under way when the server stops may take."""
 
-_MOST_WAITING = 256
 _BACKLOG = 512
 _READ_SECONDS = 2.0
 _WRITE_SECONDS = 2.0
@@ -57,7 +55,7 @@ class HookSocket:
         self._inode = 0
         self._wake: tuple[socket.socket, socket.socket] | None = None
         self._stopped = threading.Event()
-        self._under_way: set[Future[None]] = set()
+        self._under_way: list[threading.Thread] = []
 
     def open(self) -> None:
         """Bind the socket, so that hooks can connect; ``run`` answers them.
@@ -84,7 +82,6 @@ class HookSocket:
 
     def run(self) -> None:
         """Answer until ``stop``; raises what ``open`` does."""
-        pool = ThreadPoolExecutor(MOST_AT_ONCE, "memory-hook")
         try:
             if not self._stopped.is_set():
                 self.open()
@@ -92,10 +89,11 @@ class HookSocket:
                 return
             with self._listener as listener:
                 for connection in self._accepted(listener, self._wake[0]):
-                    self._hand_over(connection, pool)
-            wait(set(self._under_way), GRACE_SECONDS)
+                    self._hand_over(connection)
+            end_of_grace = time.monotonic() + GRACE_SECONDS
+            for thread in self._under_way:
+                thread.join(max(0.0, end_of_grace - time.monotonic()))
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
             for end in self._wake or ():
                 end.close()
         _log.info("stopped serving", socket=str(self.path))
@@ -161,24 +159,26 @@ class HookSocket:
             if self.path.lstat().st_ino == self._inode:  # a later instance may have its own here
                 self.path.unlink()
 
-    def _hand_over(self, connection: socket.socket, pool: ThreadPoolExecutor) -> None:
-        self._under_way = {one for one in self._under_way if not one.done()}
-        if len(self._under_way) >= _MOST_WAITING:
+    def _hand_over(self, connection: socket.socket) -> None:
+        self._under_way = [one for one in self._under_way if one.is_alive()]
+        if len(self._under_way) >= MOST_AT_ONCE:
             _log.warning("more containers start than are looked after, their hooks ask again")
             connection.close()
             return
-        future = pool.submit(self._serve, connection)
-        future.add_done_callback(lambda _done: connection.close())  # also where it never began
-        self._under_way.add(future)
+        # A daemon: one that hangs must not keep the process, and a hook without an answer asks elsewhere.
+        thread = threading.Thread(target=self._serve, args=(connection,), name="memory hook", daemon=True)
+        self._under_way.append(thread)
+        thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        try:
-            answer = self._answer(connection)
-            if answer:
-                connection.settimeout(_WRITE_SECONDS)
-                connection.sendall(answer)
-        except OSError as error:
-            _log.warning("a hook went away before it was answered", error=str(error))
+        with connection:
+            try:
+                answer = self._answer(connection)
+                if answer:
+                    connection.settimeout(_WRITE_SECONDS)
+                    connection.sendall(answer)
+            except OSError as error:
+                _log.warning("a hook went away before it was answered", error=str(error))
 
     def _answer(self, connection: socket.socket) -> bytes:
         """What to answer; nothing to whoever says nothing, as another instance that looks who lives."""

@@ -61,6 +61,7 @@ class OneGpu:
         self._changed: set[str] = set()
         self._gpu_bytes: int | None = None
         self._bursts = False
+        self._seen_bytes: dict[PartKey, int] = {}
         there: dict[Cgroup, bool] = {}
         for part in ports.ledger.on_gpu(pci):
             if part.cgroup not in there:
@@ -229,7 +230,8 @@ class OneGpu:
             limits = told.get(group.path)
             if limits is None or limits.hard_bytes > self._total(group, allowed).hard_bytes:
                 limits = self._hold(group, allowed)
-            portion = lowered(part.portion, target, self._used(part, limits))
+            self._seen_bytes[key] = self._used(part, limits)
+            portion = lowered(part.portion, target, self._seen_bytes[key])
             if portion == part.portion:
                 continue
             self._parts[key] = replace(part, portion=portion)
@@ -244,12 +246,13 @@ class OneGpu:
                 self._parts[key] = part
                 raise
             told[group.path] = limits
+            self._seen_bytes[key] = self._used(self._parts[key], limits)
             self._changed.add(part.claim_uid)
             self._ports.step("memory lowered")
 
     def _room_for(self, own: Allowance, target: Portion) -> Portion:
         """What a container gets beside those that are there; raises ClaimBlocked where that is too little."""
-        others = [part.portion for part in self._of(own.device)]
+        others = [replace(part.portion, hard_bytes=self._bytes(part)) for part in self._of(own.device)]
         gpu_room_bytes = self._left_of_gpu(self._allowed(own.device))
         portion = admitted(target, own.memory, others, self._left(own), gpu_room_bytes)
         if portion.hard_bytes:
@@ -270,7 +273,11 @@ class OneGpu:
 
     def _left(self, own: Allowance) -> int:
         """What is left of the most that a claim may have now."""
-        return own.most_bytes - sum(part.portion.hard_bytes for part in self._of(own.device))
+        return own.most_bytes - sum(map(self._bytes, self._of(own.device)))
+
+    def _bytes(self, part: Part) -> int:
+        """What a container may have, or has: more only where its limit was gone for a while."""
+        return max(part.portion.hard_bytes, self._seen_bytes.get(part.key, 0))
 
     def _left_of_gpu(self, allowed: Mapping[Device, Allowance]) -> int:
         """What is left of the GPU, where some may have more than their claim is guaranteed.
@@ -280,7 +287,7 @@ class OneGpu:
         known = all((part.claim_uid, part.cdi_device) in allowed for part in self._parts.values())
         if known and not any(one.bursts for one in allowed.values()):
             return max((one.memory.most_bytes for one in allowed.values()), default=0)
-        return self._memory_bytes() - sum(part.portion.hard_bytes for part in self._parts.values())
+        return self._memory_bytes() - sum(map(self._bytes, self._parts.values()))
 
     def _total(self, group: Cgroup, allowed: Mapping[Device, Allowance]) -> Portion:
         """What all claims let a control group have: NVML has one pair of limits for it on a GPU.

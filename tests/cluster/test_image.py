@@ -143,6 +143,17 @@ def test_the_bill_names_the_modules_of_the_hook(layers: Layers) -> None:
     assert layers.text(f"{HOME}/nvidia-cdi-hook.version") == f"{toolkit[1]}\n"
 
 
+def test_the_drivers_own_hook_runs_on_any_host(layers: Layers, tmp_path: Path) -> None:
+    with tarfile.open(layers.added) as layer:
+        layer.extract(f"{HOME}/gpu-memory-hook", tmp_path, filter="data")
+    program = tmp_path / HOME / "gpu-memory-hook"
+    bill = json.loads(layers.text("usr/share/gpu-dra/sbom.cdx.json"))
+    assert "gpu-memory-hook" in {one["name"] for one in bill["components"]}
+    done = subprocess.run([program], capture_output=True, check=False)
+    assert b"does not let this container start: wrong arguments" in done.stderr
+    assert b"/lib64/ld-linux" not in program.read_bytes()
+
+
 def test_the_licence_of_everything_lies_in_it(layers: Layers) -> None:
     bill = json.loads(layers.text("usr/share/gpu-dra/sbom.cdx.json"))
     with tarfile.open(layers.added) as layer:

@@ -14,6 +14,7 @@ from conformance.nodes.mig_nodes import offers, one_rule, slices
 from conformance.nodes.shares_area import AREA, written_cases
 from conformance.oracle import Oracle
 from driver.devices.names import DRIVER_NAME, unshared_name
+from tests.deviceclasses.shipped_classes import DEFAULT, expressions
 from tests.fakegpu.guests import UNLICENSED
 
 GIB = 2**30
@@ -22,9 +23,11 @@ SHARED, WHOLE, MIG = (f"{OWN}.type == '{form}'" for form in ("shared", "gpu", "m
 ONE_UUID = {"requests": [], "distinctAttribute": f"{DRIVER_NAME}/uuid"}
 
 
-def given(oracle: Oracle, rule: str, *claims: Json, gpus: int = 2) -> list[list[tuple[str, Any]]] | None:
+def given(
+    oracle: Oracle, rule: str, *claims: Json, gpus: int = 2, machine: str = "hgx-h100"
+) -> list[list[tuple[str, Any]]] | None:
     """The devices of each claim on a node with H100s, with what they take; None where there is no room."""
-    published = slices(offers("hgx-h100", one_rule(rule), "delivered", gpus))
+    published = slices(offers(machine, one_rule(rule), "delivered", gpus))
     [(_, answer)] = oracle.ask([ask(rule, published, *claims)])
     if "results" not in answer:
         assert answer == {"none": True}
@@ -188,3 +191,39 @@ def test_several_shares_of_one_request_are_of_distinct_gpus(oracle: Oracle) -> N
     [found] = given(oracle, rule, claim(exactly("r", SHARED, count=2))) or []
     assert [name for name, _ in found] == ["gpu-0000-1b-00-0-ts-4", "gpu-0000-43-00-0-ts-4"]
     assert given(oracle, rule, claim(exactly("r", SHARED, count=2)), gpus=1) is None
+
+
+@pytest.mark.parametrize("name", ["shared-memory", "shared-burstable"])
+def test_memory_that_the_nvidia_driver_holds_is_given_in_steps_from_the_least_with_which_cuda_starts(
+    oracle: Oracle, name: str
+) -> None:
+    rule = "shared: {strategy: TimeSlicing, memory: {step: 64Mi}}"
+    [expression] = expressions(DEFAULT[name])
+
+    def taken(amount: str | None) -> Any:
+        fields = {} if amount is None else {"capacity": memory(amount)}
+        found = given(oracle, rule, *claims_for(expression, 1, **fields), gpus=1, machine="l4-quad")
+        return None if found is None else found[0][0][1]
+
+    assert [taken(amount) for amount in (None, "1", "512Mi", "513Mi", "20Gi", "24Gi")] == [
+        {"memory": "512Mi"},
+        {"memory": "512Mi"},
+        {"memory": "512Mi"},
+        {"memory": "576Mi"},
+        {"memory": "20Gi"},
+        None,
+    ]
+    assert (
+        given(oracle, f"memoryLimits: false, {rule}", *claims_for(expression, 1), machine="l4-quad") is None
+    )
+    assert given(oracle, rule, *claims_for(expression, 1)) is None, "its NVIDIA driver is older"
+
+
+def test_guarantees_are_never_more_than_the_gpu_has(oracle: Oracle) -> None:
+    rule = "shared: {strategy: TimeSlicing, memory: {step: 1Gi}}"
+    [expression] = expressions(DEFAULT["shared-burstable"])
+    two_of_eleven = claims_for(expression, 2, capacity=memory("11Gi"))
+
+    assert given(oracle, rule, *two_of_eleven, gpus=1, machine="l4-quad") is not None
+    more = [*two_of_eleven, claim(exactly("r", expression), name="more")]
+    assert given(oracle, rule, *more, gpus=1, machine="l4-quad") is None

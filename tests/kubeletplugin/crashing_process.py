@@ -32,6 +32,8 @@ from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
 
 ENDED = 70
 SHARE_ID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+LIMITS = {"memoryLimits": {"string": "cgroup"}}
+"""What the slices say of every device, where the node has the hook for memory."""
 _LONGEST_SECONDS = 60
 
 
@@ -45,6 +47,7 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
         "metadata": {"namespace": "team", "name": "train", "uid": uid},
         "status": {"allocation": {"devices": {"results": [result]}}},
     }
+    hook = folder / "gpu-memory-hook"
     discovery = Discovery(machine.nvml(), folder / "sys", Guard(5.0))
     mps = FakeMps(folder / "mps.json")
     mps.reload()
@@ -57,6 +60,8 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
             mps,
             machine.fabric.manager(),
             pci=_pci(folder / "sys", machine),
+            cgroups=machine.pretend_cgroups(folder / "cgroups"),
+            memory_hook=hook if hook.exists() else None,
         ),
         Cluster(
             lambda *_: claim,
@@ -66,12 +71,13 @@ def work(folder: Path, operation: str, uid: str, end_before: int, named: str, de
             frozenset,
             lambda *_: None,
             lambda *_: None,
+            lambda _: LIMITS if hook.exists() else {},
         ),
         Folders(folder, folder / "cdi"),
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         Intervals(),
     ).preparer
-    own = ("journal", "cdi", "sharing", "metadata", "fabric")
+    own = ("journal", "cdi", "sharing", "metadata", "fabric", "memory")
     _end_before(end_before, tuple(str(folder / name) for name in own))
     ref, call = ClaimRef("team", "train", uid), Call(boottime_ns(), lambda: True, lambda: 45.0)
     if operation == "prepare":

@@ -191,7 +191,7 @@ class FakeNode:
         self.stop()
         self.mps.reload()
         self._guard = Guard(self.guard_seconds)
-        self.discovery = Discovery(self.nvml(), self.sysfs, self._guard)
+        self.discovery = self.discovering(self._guard)
         parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
@@ -200,6 +200,10 @@ class FakeNode:
         self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
         self.memory = parts.memory
         return parts.recovered
+
+    def discovering(self, guard: Guard) -> Discovery:
+        """How an instance looks at the GPUs."""
+        return Discovery(self.nvml(), self.sysfs, guard)
 
     def nvml(self) -> Nvml:
         """NVML as the plugin has it."""

@@ -6,8 +6,15 @@ import hashlib
 import json
 from pathlib import Path
 
-from deploy.image.bill import Bill, Component, archive_digests, go_modules, python_components
+from deploy.image.bill import Bill, Component, Program, archive_digests, go_modules, python_components
 from tests.deploy.image.installed import installed
+
+TOLD_OF_MEMORY = """\
+/hook/gpu-memory-hook: go1.26.8
+\tpath\tgpu-dra.example/memory-hook/gpu-memory-hook
+\tmod\tgpu-dra.example/memory-hook\t(devel)\t
+\tbuild\tCGO_ENABLED=0
+"""
 
 TOLD = """\
 /hook/nvidia-cdi-hook: go1.26.8
@@ -19,9 +26,11 @@ TOLD = """\
 
 
 def bill(tmp_path: Path, components: list[Component], epoch: int = 0) -> dict[str, object]:
-    hook = tmp_path / "hook"
+    hook, memory = tmp_path / "nvidia-cdi-hook", tmp_path / "gpu-memory-hook"
     hook.write_bytes(b"hook")
-    written = Bill("gpu-dra", components, go_modules(TOLD), hook, "python:1", epoch).to_json()
+    memory.write_bytes(b"memory")
+    programs = Program(hook, go_modules(TOLD)), Program(memory, go_modules(TOLD_OF_MEMORY))
+    written = Bill("gpu-dra", components, *programs, "python:1", epoch).to_json()
     document: dict[str, object] = json.loads(written)
     return document
 
@@ -59,8 +68,20 @@ def test_everything_listed_is_needed_by_something(tmp_path: Path) -> None:
     needed = {ref for one in document["dependencies"] for ref in one["dependsOn"]}
     assert listed == needed
     assert "pkg:golang/std@1.26.8" in listed
-    hook = next(one for one in document["components"] if one["name"] == "nvidia-cdi-hook")
-    assert hook["hashes"][0]["content"] == hashlib.sha256(b"hook").hexdigest()
+    assert len(listed) == len(document["components"])
+    for name, content in (("nvidia-cdi-hook", b"hook"), ("gpu-memory-hook", b"memory")):
+        program = next(one for one in document["components"] if one["name"] == name)
+        assert program["hashes"][0]["content"] == hashlib.sha256(content).hexdigest()
+
+
+def test_the_drivers_own_hook_has_its_version_and_needs_gos_library_alone(tmp_path: Path) -> None:
+    components = python_components(installed(tmp_path, ("gpu-dra", "0.1.0")), {}, {})
+    document = json.loads(json.dumps(bill(tmp_path, components)))
+
+    hook = next(one for one in document["components"] if one["name"] == "gpu-memory-hook")
+    assert hook["version"] == "0.1.0"
+    [needs] = [one for one in document["dependencies"] if one["ref"] == hook["bom-ref"]]
+    assert needs["dependsOn"] == ["pkg:golang/std@1.26.8"]
 
 
 def test_the_same_content_gives_the_same_text(tmp_path: Path) -> None:

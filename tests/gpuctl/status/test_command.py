@@ -102,6 +102,15 @@ def test_forms_of_devices_are_tiers() -> None:
     assert (
         tier_of(device("shared", allowMultipleAllocations=True, attributes=sliced)) == "shared, time-slicing"
     )
+    held = {**sliced, "memoryIsolation": {"string": "cgroup"}}
+    assert (
+        tier_of(device("shared", allowMultipleAllocations=True, attributes=held))
+        == "shared, time-slicing, memory held"
+    )
+    assert (
+        tier_of(device("gpu", allowMultipleAllocations=True, attributes=held))
+        == "fractional, time-slicing, memory held"
+    )
     served = {"sharing": {"string": "mps"}, "profile": {"string": "1g.10gb"}}
     in_partition = device("shared", allowMultipleAllocations=True, attributes=served)
     assert tier_of(in_partition) == "mig 1g.10gb, shared, mps"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -52,10 +54,10 @@ def test_the_call_is_a_create_runtime_hook_in_the_lowest_version_that_has_all(ui
             "--sockets=/plugins/memory/sockets",
             f"--claim={uid}",
             f"--device={uid}-gpu",
-            "--seconds=8",
+            "--seconds=30",
         ],
         "env": ["GOTRACEBACK=none"],
-        "timeout": 10,
+        "timeout": 35,
     }
 
 
@@ -107,6 +109,20 @@ def test_a_copy_that_cannot_be_made_is_refused_with_the_reason_until_it_can(tmp_
         found.of_memory()
     hooks_folder(tmp_path / "data").unlink()
     assert Path(found.of_memory().program).is_file()
+
+
+def test_a_folder_that_is_mounted_noexec_is_no_place_for_it(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", folder], check=True)
+    try:
+        found = hooks(tmp_path, memory=memory_hook_program(tmp_path / "image" / MEMORY_HOOK))
+        with pytest.raises(NodeIncomplete, match=r"cannot be run there: .* not mounted noexec"):
+            found.of_memory()
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 def test_a_hook_of_nvidias_that_cannot_be_used_takes_nothing_from_this_one(tmp_path: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from driver.devices.names import gpu_device_name
 from driver.errors import DriverError
+from driver.hardware.inventory import Discovery
+from driver.nvml.api import NvmlDevice
+from driver.nvml.deadline import Guard, Watch
 from driver.nvml.memory_limits import Cgroup, MemoryLimits
+from driver.nvml.pci_address import PciAddress
 from fakegpu.memory.cuda import FakeCudaClient
 from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRecord
 from kubeletplugin.journal.identity import boottime_ns
@@ -16,6 +21,8 @@ from kubeletplugin.memory.claim_memory import ClaimMemory
 from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.container_start import ContainerStart
 from tests.kubeletplugin.fake_node import POOL, FakeNode
+
+T = TypeVar("T")
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -34,12 +41,43 @@ class Container:
         return ContainerName(self.start.namespace, self.start.pod, self.start.container)
 
 
+class Meddled(Discovery):
+    """GPUs of which somebody does something before each thing that the plugin does with them."""
+
+    meddle: Callable[[], None] = staticmethod(lambda: None)
+
+    def on_gpu(self, pci: PciAddress, job: Callable[[NvmlDevice, Watch], T]) -> T:
+        """Let others come first."""
+        self.meddle()
+        return super().on_gpu(pci, job)
+
+
 class MemoryNode(FakeNode):
-    """Four L4 that take limits, and who plays the kubelet and the runtime."""
+    """Four L4 that take limits, and who plays the kubelet and the runtime.
+
+    ``meddle`` is called before each time that the plugin asks a GPU.
+    """
 
     def __init__(self, folder: Path, machine: str = "l4-quad", *, on_disk: bool = False) -> None:
         self.made = 0
+        self.meddle: Callable[[], None] = lambda: None
         super().__init__(folder, machine, on_disk=on_disk)
+
+    def discovering(self, guard: Guard) -> Discovery:
+        """Let whoever meddles do so."""
+
+        def meddle() -> None:
+            self.meddle()
+
+        found = Meddled(self.machine.nvml(), self.sysfs, guard)
+        found.meddle = meddle
+        return found
+
+    def begin_again(self) -> None:
+        """End the plugin and start it anew, while another instance goes on."""
+        self.leave()
+        parts = self.instance()
+        self._peers, self.journal, self.memory = parts.peers, parts.journal, parts.memory
 
     def pci(self, gpu: int = 0) -> str:
         return str(self.gpus[gpu])

@@ -20,7 +20,7 @@ from driver.errors import ClaimBlocked, ClaimRefused, ConfigError, StorageError
 from driver.process.log import configure
 from kubeletplugin.memory.hook_call import MOST_BYTES
 from kubeletplugin.memory.hook_socket import MOST_AT_ONCE, HookSocket
-from kubeletplugin.wire.container_start import ContainerStart
+from kubeletplugin.wire.container_start import ContainerStart, NotAnswered
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.memory.served_hooks import (
     CGROUP,
@@ -110,7 +110,7 @@ def test_malformed_calls_are_refused_and_logged_and_others_are_answered(
 
 def test_who_says_nothing_keeps_nobody_from_being_answered(folder: Path) -> None:
     with serving(folder, "one", agree) as server:
-        silent = [connected(server.path) for _ in range(MOST_AT_ONCE)]
+        silent = [connected(server.path) for _ in range(MANY)]
         try:
             assert asked(server.path, line(call())) == OK
         finally:
@@ -144,15 +144,20 @@ def test_many_containers_that_start_at_once_are_looked_after_together(folder: Pa
         assert list(pool.map(lambda said: asked(server.path, said), calls)) == [OK] * MANY
 
 
-def test_more_than_are_looked_after_at_once_are_answered_after_one_another(folder: Path) -> None:
-    seen: list[str] = []
-    many = 2 * MOST_AT_ONCE
-    with serving(folder, "one", lambda start: seen.append(start.container_id)) as server:
-        calls = [line(call(state={"id": f"c{number}"})) for number in range(many)]
-        with ThreadPoolExecutor(many) as pool:
-            assert list(pool.map(lambda said: asked(server.path, said), calls)) == [OK] * many
+def test_who_comes_while_too_many_are_looked_after_hears_nothing_and_asks_again(folder: Path) -> None:
+    together = threading.Barrier(MOST_AT_ONCE + 1)
 
-    assert sorted(seen) == sorted(f"c{number}" for number in range(many))
+    def meet(_start: ContainerStart) -> None:
+        together.wait(20)
+
+    with serving(folder, "one", meet) as server, ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        held = [pool.submit(asked, server.path, line(call())) for _ in range(MOST_AT_ONCE)]
+        while together.n_waiting < MOST_AT_ONCE:
+            threading.Event().wait(0.01)
+        with connected(server.path) as client:
+            assert answer_of(client) is None
+        together.wait(20)
+        assert [one.result() for one in held] == [OK] * MOST_AT_ONCE
 
 
 def test_the_socket_is_roots_alone_from_the_moment_that_it_can_be_seen(folder: Path) -> None:
@@ -174,7 +179,7 @@ def test_other_users_are_refused_even_where_they_can_connect(folder: Path, log: 
             "os.setresuid(65532, 65532, 65532); s.connect(sys.argv[1]);"
             "s.sendall(sys.stdin.buffer.read()); print(s.recv(65536).decode())"
         )
-        command = [sys.executable, "-I", "-c", script, server.path]
+        command = [sys.executable, "-I", "-c", script, str(server.path)]
         done = subprocess.run(command, input=line(call()), stdout=subprocess.PIPE, check=True, timeout=20)
         answer = json.loads(done.stdout)
 
@@ -199,6 +204,32 @@ def test_a_stop_answers_what_is_under_way_and_removes_the_socket_first(folder: P
             threading.Event().wait(0.01)
         go.set()
         assert answer_of(client) == OK
+
+
+def test_what_is_under_way_has_ended_when_the_instance_has(folder: Path) -> None:
+    ended: list[str] = []
+    begun = threading.Event()
+
+    def outlive(start: ContainerStart) -> None:
+        begun.set()
+        while (folder / "one.sock").exists():
+            threading.Event().wait(0.01)
+        threading.Event().wait(0.1)
+        ended.append(start.container_id)
+
+    with serving(folder, "one", outlive) as server, connected(server.path) as client:
+        client.sendall(line(call()))
+        assert begun.wait(20)
+        server.stop()
+    assert ended == ["abc"]
+
+
+def test_an_instance_that_ends_leaves_a_container_to_the_next_one(folder: Path) -> None:
+    def end(_start: ContainerStart) -> None:
+        raise NotAnswered
+
+    with serving(folder, "one", end) as server:
+        assert asked(server.path, line(call())) is None
 
 
 def test_who_had_connected_before_the_stop_is_answered(folder: Path) -> None:

@@ -16,8 +16,10 @@ import (
 
 const (
 	mostAnswerBytes = 64 << 10
-	// How long an instance may be silent before another one is asked beside it.
-	patience = 3 * time.Second
+	// How long an instance may be silent before another one is asked beside it, as a part of the whole time,
+	// and at the most.
+	patiencePart = 4
+	mostPatience = 3 * time.Second
 	// The pauses between two rounds. The folder need not be there yet, so nothing tells of a new socket.
 	firstPause = 5 * time.Millisecond
 	lastPause  = 100 * time.Millisecond
@@ -50,7 +52,7 @@ func ask(folder string, line []byte, deadline time.Time) error {
 	asking, tried := map[string]bool{}, map[string]bool{}
 	last := errNoSocket
 	for pause := firstPause; ; {
-		wait := patience
+		wait := min(allowed/patiencePart, mostPatience)
 		if next := firstOutside(newestFirst(folder), asking, tried); next != "" {
 			asking[next], tried[next] = true, true
 			go func() {

@@ -1,0 +1,153 @@
+"""Nodes with and without memory limits in one cluster: the scheduler picks by attribute."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from driver.kinds.memory_limits import FORBIDDEN
+from envtest.client import paths
+from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.watching import wait_for
+from envtest.cluster import Cluster
+from envtest.driver_node import DriverNode
+from gpuctl.__main__ import commands
+from tests.flow.claims import request, wait_unschedulable
+from tests.flow.mig_scene import pod_of, restart_controller, template, wait_offered
+from tests.flow.several_machines import installed_on
+
+HOLDS, COUNTS = range(2)
+MACHINES = ("l4-quad", "a30-quad")
+"""A machine whose NVIDIA driver holds limits, and one whose driver is older."""
+
+RULES = "version: v1\nrules: [{shared: {strategy: TimeSlicing, memory: {step: 1Gi}}}]\n"
+FORBIDDING = RULES.replace("{shared", "{memoryLimits: false, shared")
+TWENTY = {"requests": {"memory": "20Gi"}}
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The cluster, and the driver on each of its nodes."""
+
+    cluster: Cluster
+    drivers: tuple[DriverNode, ...]
+
+    def node_of(self, namespace: str, pod: str) -> int:
+        """The machine that the scheduler picked for a pod."""
+        stored = wait_for(
+            self.cluster.api, paths.pod(pod, namespace), lambda one: bool(one["spec"].get("nodeName"))
+        )
+        return [node.name for node in self.cluster.nodes].index(stored["spec"]["nodeName"])
+
+    def told(self, namespace: str, pod: str) -> list[str]:
+        """What ``gpuctl explain`` finds of a pod."""
+        where = ("-n", namespace, "--kubeconfig", str(self.cluster.admin), "-o", "json")
+        result = CliRunner().invoke(commands, ["explain", "pod", pod, *where], catch_exceptions=False)
+        return [str(one["message"]) for one in json.loads(result.output)["findings"]]
+
+
+@pytest.fixture(scope="module")
+def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
+    """Two nodes that share their GPUs by memory."""
+    with installed_on(request.config, MACHINES, ("tiers",), RULES, pretend_cgroups=True) as (
+        cluster,
+        drivers,
+    ):
+        yield Nodes(cluster, drivers)
+
+
+@pytest.fixture
+def namespace(nodes: Nodes) -> Iterator[str]:
+    """A namespace with a template for each class of shares."""
+    with fresh_namespace(nodes.cluster.api) as name:
+        for class_name in ("shared-memory", "shared-burstable", "shared-timesliced"):
+            asked = request(device_class=class_name, capacity=TWENTY)
+            template(nodes.cluster, name, class_name, asked)
+        yield name
+
+
+def isolation(devices: list[Object]) -> set[tuple[str | None, str | None]]:
+    """What the devices say of limits and of isolation."""
+    return {
+        (
+            device["attributes"].get("memoryLimits", {}).get("string"),
+            device["attributes"].get("memoryIsolation", {}).get("string"),
+        )
+        for device in devices
+    }
+
+
+def test_who_insists_on_memory_that_holds_gets_it_and_waits_where_it_is_only_counted(
+    nodes: Nodes, namespace: str
+) -> None:
+    api = nodes.cluster.api
+    for number, class_name in enumerate(("shared-memory", "shared-burstable") * 2):
+        api.create(pod_of(f"held-{number}", class_name), namespace)
+        assert nodes.node_of(namespace, f"held-{number}") == HOLDS
+    api.create(pod_of("fifth", "shared-memory"), namespace)
+    wait_unschedulable(nodes.cluster, namespace, "fifth")
+    told = " ".join(nodes.told(namespace, "fifth"))
+    old = nodes.cluster.nodes[COUNTS].name
+    assert f"{old}: nobody holds a share there to its memory: its NVIDIA driver" in told
+    assert "is older than R615" in told
+    api.create(pod_of("any", "shared-timesliced"), namespace)
+    assert nodes.node_of(namespace, "any") == COUNTS
+
+
+def test_what_is_published_follows_the_nvidia_driver_down_and_up(nodes: Nodes, namespace: str) -> None:
+    driver = nodes.drivers[HOLDS]
+    before = driver.machine.state.driver_version
+    wait_offered(driver, lambda devices: isolation(devices) == {("cgroup", "cgroup")})
+    driver.machine.driver_gone()
+    driver.machine.driver_back("580.95.05")
+    try:
+        wait_offered(driver, lambda devices: isolation(devices) == {(None, "none")})
+        nodes.cluster.api.create(pod_of("late", "shared-memory"), namespace)
+        wait_unschedulable(nodes.cluster, namespace, "late")
+    finally:
+        driver.machine.driver_gone()
+        driver.machine.driver_back(before)
+    wait_offered(driver, lambda devices: isolation(devices) == {("cgroup", "cgroup")})
+    assert nodes.node_of(namespace, "late") == HOLDS
+
+
+def test_a_node_whose_rules_forbid_it_promises_nothing(nodes: Nodes, namespace: str) -> None:
+    driver = nodes.drivers[HOLDS]
+    file = driver.folder / "node-config.yaml"
+    file.write_text(FORBIDDING)
+    try:
+        wait_offered(driver, lambda devices: isolation(devices) == {(None, "none")})
+        nodes.cluster.api.create(pod_of("late", "shared-burstable"), namespace)
+        wait_unschedulable(nodes.cluster, namespace, "late")
+        held = nodes.cluster.nodes[HOLDS].name
+        assert f"{held}: nobody holds a share there to its memory: {FORBIDDEN}" in nodes.told(
+            namespace, "late"
+        )
+    finally:
+        file.write_text(RULES)
+    wait_offered(driver, lambda devices: isolation(devices) == {("cgroup", "cgroup")})
+    assert nodes.node_of(namespace, "late") == HOLDS
+
+
+def test_a_node_that_starts_with_cgroup_v1_promises_nothing_and_says_so(nodes: Nodes) -> None:
+    driver = nodes.drivers[HOLDS]
+    marker = driver.folder / "sys/fs/cgroup/cgroup.controllers"
+    text = marker.read_text()
+    flags = ("--config", str(driver.folder / "node-config.yaml"))
+    marker.unlink()
+    try:
+        restart_controller(driver, *flags)
+        devices = wait_offered(driver, lambda found: isolation(found) == {(None, "none")})
+        withheld = {device["attributes"]["memoryLimitsWithheld"]["string"] for device in devices}
+        assert withheld == {"the node has cgroup v1, and NVML takes groups of v2 alone"}
+    finally:
+        marker.write_text(text)
+        restart_controller(driver, *flags)
+    wait_offered(driver, lambda found: isolation(found) == {("cgroup", "cgroup")})

@@ -1,0 +1,289 @@
+"""A share whose GPU was published with memory limits is prepared with them, or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ClaimBlocked, ClaimRefused, NvmlError
+from kubeletplugin.journal.entry import MemoryRecord
+from kubeletplugin.sharing.gpus import NotReady
+from kubeletplugin.wire.claim_call import ClaimRef
+from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.kubeletplugin.memory.memory_node import MemoryNode
+from tests.kubeletplugin.share_node import assert_holds_nothing, entry_of, shared, slicing, whole
+from tests.kubeletplugin.sharing.limiting_node import (
+    GIB,
+    L4,
+    MIB,
+    gib,
+    hooks_of,
+    limiting,
+    memory_of,
+    own,
+    publish,
+)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[MemoryNode]:
+    """Four L4 whose driver holds memory limits, as the controller has published them."""
+    node = limiting(tmp_path)
+    yield node
+    node.stop()
+
+
+def older(node: FakeNode) -> None:
+    """Load a driver that knows no limits."""
+    node.machine.driver_gone()
+    node.machine.driver_back("580.95.05")
+    node.driver_generation = "2"
+    node.restart()
+
+
+@pytest.mark.parametrize(
+    ("form", "consumed", "guaranteed"),
+    [
+        ("ts-4", {"shares": "1"}, 5758 * MIB),
+        ("ts-mem", {"memory": "10Gi"}, 10 * GIB),
+        ("mps-4", {"shares": "2"}, 11517 * MIB),
+        ("mps-mem", {"memory": "10Gi"}, 10 * GIB),
+        ("ts-frac-4", {"shares": "1"}, 5758 * MIB),
+    ],
+)
+def test_a_share_is_prepared_with_what_its_containers_are_held_to(
+    node: FakeNode, form: str, consumed: dict[str, str], guaranteed: int
+) -> None:
+    ref = node.claim_shares("a", shared(node, form), consumed=consumed)
+    node.prepare(ref)
+    assert memory_of(node, ref) == MemoryRecord(guaranteed, guaranteed)
+
+
+def test_it_is_in_the_entry_from_the_first_write_on(node: FakeNode) -> None:
+    ref = gib(node, "a", 10)
+    node.crash_after = "begun"
+    with pytest.raises(Crash):
+        node.prepare(ref)
+    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
+
+
+def test_where_no_limits_were_published_a_share_has_none(node: FakeNode) -> None:
+    publish(node, limits=False)
+    ref = gib(node, "a", 10)
+    node.prepare(ref)
+    assert memory_of(node, ref) is None
+
+
+def test_a_gpu_of_its_own_and_admin_access_are_held_to_nothing(node: FakeNode) -> None:
+    alone = node.claim("alone", 1)
+    sliced = node.claim("sliced", 2, config=slicing("Long"))
+    looking = node.claim_devices("looking", shared(node, "ts-4"), admin=True, config=own({"each": "1Gi"}))
+    for ref in (alone, sliced, looking):
+        node.prepare(ref)
+        assert memory_of(node, ref) is None
+
+
+def test_a_gpu_of_its_own_is_divided_where_its_claim_says_so(node: FakeNode) -> None:
+    division = {"parts": {"main": "12Gi"}, "each": "4Gi"}
+    ref = node.claim("a", 0, config=own(division, {"strategy": "TimeSlicing"}))
+    node.prepare(ref)
+    assert memory_of(node, ref) == MemoryRecord(L4, L4, each_bytes=4 * GIB, parts={"main": 12 * GIB})
+
+
+def test_all_of_a_fractional_gpu_is_divided_where_its_claim_shares_it(node: FakeNode) -> None:
+    device = shared(node, "ts-frac-4")
+    config = own({}, {"strategy": "TimeSlicing"})
+    ref = node.claim_shares("a", device, consumed={"shares": "4"}, config=config)
+    node.prepare(ref)
+    assert memory_of(node, ref) == MemoryRecord(L4, L4)
+
+
+def test_the_class_allows_a_burst_and_a_claim_divides_what_it_has(node: FakeNode) -> None:
+    of_class = own({"burst": {"factor": 2}}, source="FromClass")
+    of_claim = own({"parts": {"main": "6Gi"}})
+    ref = gib(node, "a", 10, config=[*of_claim, *of_class])
+    node.prepare(ref)
+    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 20 * GIB, to_free=True, parts={"main": 6 * GIB})
+
+
+def test_a_claim_cannot_allow_itself_a_burst(node: FakeNode) -> None:
+    ref = gib(node, "a", 10, config=own({"burst": {"factor": 2}}))
+    with pytest.raises(ClaimRefused, match=r"memory\.burst: counts in a DeviceClass alone"):
+        node.prepare(ref)
+    assert_holds_nothing(node, ref)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_memory_of_a_partition_cannot_be_divided(named: bool, tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "hgx-h100")
+    config = own({"each": "1Gi"})
+    config[0]["requests"] = ["gpu-0"] if named else []
+    ref = node.claim_devices("a", node.partition(0, "1g.10gb", 6), config=config)
+    with pytest.raises(ClaimRefused, match="whose memory it cannot divide"):
+        node.prepare(ref)
+    assert_holds_nothing(node, ref)
+    plain = own(None)
+    node.prepare(node.claim_devices("b", node.partition(0, "1g.10gb", 6), config=plain))
+    beside = node.claim_devices("c", node.partition(1, "1g.10gb", 6), whole(node, 2), config=plain)
+    node.prepare(beside)
+    node.stop()
+
+
+def test_a_configuration_for_the_gpu_passes_the_partition_beside_it_by(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "hgx-h100")
+    config = own({}, {"strategy": "TimeSlicing"})
+    ref = node.claim_devices("a", node.partition(0, "1g.10gb", 6), whole(node, 1), config=config)
+    with pytest.raises(ClaimBlocked, match="does not hold anybody to"):
+        node.prepare(ref)
+    node.stop()
+
+
+def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode) -> None:
+    older(node)
+    ref = gib(node, "a", 10)
+    with pytest.raises(NotReady, match="published with memory limits, and the NVIDIA driver holds none"):
+        node.prepare(ref)
+    assert_holds_nothing(node, ref)
+    publish(node, limits=False)
+    node.prepare(ref)
+    assert memory_of(node, ref) is None
+
+
+def test_a_division_is_not_passed_over_where_nobody_is_held(node: FakeNode) -> None:
+    publish(node, limits=False)
+    for ref in (
+        gib(node, "a", 10, config=own({"each": "1Gi"})),
+        gib(node, "b", 10, config=own({"burst": {"toFree": True}}, source="FromClass")),
+        node.claim("c", 1, config=own({}, {"strategy": "TimeSlicing"})),
+    ):
+        with pytest.raises(ClaimBlocked, match="does not hold anybody to"):
+            node.prepare(ref)
+        assert_holds_nothing(node, ref)
+
+
+def test_until_the_slices_were_seen_a_share_waits_where_there_are_limits(node: FakeNode) -> None:
+    node.published_attributes = {}
+    ref = gib(node, "a", 10)
+    with pytest.raises(NotReady, match="is not known, since its ResourceSlice was not seen"):
+        node.prepare(ref)
+    assert_holds_nothing(node, ref)
+    older(node)
+    node.prepare(ref)
+    assert memory_of(node, ref) is None
+
+
+def test_an_nvml_that_does_not_answer_is_no_reason_to_prepare_without_limits(node: FakeNode) -> None:
+    node.machine.fail("memory_limits")
+    ref = gib(node, "a", 10)
+    with pytest.raises(NvmlError):
+        node.prepare(ref)
+    assert_holds_nothing(node, ref)
+    node.machine.heal()
+    node.prepare(ref)
+    assert memory_of(node, ref) is not None
+
+
+def test_whether_limits_are_held_is_asked_once_and_never_by_a_repeated_call(node: FakeNode) -> None:
+    first, second = gib(node, "a", 10), gib(node, "b", 10)
+    node.prepare(first)
+    for call in ("memory_limits", "set_memory_limits"):
+        node.machine.fail(call)
+    node.prepare(second)
+    node.machine.fail("memory_bytes")
+    node.prepare(first)
+    with pytest.raises(NvmlError):
+        node.prepare(gib(node, "c", 1))
+
+
+def test_an_entry_that_lost_its_limits_has_them_again_with_the_next_call(node: FakeNode) -> None:
+    ref = gib(node, "a", 10)
+    node.prepare(ref)
+    lose(node, ref)
+    node.prepare(ref)
+    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
+
+
+def test_an_entry_that_lost_its_limits_has_them_again_with_the_next_pass(node: FakeNode) -> None:
+    ref, other = gib(node, "a", 10), node.claim("b", 1)
+    for one in (ref, other):
+        node.prepare(one)
+    lose(node, ref)
+    before = entry_of(node, other)
+    node.restart()
+    node.reconciler.restore_specs()
+    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
+    assert entry_of(node, other) == before
+
+
+def test_a_claim_that_cannot_be_held_yet_stays_as_it_is_until_it_can(node: FakeNode) -> None:
+    ref = gib(node, "a", 10)
+    node.prepare(ref)
+    lose(node, ref)
+    spec = node.spec_path(ref).read_bytes()
+    node.machine.fail("memory_limits")
+    node.restart()
+    node.reconciler.restore_specs()
+    assert (entry_of(node, ref).state, memory_of(node, ref)) == ("prepared", None)
+    assert json.loads(node.spec_path(ref).read_bytes()) == json.loads(spec)
+    node.machine.heal()
+    node.reconciler.restore_specs()
+    assert memory_of(node, ref) is not None
+
+
+@pytest.mark.parametrize("by", ["call", "pass"])
+def test_a_claim_that_was_prepared_without_limits_is_held_from_its_next_start_on(
+    node: FakeNode, by: str
+) -> None:
+    """As by an instance that knows none, which has no hook in its specs either."""
+    publish(node, limits=False)
+    ref = gib(node, "a", 10)
+    node.prepare(ref)
+    assert hooks_of(node, ref) == []
+    publish(node)
+    if by == "call":
+        node.prepare(ref)
+    else:
+        node.reconciler.restore_specs()
+    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
+    assert hooks_of(node, ref) == ["gpu-memory-hook"]
+
+
+def lose(node: FakeNode, ref: ClaimRef) -> None:
+    """Write the entry as an instance does that knows no limits."""
+    entry = entry_of(node, ref)
+    devices = tuple(replace(held, memory=None) for held in entry.devices)
+    node.journal.put(replace(entry, devices=devices))
+
+
+def test_unprepare_gives_back_what_containers_have_and_a_claim_for_a_gpu_has_nothing_to_give_back(
+    node: MemoryNode,
+) -> None:
+    ref, alone = gib(node, "a", 10), node.claim("b", 1)
+    for one in (ref, alone):
+        node.prepare(one)
+    (held,) = entry_of(node, ref).devices
+    container = node.run(held.cdi_device)
+    assert node.hard(container) == 10 * GIB
+    assert node.files() != []
+    node.steps.clear()
+    node.unprepare(ref)
+    assert node.steps[:2] == ["spec removed", "memory forgotten"]
+    assert node.files() == []
+    node.steps.clear()
+    node.unprepare(alone)
+    assert "memory forgotten" not in node.steps
+
+
+def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) -> None:
+    refs = [gib(node, f"c-{number}", 10) for number in range(3)]
+    for ref in refs[:2]:
+        node.prepare(ref)
+    with pytest.raises(ClaimBlocked):
+        node.prepare(refs[2])
+    assert_holds_nothing(node, refs[2])
+    node.unprepare(refs[0])
+    node.prepare(refs[2])
