@@ -16,6 +16,7 @@ from envtest.client.watching import wait_for, wait_for_list
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from fakegpu.memory.cuda import OutOfMemory
+from fakegpu.memory.groups import living
 from tests.flow.claims import wait_unschedulable
 from tests.flow.memory_scene import (
     GIB,
@@ -79,12 +80,8 @@ def namespace(driver: DriverNode, place: str) -> Iterator[str]:
 
 def limits_left(driver: DriverNode) -> list[str]:
     """The control groups that are still there and held to a limit."""
-    groups = driver.machine.pretend_cgroups(driver.node.cgroup_dir)
-    return [
-        one.cgroup
-        for gpu in driver.machine.state.gpus.values()
-        for one in gpu.memory.of_living_groups(groups.is_there).limits
-    ]
+    state = driver.machine.state
+    return [one.cgroup for gpu in state.gpus.values() for one in living(state, gpu).memory.limits]
 
 
 def test_a_share_of_ten_gib_gets_no_eleventh_whatever_its_pod_does(
