@@ -13,9 +13,10 @@ from random import Random
 
 from driver.errors import DriverError
 from driver.nvml.api import Code
+from driver.nvml.memory_limits import Cgroup
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
 from fakegpu.memory.groups import living
-from fakegpu.memory.state import GpuMemory
+from fakegpu.memory.state import CudaClient, GpuMemory, GroupLimits
 from kubeletplugin.assembly import Parts
 from kubeletplugin.journal.entry import MemoryRecord
 from tests.kubeletplugin.fake_node import Crash
@@ -118,8 +119,12 @@ class HostileWorld:
         assert entry is not None
         self.node.journal.put(replace(entry, state="released", devices=()))
         self.claims.remove(claim)
-        with self.may_crash():
-            self.instance().memory.forget(claim.uid)
+        try:
+            with self.may_crash():
+                self.instance().memory.forget(claim.uid)
+        finally:
+            for one in [one for one in self.running if claim in one.claims]:
+                self._end(one)
 
     def start(self) -> None:
         """A container of one claim, or of two, gets its hooks run; sometimes a hook asks once more."""
@@ -304,7 +309,7 @@ class HostileWorld:
         try:
             program.allocate(amount_bytes)
         except OutOfMemory as refused:
-            assert "the GPU" not in str(refused), f"its limit would have let it have that: {refused}"
+            assert "are free" not in str(refused), f"its limit would have let it have that: {refused}"
             self.denied += 1
             return False
         except CudaFailed:
@@ -316,7 +321,7 @@ class HostileWorld:
         self._look_at_memory()
         for one in self.running:
             for gpu in {claim.gpu for claim in one.claims if claim in self.claims}:
-                held = [limit for limit in self._gpu(gpu).limits if limit.group == one.container.cgroup]
+                held = [limit for limit in self._gpu(gpu).limits if _group(limit) == one.container.cgroup]
                 assert held, f"a container runs without a limit: {self.told[-10:]}"
 
     def _look_at_memory(self) -> None:
@@ -326,8 +331,8 @@ class HostileWorld:
             for claims in self._together(gpu):
                 most_bytes = sum(claim.memory.most_bytes for claim in claims)
                 groups = {one.container.cgroup for one in self.running if claims & set(one.claims)}
-                hard_bytes = sum(one.hard_bytes for one in memory.limits if one.group in groups)
-                has_bytes = sum(one.allocated_bytes for one in memory.clients if one.group in groups)
+                hard_bytes = sum(one.hard_bytes for one in memory.limits if _group(one) in groups)
+                has_bytes = sum(one.allocated_bytes for one in memory.clients if _group(one) in groups)
                 assert hard_bytes <= most_bytes, (hard_bytes, most_bytes, self.told[-10:])
                 assert has_bytes <= most_bytes, (has_bytes, most_bytes, self.told[-10:])
 
@@ -367,3 +372,7 @@ class HostileWorld:
         assert all(not self._gpu(gpu).limits for gpu in range(_GPUS))
         assert self.node.memory.faults() == {}
         self.node.stop()
+
+
+def _group(one: GroupLimits | CudaClient) -> Cgroup:
+    return Cgroup(one.cgroup, one.inode)
