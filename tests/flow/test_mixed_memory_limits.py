@@ -17,7 +17,7 @@ from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
-from tests.flow.claims import request, wait_unschedulable
+from tests.flow.claims import request, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, restart_controller, template, wait_offered
 from tests.flow.several_machines import installed_on
 
@@ -34,16 +34,22 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The cluster, and the driver on each of its nodes."""
+    """The cluster, and the driver on each of its nodes.
+
+    ``starts``: containers with limits start there, for which a real runtime would need the built hook.
+    """
 
     cluster: Cluster
     drivers: tuple[DriverNode, ...]
+    starts: bool
 
     def node_of(self, namespace: str, pod: str) -> int:
         """The machine that the scheduler picked for a pod."""
         stored = wait_for(
             self.cluster.api, paths.pod(pod, namespace), lambda one: bool(one["spec"].get("nodeName"))
         )
+        if self.starts:
+            wait_running(self.cluster, namespace, pod)
         return [node.name for node in self.cluster.nodes].index(stored["spec"]["nodeName"])
 
     def told(self, namespace: str, pod: str) -> list[str]:
@@ -60,7 +66,7 @@ def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
         cluster,
         drivers,
     ):
-        yield Nodes(cluster, drivers)
+        yield Nodes(cluster, drivers, request.config.getoption("--cluster", default="embedded") != "real")
 
 
 @pytest.fixture
