@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from driver.errors import ClaimBlocked
@@ -19,7 +20,7 @@ CGROUP_ROOT = "/sys/fs/cgroup"
 
 _ROOT_INODE = 1
 _NUMBER = ".inode"
-"""A file with the inode of a pretended group: a file system gives that of a removed folder to the next."""
+"""A link to the inode of a pretended group: a file system gives that of a removed folder to the next."""
 
 _LINE = re.compile(r"^\d+:([^:\n]*):(/[^\n]+)$", re.MULTILINE)
 """Controllers and path of a line of /proc/PID/cgroup; no container lies in the root."""
@@ -114,17 +115,23 @@ def folder_of(root: Path, path: str) -> Path | None:
 
 def inode_of(root: Path, path: str) -> int | None:
     """The inode of the group at a path as NVML takes it, None without one; the root has always one."""
-    folder = folder_of(root, path)
-    if folder is None:
+    folder = _folder_text(str(root), path)
+    if not folder:
         return None
-    if folder == root:
+    if folder == str(root):
         return _ROOT_INODE
     try:
-        return int((folder / _NUMBER).read_text())
-    except (OSError, ValueError):  # nobody here has made it, or it is half made
+        return int(os.readlink(f"{folder}/{_NUMBER}"))  # noqa: PTH115 - asked for each group at each call
+    except OSError:  # it was not made here
         with suppress(OSError):
-            return folder.stat().st_ino
+            return os.stat(folder).st_ino  # noqa: PTH116 - likewise
     return None
+
+
+@lru_cache(maxsize=4096)
+def _folder_text(root: str, path: str) -> str:
+    """The same as ``folder_of`` in text, empty for no such path."""
+    return str(folder_of(Path(root), path) or "")
 
 
 def _nvml_path(path: str) -> str:
@@ -138,7 +145,7 @@ def _make_group(folder: Path) -> None:
         return
     made = folder.parent / f".{os.urandom(6).hex()}"
     made.mkdir()
-    (made / _NUMBER).write_text(f"{int.from_bytes(os.urandom(6)) + 2}\n")
+    (made / _NUMBER).symlink_to(str(int.from_bytes(os.urandom(6)) + 2))
     try:
         made.rename(folder)
     except OSError:  # another process was faster

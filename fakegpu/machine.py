@@ -16,6 +16,7 @@ from fakegpu.license import FakeLicense
 from fakegpu.memory.calls import MEMORY_CHANGES
 from fakegpu.memory.cuda import FakeCudaClient
 from fakegpu.memory.groups import living
+from fakegpu.memory.state import Accounting
 from fakegpu.mig_calls import CHANGES
 from fakegpu.mig_processes import with_mig_processes
 from fakegpu.mig_state import MigState
@@ -290,6 +291,10 @@ class FakeMachine:
         root.mkdir(parents=True, exist_ok=True)
         self._store.change(lambda state: replace(state, pretend_cgroups=str(root.absolute())))
         return FakeCgroups(root.absolute())
+
+    def count_memory(self, *, unit_bytes: int = 1, silent: bool = False) -> None:
+        """Let the NVIDIA driver count memory in another way from now on; see Accounting."""
+        self._store.change(lambda state: replace(state, accounting=Accounting(unit_bytes, silent)))
 
     def cuda(self, gpu: GpuSelector, cgroup: str, process_id: int | None = None) -> FakeCudaClient:
         """A process in a control group that has a CUDA context on a GPU, until it ends or its group goes.

@@ -112,13 +112,15 @@ def _total(gpu: Asked) -> str:
 
 
 def _used(gpu: Asked) -> str:
-    """Nothing without a process; how much the processes of a fake GPU use, nobody knows."""
+    """What CUDA clients have; how much other processes of a fake GPU use, nobody knows."""
     gpu.device.memory_bytes()
-    return NOT_AVAILABLE if gpu.device.process_ids() else "0"
+    used_bytes = gpu.device.allocated_bytes()
+    return NOT_AVAILABLE if used_bytes is None else str(used_bytes // _MIB)
 
 
 def _free(gpu: Asked) -> str:
-    return NOT_AVAILABLE if gpu.device.process_ids() else _total(gpu)
+    used_bytes = gpu.device.allocated_bytes()
+    return NOT_AVAILABLE if used_bytes is None else str((gpu.device.memory_bytes() - used_bytes) // _MIB)
 
 
 def _utilization(gpu: Asked) -> str:

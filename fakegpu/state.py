@@ -14,7 +14,7 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.fabric.state import FabricState
 from fakegpu.holds import FileHolds, MemoryHolds
 from fakegpu.license import LICENSED, FakeLicense
-from fakegpu.memory.state import NO_MEMORY, GpuMemory
+from fakegpu.memory.state import EXACT, NO_MEMORY, Accounting, GpuMemory
 from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
 from fakegpu.replaced_file import ReplacedFile
@@ -108,6 +108,7 @@ class MachineState:
     mps_faults: tuple[MpsFault, ...] = ()
     fabric: FabricState = field(default_factory=FabricState)
     pretend_cgroups: str = ""
+    accounting: Accounting = EXACT
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
@@ -141,6 +142,7 @@ class MachineState:
             # A former version of this project does not know these.
             **({} if self.fabric == FabricState() else {"fabric": self.fabric.to_document()}),
             **({"pretend_cgroups": self.pretend_cgroups} if self.pretend_cgroups else {}),
+            **({} if self.accounting == EXACT else {"accounting": asdict(self.accounting)}),
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
             "faults": [_fault_document(fault) for fault in self.faults],
         }
@@ -158,6 +160,7 @@ class MachineState:
             roots = tuple(document.pop("driver_roots"))
             fabric = FabricState.from_document(document.pop("fabric", {}))
             document |= {"driver_roots": roots, "mps_faults": mps, "fabric": fabric}
+            document["accounting"] = Accounting(**document.pop("accounting", {}))
             state = cls(gpus=gpus, faults=faults, **document)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no state of a fake machine ({error})") from error

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME, pool_name
 from driver.errors import ClaimRefused, DriverError, StorageError
@@ -48,6 +49,10 @@ from kubeletplugin.predecessor.other_driver import other_driver
 from kubeletplugin.predecessor.standing_back import WAITS
 from kubeletplugin.predecessor.takeover import TakeOver
 from kubeletplugin.reports.claim_status import ClaimStatuses
+from kubeletplugin.reports.device_status import NOT_HELD
+from kubeletplugin.reports.memory_look import MemoryLook
+from kubeletplugin.reports.memory_uses import memory_uses
+from kubeletplugin.reports.memory_watch import MemoryListeners, MemoryWatch
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
 from kubeletplugin.reports.share_uses import share_uses
 from kubeletplugin.settings import Settings
@@ -107,6 +112,13 @@ def _tell_missing(events: EventRecorder, claim: ClaimRef, text: str) -> None:
     warn(events, "SharingIncomplete", claim, text)
 
 
+def _tell_memory(
+    events: EventRecorder, kind: Literal["Normal", "Warning"], reason: str, entry: Entry, text: str
+) -> None:
+    about = Reference("resource.k8s.io/v1", "ResourceClaim", entry.name, entry.uid, entry.namespace)
+    events.post(about, kind, reason, text)
+
+
 def claim_reader(client: KubeClient) -> Any:
     """A function that gets a claim by namespace and name; one that is not there is refused for good."""
 
@@ -135,6 +147,15 @@ class _Node:
     events: EventRecorder
 
 
+@dataclass(frozen=True, slots=True)
+class _Reports:
+    """What tells of claims: their status, and what their containers have and use of GPUs."""
+
+    statuses: ClaimStatuses
+    look: MemoryLook
+    memory: MemoryWatch
+
+
 def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None = None) -> None:
     """Run the plugin behind its open sockets until SIGTERM; raises DriverError when it cannot start.
 
@@ -146,8 +167,9 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     published = PublishedDevices()
     reflector = follow_slices(node.client, settings.node_name, DRIVER_NAME, published, service.stop_event)
     kinds_of = given.kinds() if given.kinds else own_kinds
-    parts, statuses = _claims(node, published, front, kinds_of)
+    parts, reports = _claims(node, published, front, kinds_of)
     service.spawn("events", node.events.run, stop=node.events.stop)
+    service.spawn("used memory", reports.look.run, stop=reports.look.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
     serve_metrics(service, settings.metrics_addr, metrics)
     if taken is not None:
@@ -159,7 +181,7 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.on_stop("containers that wait", parts.memory.stop)
     front.claims.ready(EventfulClaims(parts.preparer, node.events))
     front.face.serving.up(READY_PART)
-    service.spawn("claim status", statuses.run, stop=statuses.stop)
+    service.spawn("claim status", reports.statuses.run, stop=reports.statuses.stop)
     service.spawn("node state", parts.watch.run, stop=parts.watch.stop)
     specs_now = Event()
     watch_roots(service, settings.roots, intervals.check_seconds, node.discovery.close, specs_now.set)
@@ -170,7 +192,10 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     front.state.enables_virtual(parts.virtual.enable)
-    service.repeat("memory", intervals.check_seconds, parts.memory.run_once, parts.memory.wanted)
+    hold = partial(_hold_memory, parts, reports.memory)
+    service.repeat("memory", intervals.check_seconds, hold, parts.memory.wanted)
+    if settings.used_memory_status_seconds:
+        service.repeat("memory status", settings.used_memory_status_seconds, reports.memory.see_use)
     service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
     service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
@@ -178,6 +203,11 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)
     service.on_stop("calls", front.face.close)  # they need everything above until they have finished
     service.run()
+
+
+def _hold_memory(parts: Parts, watch: MemoryWatch) -> None:
+    parts.memory.run_once()
+    watch.see_faults()
 
 
 class _Alone:
@@ -234,8 +264,8 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
 
 def _claims(
     node: _Node, published: PublishedDevices, front: Front, kinds_of: KindsOf
-) -> tuple[Parts, ClaimStatuses]:
-    """The parts with the real ports, and what writes into the status of claims."""
+) -> tuple[Parts, _Reports]:
+    """The parts with the real ports, and what tells of claims."""
     settings, metrics, era = node.settings, node.metrics, node.identity.era
     try:
         settings.data_dir.mkdir(mode=0o750, exist_ok=True)
@@ -245,7 +275,7 @@ def _claims(
         ) from error
 
     def prepared(entry: Entry) -> None:
-        statuses.prepared(entry)
+        reports.statuses.prepared(entry)
 
     folders = Folders(settings.data_dir, settings.cdi_dir)
     listeners = Listeners(
@@ -264,14 +294,30 @@ def _claims(
         kinds_of,
     )
     journal, kinds = parts.journal, parts.kinds
-    statuses = ClaimStatuses(node.client, journal, era, kinds)
+    reports = _reports(node, parts)
     if settings.mps_socket.exists():
         parts.keeper.mps_is_used()  # it may have daemons that nobody needs
     _log_recovered(parts)
     metrics.prepared_claims.set(journal.held_count())
     metrics.show_partitions(lambda: partition_uses(journal.entries(), era()))
     metrics.show_shares(lambda: share_uses(journal.entries(), era(), kinds))
-    return parts, statuses
+    metrics.show_memory(lambda: memory_uses(journal.entries(), era(), kinds, reports.look.containers))
+    return parts, reports
+
+
+def _reports(node: _Node, parts: Parts) -> _Reports:
+    def changed() -> None:
+        statuses.changed()
+
+    look, events = MemoryLook(parts.memory.used), node.events
+    listeners = MemoryListeners(
+        partial(_tell_memory, events, "Warning", NOT_HELD),
+        partial(_tell_memory, events, "Normal", "MemoryLimitHeld"),
+        changed,
+    )
+    watch = MemoryWatch(parts.journal.entries, parts.memory.faults, look, listeners)
+    statuses = ClaimStatuses(node.client, parts.journal, node.identity.era, parts.kinds, memory=watch.told)
+    return _Reports(statuses, look, watch)
 
 
 def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:

@@ -64,13 +64,20 @@ def scheduler_configuration(kubeconfig_path: Path) -> str:
 
 
 def audit_policy() -> str:
-    """An audit policy (JSON) that notes who did what to which object once it is answered."""
+    """An audit policy (JSON) that notes who did what to which object once it is answered.
+
+    Of ResourceSlices it notes what was written as well.
+    """
+    slices = {"group": "resource.k8s.io", "resources": ["resourceslices"]}
     return json.dumps(
         {
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
-            "rules": [{"level": "Metadata"}],
+            "rules": [
+                {"level": "Request", "resources": [slices], "verbs": ["create", "update", "patch"]},
+                {"level": "Metadata"},
+            ],
         }
     )
 

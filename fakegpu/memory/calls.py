@@ -22,6 +22,7 @@ MEMORY_CHANGES = frozenset({"set_memory_limits"})
 """The calls of this module that change a GPU."""
 
 _FIRST_DRIVER = 615
+_NONE = {False: Code.NOT_FOUND, True: Code.NOT_SUPPORTED}
 
 
 def knows_limits(driver_version: str) -> bool:
@@ -45,6 +46,7 @@ class FakeMemoryCalls:
         if too_large or soft_bytes > hard_bytes:
             raise self._failed(call, Code.INVALID_ARGUMENT, cgroup)
         group = self._group(call, state, cgroup)
+        soft_bytes, hard_bytes = (state.accounting.counted(one, gpu_bytes) for one in limits)
 
         def edit(now: MachineState) -> MachineState:
             gpu = living(now, now.gpus[self._slot.pci])
@@ -63,8 +65,15 @@ class FakeMemoryCalls:
         memory = living(state, state.gpus[self._slot.pci]).memory
         found = memory.holder(group.path)
         if found is None:
-            raise self._failed(call, Code.NOT_FOUND, cgroup)
+            raise self._failed(call, _NONE[state.accounting.silent], cgroup)
         return MemoryLimits(found.soft_bytes, found.hard_bytes, memory.used_bytes(found))
+
+    def allocated_bytes(self) -> int | None:
+        """What CUDA clients have on the GPU; None while others use it, of whom nobody knows how much."""
+        state, gpu = self._session.gpu_call("memory_bytes", self._slot.pci, self._number)
+        if gpu.process_ids or gpu.mig.processes():
+            return None
+        return living(state, gpu).memory.allocated_bytes
 
     def _supported(self, call: str) -> tuple[MachineState, int]:
         """The state and the GPU's memory, where driver and GPU have limits."""

@@ -17,6 +17,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Accounting:
+    """How the NVIDIA driver of a machine counts, where it is free to.
+
+    Limits are rounded up to whole ``unit_bytes``. With ``silent`` a group that no limits hold is told as
+    NOT_SUPPORTED instead of NOT_FOUND, which one public program says of the account misc.
+    """
+
+    unit_bytes: int = 1
+    silent: bool = False
+
+    def counted(self, limit_bytes: int, gpu_bytes: int) -> int:
+        """The limit that is held where this one was asked for."""
+        if limit_bytes == NO_LIMIT_BYTES:
+            return limit_bytes
+        return min(-(-limit_bytes // self.unit_bytes) * self.unit_bytes, gpu_bytes)
+
+
+EXACT = Accounting()
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLimits:
     """The limits of one control group, of which ``inode`` is that of its folder."""
 
@@ -76,18 +97,22 @@ class GpuMemory:
 
     def of_living_groups(self, is_there: Callable[[Cgroup], bool]) -> GpuMemory:
         """What is left once limits and clients of groups that are gone went with them."""
-        limits = tuple(one for one in self.limits if is_there(one.group))
-        clients = tuple(one for one in self.clients if is_there(one.group))
-        return self if (limits, clients) == (self.limits, self.clients) else GpuMemory(limits, clients)
+        known = {one.group for one in self.limits} | {one.group for one in self.clients}
+        there = {group for group in known if is_there(group)}
+        if there == known:
+            return self
+        limits = tuple(one for one in self.limits if one.group in there)
+        return GpuMemory(limits, tuple(one for one in self.clients if one.group in there))
 
     def holder(self, cgroup: str) -> GroupLimits | None:
         """The limits that hold a group: its own, or those of the nearest group above that has some."""
-        above = [one for one in self.limits if cgroup == one.cgroup or cgroup.startswith(f"{one.cgroup}/")]
+        above = [one for one in self.limits if _is_within(cgroup, one.cgroup)]
         return max(above, key=lambda one: len(one.cgroup), default=None)
 
     def used_bytes(self, limits: GroupLimits) -> int:
         """What the clients have that these limits hold."""
-        return sum(one.allocated_bytes for one in self.clients if self.holder(one.cgroup) == limits)
+        inside = (one for one in self.clients if _is_within(one.cgroup, limits.cgroup))
+        return sum(one.allocated_bytes for one in inside if self.holder(one.cgroup) == limits)
 
     def with_limits(self, group: Cgroup, soft_bytes: int, hard_bytes: int) -> GpuMemory:
         """The memory with a group's limits set; those that mean none clear them."""
@@ -122,6 +147,10 @@ class GpuMemory:
             )
         free = gpu_bytes - self.allocated_bytes
         return "" if more_bytes <= free else f"{free} bytes are free, and {more_bytes} are wanted"
+
+
+def _is_within(cgroup: str, other: str) -> bool:
+    return cgroup == other or cgroup.startswith(f"{other}/")
 
 
 NO_MEMORY = GpuMemory()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
-from driver.nvml.api import Code, NoMemoryLimits, NotFound, NvmlCallFailed
+from driver.nvml.api import Code, NoMemoryLimits, NotFound, NotSupported, NvmlCallFailed
 from driver.nvml.limits_probe import can_be_limited
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.memory.division import MIB, Portion
@@ -116,7 +116,16 @@ def _set(
 
 
 def _read(device: NvmlDevice, watch: Watch, cgroup: str) -> MemoryLimits | None:
+    """The limits of a group; None where it has none.
+
+    Where the NVIDIA driver counts by itself it may say NOT_SUPPORTED of a group without limits (see
+    ``limits_probe``). Whoever then sets some hears whether they are.
+    """
     try:
         return watch("memory_limits", lambda: device.memory_limits(cgroup))
     except NoMemoryLimits:
+        return None
+    except NotSupported as error:
+        if error.code == Code.FUNCTION_NOT_FOUND:
+            raise
         return None

@@ -154,6 +154,7 @@ class OneGpu:
                 self._parts[key] = replace(self._parts[key], portion=portion)
                 self._changed.add(key[0])
                 self.write()
+                self._ports.step("memory noted")
                 try:
                     self._hold(key[2], allowed)
                 except DriverError as error:
@@ -163,22 +164,25 @@ class OneGpu:
     def leave(self, claim_uid: str) -> None:
         """Forget what a claim's containers had.
 
-        A control group that is there all the same stays limited: what it was guaranteed is given back, and
-        what it has by other claims stays.
+        A container that is there all the same stays limited: what it is guaranteed is given back, and it has
+        no more than other claims let it have, where others do.
         """
-        leaving = [part for part in self._parts.values() if part.claim_uid == claim_uid]
-        allowed = self._allowed() if leaving else {}
-        for part in leaving:
-            was = self._total(part.cgroup, allowed)
+        for part in [part for part in self._parts.values() if part.claim_uid == claim_uid]:
             del self._parts[part.key]
-            total = self._total(part.cgroup, allowed)
-            if total.hard_bytes or was.soft_bytes:
-                try:
-                    self._set(part.cgroup, total if total.hard_bytes else Portion(0, was.hard_bytes))
-                except DriverError as error:
-                    _log.warning("memory limit stays till its control group goes", error=error.logged)
+            try:
+                self._lower_leaving(part)
+            except DriverError as error:
+                _log.warning("memory limit stays till its control group goes", error=error.logged)
         self._changed.discard(claim_uid)
         self._ports.ledger.forget(claim_uid, self.pci)
+
+    def _lower_leaving(self, part: Part) -> None:
+        allowed = self._allowed()
+        one, total = allowed.get((part.claim_uid, part.cdi_device)), self._total(part.cgroup, allowed)
+        if total.hard_bytes:
+            self._set(part.cgroup, total)
+        elif one is None or one.is_mps:
+            self._set(part.cgroup, Portion(0, part.portion.hard_bytes))
 
     def write(self) -> None:
         """Write down what has changed."""

@@ -1,9 +1,9 @@
-"""Puts what claims are held to on GPUs beside what their containers use, for the metrics: pure."""
+"""Puts what claims are held to on GPUs beside what their containers use, for the metrics."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from driver.process.metrics import ClaimMemoryUse, ContainerMemoryUse, GpuMemoryUse, MemoryFigures
@@ -16,20 +16,25 @@ Containers = tuple[ContainerMemory, ...]
 
 
 def memory_uses(
-    entries: Iterable[Entry], era: Era, kinds: HeldKinds, containers: Containers | None
+    entries: Iterable[Entry], era: Era, kinds: HeldKinds, look: Callable[[], Containers | None]
 ) -> MemoryFigures:
     """The memory that prepared claims of this era hold on GPUs, and what of it is used.
 
-    ``containers`` is None while nobody knows what is used. What containers of other claims have is left out:
+    ``look()`` gives what live containers have, None while nobody knows what is used; it is not asked where
+    nobody is held to anything. What containers of other claims have is left out:
     their claims are being let go.
     """
+    shares = list(_held(entries, era))
+    if all(held.memory is None for _, held in shares):
+        return MemoryFigures()
+    containers = look()
     of_device: defaultdict[tuple[str, str], list[ContainerMemory]] = defaultdict(list)
     for one in containers or ():
         of_device[one.claim_uid, one.cdi_device].append(one)
     claims: list[ClaimMemoryUse] = []
     parts: list[ContainerMemoryUse] = []
     gpus: dict[str, _Gpu] = {}
-    for entry, held in _held(entries, era):
+    for entry, held in shares:
         members = of_device[entry.uid, held.cdi_device]
         used_bytes = None if containers is None else used_together(members)
         if held.memory is not None:

@@ -126,10 +126,6 @@ class Installation:
         """All slices of the cluster."""
         return self.cluster.api.list_objects(paths.resource_slice())
 
-    def changed_slices(self, before: list[Object]) -> list[str]:
-        """What is other in the slices than it was, a line for each device or slice."""
-        return sorted(_told(self.slices()) ^ _told(before))
-
     def doctor(self, node: str) -> list[Object]:
         """What ``gpuctl doctor NODE`` finds, by kubectl exec in the plugin's pod of the node as well."""
         kubectl = find_assets(self.cluster.kubernetes).binary("kubectl")
@@ -188,13 +184,26 @@ class Installation:
         events = self.cluster.api.list_objects(paths.event(namespace=self.namespace))
         return [event["message"] for event in events if event["reason"] in reasons]
 
-    def slice_writes(self) -> int:
-        """How many slices were created, changed or deleted so far, by anybody."""
-        return sum(
-            event.get("objectRef", {}).get("resource") == "resourceslices"
-            and event["verb"] not in ("get", "list", "watch")
+    def slice_writes(self) -> list[Object]:
+        """Each time that a slice was created, changed or deleted so far, by anybody (audit.k8s.io/v1)."""
+        return [
+            event
             for event in self.cluster.audit_events()
-        )
+            if event.get("objectRef", {}).get("resource") == "resourceslices"
+            and event["verb"] not in ("get", "list", "watch")
+        ]
+
+    def changes_since(self, writes: list[Object], slices: list[Object]) -> list[str]:
+        """What was written after these writes, when the slices were so: who did it, and what it changed."""
+        told = {one["metadata"]["name"]: _told(one) for one in slices}
+        lines = []
+        for event in self.slice_writes()[len(writes) :]:
+            name = event["objectRef"].get("name", "")
+            now = _told(event.get("requestObject") or {})
+            before, told[name] = told.get(name, frozenset()), now
+            who = f"{event['requestReceivedTimestamp']} {event['user']['username']} {event['verb']} {name}"
+            lines += [who, *(f"- {one}" for one in before - now), *(f"+ {one}" for one in now - before)]
+        return lines
 
     @contextmanager
     def churn(self) -> Iterator[Callable[[], int]]:
@@ -263,12 +272,8 @@ def wait_job_said(cluster: RealCluster) -> str:
     return str(container["state"]["terminated"]["message"])
 
 
-def _told(slices: list[Object]) -> set[str]:
-    """A line for each device of the slices, and one for all else of each slice."""
-    told = set()
-    for one in slices:
-        name, spec = one["metadata"]["name"], dict(one["spec"])
-        devices = spec.pop("devices", ())
-        told |= {f"{name} {json.dumps(device, sort_keys=True)}" for device in devices}
-        told.add(f"{name} {json.dumps([one['metadata'], spec], sort_keys=True)}")
-    return told
+def _told(stored: Object) -> frozenset[str]:
+    """A line for each device of a slice, and one for all else of it."""
+    spec = dict(stored.get("spec", {}))
+    devices = spec.pop("devices", ())
+    return frozenset(json.dumps(one, sort_keys=True) for one in (*devices, spec))

@@ -88,8 +88,8 @@ def changes_nothing(installation: Installation, pods: list[str], change: Callabl
     assert ran_meanwhile > 0
     assert installation.failed_prepares() == []
     assert (installation.containers(pods), installation.daemons()) == before
-    assert installation.changed_slices(slices) == []
-    assert installation.slice_writes() == writes
+    assert installation.changes_since(writes, slices) == []
+    assert installation.slices() == slices
     assert {(phase, restarts) for phase, _, restarts in before[0].values()} == {("Running", 0)}
     now = installation.driver_pods()
     for name in ("gpu-dra-controller", "gpu-dra-kubeletplugin"):

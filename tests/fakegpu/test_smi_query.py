@@ -50,6 +50,21 @@ def test_units_stay_in_the_head_and_leave_the_values(programs: Programs) -> None
     assert ask(programs, fields, NO_UNITS)[0] == "81559, 0, 0, 81559"
 
 
+def test_used_memory_is_what_cuda_clients_have_and_unknown_beside_others(
+    programs: Programs, tmp_path: Path
+) -> None:
+    group = programs.machine.pretend_cgroups(tmp_path / "cgroups").make("/pod/a").path
+    client = programs.machine.cuda(0, group, process_id=4711)
+    client.allocate(3 * 2**30)
+
+    assert ask(programs, "memory.used,memory.free")[:2] == ["3072 MiB, 78487 MiB", "0 MiB, 81559 MiB"]
+    programs.machine.set_processes(0, (12,))
+    assert ask(programs, "memory.used,memory.free")[0] == "[N/A], [N/A]"
+    programs.machine.set_processes(0, ())
+    client.end()
+    assert ask(programs, "memory.used,memory.free")[0] == "0 MiB, 81559 MiB"
+
+
 def test_says_what_the_driver_and_the_bus_say(programs: Programs) -> None:
     version = programs.machine.state.driver_version
     fields = "driver_version,pci.bus_id,pci.domain,pci.bus,pci.device,count,compute_cap,compute_mode"

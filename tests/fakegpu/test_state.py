@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
-from fakegpu.memory.state import CudaClient, GpuMemory, GroupLimits
+from fakegpu.memory.state import Accounting, CudaClient, GpuMemory, GroupLimits
 from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from fakegpu.mps_faults import MpsFault
 from fakegpu.state import Fault, GpuState, MachineState
@@ -74,6 +74,7 @@ states = st.builds(
     driver_roots=st.lists(st.text()).map(tuple),
     mps_faults=st.lists(mps_faults).map(tuple),
     pretend_cgroups=st.text(),
+    accounting=st.builds(Accounting, st.integers(1), st.booleans()),
 )
 
 
@@ -95,4 +96,4 @@ def test_a_machine_without_limits_is_written_as_former_versions_read_it() -> Non
     machine = FakeMachine.open("l4-quad")
     machine.fail("uuid")
     text = machine.state.to_json("l4-quad")
-    assert not any(word in text for word in ("memory", "lie", "pretend_cgroups"))
+    assert not any(word in text for word in ("memory", "lie", "pretend_cgroups", "accounting"))

@@ -20,6 +20,7 @@ from driver.errors import ClaimRefused, DriverError
 from driver.fabric.api import FabricManager
 from driver.hardware.inventory import Discovery
 from driver.kinds.partition.names import partition_device_name
+from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
@@ -202,7 +203,15 @@ class FakeNode:
 
     def discovering(self, guard: Guard) -> Discovery:
         """How an instance looks at the GPUs."""
-        return Discovery(self.machine.nvml(), self.sysfs, guard)
+        return Discovery(self.nvml(), self.sysfs, guard)
+
+    def nvml(self) -> Nvml:
+        """NVML as the plugin has it."""
+        return self.machine.nvml()
+
+    def control_groups(self) -> Cgroups:
+        """The control groups of containers as the plugin has them."""
+        return self.cgroups
 
     def instance(self) -> Parts:
         """The parts of an instance on this node, as another one in a rolling update; it lives until its
@@ -219,7 +228,7 @@ class FakeNode:
                 self.hook,
                 self._pci,
                 self.memory_hook,
-                self.cgroups,
+                self.control_groups(),
             ),
             Cluster(
                 self._get_claim,

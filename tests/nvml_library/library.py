@@ -17,6 +17,10 @@ _HERE = Path(__file__).parent
 _C = ("-O1", "-Wall", "-Wextra", "-Werror")
 SET, GET, INIT = "nvmlDeviceSetMemoryLimits", "nvmlDeviceGetMemoryLimits", "nvmlInit"
 NOTHING_IS_SET = "NothingIsSet"
+"""Its ``fail CODE`` is what Get says of a cgroup without limits."""
+
+UNIT = "Unit"
+"""Its words are the bytes in whose multiples hard limits are counted, rounded up."""
 
 
 @dataclass(frozen=True, slots=True)

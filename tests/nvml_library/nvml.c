@@ -7,6 +7,7 @@
  *            alone: a process that is killed has set it or not
  *   used     what a test says that programs have allocated: UUID, bytes, path
  *   faults/CALL  "fail CODE", "hang" while the file is there, or "lie": says yes and does nothing
+ *   faults/Unit  the bytes in whose multiples hard limits are counted, rounded up
  *   faults/NothingIsSet  "fail CODE" is what is said of a cgroup without limits, 0 that it has none
  *   cgroup-root  where there is no cgroup v2, the folder that stands for /sys/fs/cgroup
  * A cgroup is a folder on a cgroup v2 file system. Limits of a folder that is gone are forgotten. */
@@ -189,6 +190,14 @@ static bytes_t used_by(const gpu_t *gpu, const char *path) {
     return found;
 }
 
+static bytes_t rounded(bytes_t bytes) {
+    bytes_t unit = 1;
+    FILE *file = opened("faults/Unit", "r");
+    if (file != NULL && fscanf(file, "%llu", &unit) != 1) abort();
+    if (file != NULL) fclose(file);
+    return bytes == NO_LIMIT ? bytes : (bytes + unit - 1) / unit * unit;
+}
+
 static int known(const gpu_t *gpu) {
     if (sessions == 0) return UNINITIALIZED;
     return gpu >= gpus && gpu < gpus + count ? SUCCESS : INVALID_ARGUMENT;
@@ -338,7 +347,7 @@ SINCE_R615 int nvmlDeviceSetMemoryLimits_v1(gpu_t *gpu, set_t *told) {
     int lies = spoiled("nvmlDeviceSetMemoryLimits", &code), held = locked();
     limit_t new = spoken_of(gpu, told->path);
     new.soft = told->soft;
-    new.hard = told->hard;
+    new.hard = rounded(told->hard);
     if (code == SUCCESS && geteuid() != 0) code = NO_PERMISSION;
     if (code == SUCCESS && new.inode == 0) code = OPERATING_SYSTEM;
     if (code == SUCCESS && (new.soft > new.hard || new.soft > gpu->memory)) code = INVALID_ARGUMENT;

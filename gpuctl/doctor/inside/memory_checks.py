@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from driver.devices.memory_limits import FIRST_DRIVER
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.inside.claim_checks import held_entries
 from gpuctl.doctor.inside.seen import LimitSeen, NodeSeen
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.journal.entry import Entry, HeldDevice
-
-OLDEST_MAJOR = 615
-"""The first NVIDIA driver that holds containers to memory limits (R615)."""
 
 _NOTHING = "no claim is held to a part of a GPU's memory"
 
@@ -59,8 +57,8 @@ def _cannot_hold(seen: NodeSeen) -> str:
     if version is None and not isinstance(seen.inventory, Unread):
         version = seen.inventory.driver_version
     major = (version or "").partition(".")[0]
-    if major.isdecimal() and int(major) < OLDEST_MAJOR:
-        return f"driver {version} is older than R{OLDEST_MAJOR}"
+    if major.isdecimal() and int(major) < FIRST_DRIVER:
+        return f"driver {version} is older than R{FIRST_DRIVER}"
     return ""
 
 

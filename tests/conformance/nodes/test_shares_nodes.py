@@ -43,7 +43,9 @@ def kinds(devices: tuple[Device, ...]) -> set[tuple[str, str]]:
 
 
 def test_the_samples_are_those_that_are_documented() -> None:
-    assert [path.stem for path in SHARING_SAMPLES] == ["all-tiers", "memory-shares", "mps", "time-slicing"]
+    assert [path.stem for path in SHARING_SAMPLES] == [
+        *("all-tiers", "memory-limits", "memory-shares", "mps", "time-slicing"),
+    ]
 
 
 def test_every_slice_is_taken_by_the_api_server(cases: list[Case]) -> None:

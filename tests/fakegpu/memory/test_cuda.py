@@ -101,7 +101,8 @@ def test_a_nested_group_is_held_by_the_nearest_limits_above(node: Node) -> None:
     with pytest.raises(OutOfMemory):
         outside.allocate(2)
     assert node.gpu.memory_limits(nested) == MemoryLimits(0, GIB, GIB - 1)
-    node.cuda(node.two).allocate(2 * GIB)
+    beside = node.groups.make("/pod/one-more").path
+    node.cuda(beside).allocate(2 * GIB)
 
 
 def test_limits_of_its_own_take_a_nested_group_out_of_those_above(node: Node) -> None:

@@ -106,6 +106,25 @@ def test_no_limits_can_be_told_as_a_driver_that_has_none_tells_it(gpu: Gpu) -> N
         gpu.device.memory_limits(gpu.group)
 
 
+def test_a_driver_may_hold_whole_units_alone(gpu: Gpu) -> None:
+    gpu.machine.count_memory(unit_bytes=512 * 2**20)
+    gpu.device.set_memory_limits(gpu.group, 1, GIB + 1)
+    assert gpu.device.memory_limits(gpu.group) == MemoryLimits(512 * 2**20, GIB + 512 * 2**20)
+    gpu.device.set_memory_limits(gpu.group, GIB, gpu.device.memory_bytes())
+    assert gpu.device.memory_limits(gpu.group) == MemoryLimits(GIB, gpu.device.memory_bytes())
+    gpu.device.set_memory_limits(gpu.group, 0, NO_LIMIT_BYTES)
+    with pytest.raises(NoMemoryLimits):
+        gpu.device.memory_limits(gpu.group)
+
+
+def test_a_driver_may_know_no_group_but_those_with_limits(gpu: Gpu) -> None:
+    gpu.machine.count_memory(silent=True)
+    with pytest.raises(NotSupported):
+        gpu.device.memory_limits(gpu.group)
+    gpu.device.set_memory_limits(gpu.group, 0, GIB)
+    assert gpu.device.memory_limits(gpu.group) == MemoryLimits(0, GIB)
+
+
 def test_a_gpu_that_is_gone_is_no_gpu_without_limits(gpu: Gpu) -> None:
     gpu.machine.remove(0)
     with pytest.raises(NotFound) as caught:

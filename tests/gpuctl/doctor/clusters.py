@@ -180,3 +180,36 @@ def pod(name: str, **spec: Any) -> Object:
         "spec": {"nodeName": NODE, "containers": containers, **spec},
         "status": {"phase": "Running"},
     }
+
+
+def device_class(expression: str, name: str = "broken") -> dict[str, Any]:
+    """A class with one selector."""
+    return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+
+
+def waiting_claim(name: str) -> dict[str, Any]:
+    """A claim that asks for a class, and has nothing yet."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": name}}
+    return {"metadata": {"name": "c", "namespace": "team"}, "spec": {"devices": {"requests": [request]}}}
+
+
+INSISTING = device_class(
+    "device.driver == 'gpu.nvidia.com' && 'memoryIsolation' in device.attributes['gpu.nvidia.com'] && "
+    "device.attributes['gpu.nvidia.com'].memoryIsolation == 'cgroup'",
+    "held",
+)
+
+
+def with_limits(attribute: str, words: str) -> tuple[dict[str, Any], ...]:
+    """The slices of the well cluster, whose first device says this of memory limits."""
+    slices: Any = well_cluster().slices
+    slices[0]["spec"]["devices"][0]["attributes"][attribute] = {"string": words}
+    return tuple(slices)
+
+
+def told_claim(ready: str) -> dict[str, Any]:
+    """A claim whose status says whether it is held to its memory."""
+    reason = "ShareReady" if ready == "True" else "MemoryLimitNotHeld"
+    condition = {"type": "Ready", "status": ready, "reason": reason, "message": "NVML lies"}
+    entry = {"driver": "gpu.nvidia.com", "pool": "p", "device": "gpu-a", "conditions": [condition]}
+    return {"metadata": {"name": "lab", "namespace": "team"}, "status": {"devices": [entry]}}

@@ -301,3 +301,23 @@ def test_litter_goes_and_what_cannot_go_harms_nobody(disk: Disk) -> None:
     assert not any((folder / name).exists() for folder, name in litter.items())
     assert all((folder / f".tmp-stranger-{rest}").exists() for folder in litter)
     assert [line["event"] for line in lines(log)] == ["unfinished files stay"]
+
+
+def test_what_containers_had_in_an_earlier_boot_is_dropped_and_what_they_have_in_this_one_stays(
+    disk: Disk,
+) -> None:
+    disk.marked(f"{BEFORE}\n")
+    disk.files.memory.mkdir()
+    for uid, content in (("u-1", BEFORE), ("u-2", NOW), ("u-3", None)):
+        data = "{" if content is None else json.dumps({"boot_id": content})
+        (disk.files.memory / f"{uid}_{PCI}.json").write_text(data)
+    (disk.files.memory / "notes.json").write_text("mine")
+    disk.start()
+    assert sorted(os.listdir(disk.files.memory)) == ["notes.json", f"u-2_{PCI}.json"]
+
+
+def test_what_is_left_half_written_of_what_containers_have_is_removed(disk: Disk) -> None:
+    disk.files.memory.mkdir()
+    (disk.files.memory / f".tmp-u-1_{PCI}.json-0123456789ab").write_text("{")
+    remove_litter(disk.files, lambda: True)
+    assert os.listdir(disk.files.memory) == []

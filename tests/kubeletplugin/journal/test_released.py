@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from driver.kinds.registry import KINDS
 from envtest.former import RELEASED, former_version, python_command, python_environment
 from fakegpu.machine import FakeMachine
 from kubeletplugin.cdi.store import CdiStore
-from kubeletplugin.journal.entry import Entry, decode, encode
+from kubeletplugin.journal.entry import Entry, MemoryRecord, decode, encode
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.sharing.records import SharingRecord, SharingRecords
@@ -87,6 +88,15 @@ GROUPS = {
     (6, ""): ("MPS", True, "Default", True, True),
     (7, ""): ("MPS", True, "Default", True, True),
 }
+
+REWRITES = """
+import sys
+from pathlib import Path
+from kubeletplugin.entry import decode, encode
+file = Path(sys.argv[1])
+file.write_bytes(encode(decode(file.read_bytes())))
+"""
+"""The released version's code writes an entry anew."""
 
 EVERY_KIND = pytest.mark.parametrize("kind", STATES, ids=lambda kind: kind.name)
 LISTED = tuple(FakeMachine.open(MACHINE).state.listed())
@@ -248,3 +258,19 @@ def test_the_released_version_reads_what_is_written_today(tmp_path: Path) -> Non
     for name in ("sharing", "mps"):
         files = sorted((RECORDED / name).iterdir())
         assert read[name] == {file.name: json.loads(file.read_bytes()) for file in files}
+
+
+def test_the_released_version_drops_the_limits_of_an_entry_and_keeps_its_share(tmp_path: Path) -> None:
+    share = next(entry for entry in entries() if entry.state == "prepared" and entry.shares)
+    limited = replace(
+        share, devices=tuple(replace(held, memory=MemoryRecord(1, 2)) for held in share.devices)
+    )
+    file = tmp_path / "entry.json"
+    file.write_bytes(encode(limited))
+    assert decode(file.read_bytes()) == limited
+    command = python_command("-c", REWRITES, str(file))
+    subprocess.run(command, env=python_environment(former_version(RELEASED)), check=True)
+
+    read = decode(file.read_bytes())
+    assert not read.is_limited
+    assert [held.share for held in read.devices] == [held.share for held in share.devices]

@@ -12,9 +12,11 @@ import pytest
 
 from kubeletplugin.kubelet.podresources import (
     PodResourcesUnavailable,
+    containers_by_device,
     devices_in_use,
     given_by_device_plugins,
 )
+from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.server import SocketServer
 from proto import podresources_v1_pb2 as pb
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, short_folder
@@ -121,3 +123,31 @@ def test_devices_of_device_plugins_are_told_by_the_prefix_of_their_resource() ->
     pods = [pb.PodResources(containers=[pb.ContainerResources(devices=devices)])]
     with kubelet_listing(lambda: pb.ListPodResourcesResponse(pod_resources=pods)) as socket:
         assert given_by_device_plugins(socket, "nvidia.com/") == {"GPU-1", "GPU-2", "MIG-1"}
+
+
+def test_the_containers_of_a_device_are_told_by_name_of_all_pods() -> None:
+    ours, other = (DRIVER, "k8s.gpu.nvidia.com/claim=u1-gpu-0"), ("nic.example.com", "example.com/nic=u1")
+
+    def named(name: str, *held: tuple[str, str]) -> pb.ContainerResources:
+        found = container(*held)
+        found.name = name
+        return found
+
+    answer = pb.ListPodResourcesResponse(
+        pod_resources=[
+            pb.PodResources(
+                name="one",
+                namespace="team",
+                containers=[named("a", ours, other), named("b"), named("c", ours)],
+            ),
+            pb.PodResources(name="two", namespace="team", containers=[named("a", ours)]),
+        ]
+    )
+    with kubelet_listing(lambda: answer) as socket:
+        assert containers_by_device(socket, DRIVER) == {
+            "u1-gpu-0": {
+                ContainerName("team", "one", "a"),
+                ContainerName("team", "one", "c"),
+                ContainerName("team", "two", "a"),
+            }
+        }

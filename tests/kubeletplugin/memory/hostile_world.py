@@ -13,13 +13,14 @@ from random import Random
 
 from driver.errors import DriverError
 from driver.nvml.api import Code
+from driver.nvml.memory_limits import Cgroup
 from fakegpu.memory.cuda import CudaFailed, FakeCudaClient, OutOfMemory
 from fakegpu.memory.groups import living
-from fakegpu.memory.state import GpuMemory
+from fakegpu.memory.state import CudaClient, GpuMemory, GroupLimits
 from kubeletplugin.assembly import Parts
 from kubeletplugin.journal.entry import MemoryRecord
 from tests.kubeletplugin.fake_node import Crash
-from tests.kubeletplugin.memory.memory_node import GIB, L4_BYTES, MIB, Container, MemoryNode
+from tests.kubeletplugin.memory.memory_node import GIB, L4_BYTES, Container, MemoryNode
 
 _GPUS = 2
 _MOST_RUNNING = 12
@@ -118,8 +119,12 @@ class HostileWorld:
         assert entry is not None
         self.node.journal.put(replace(entry, state="released", devices=()))
         self.claims.remove(claim)
-        with self.may_crash():
-            self.instance().memory.forget(claim.uid)
+        try:
+            with self.may_crash():
+                self.instance().memory.forget(claim.uid)
+        finally:
+            for one in [one for one in self.running if claim in one.claims]:
+                self._end(one)
 
     def start(self) -> None:
         """A container of one claim, or of two, gets its hooks run; sometimes a hook asks once more."""
@@ -178,25 +183,30 @@ class HostileWorld:
 
     def take_all(self) -> None:
         """A program takes as much as it can get."""
-        program = self._program()
-        amount_bytes = 32 * GIB
-        while program is not None and amount_bytes >= MIB:
-            if not self._allocate(program, amount_bytes):
-                amount_bytes //= 2
+        found = self._program()
+        if found is None:
+            return
+        one, gpu, program = found
+        memory = self._gpu(gpu)
+        limit = memory.holder(one.container.cgroup.path)
+        left_bytes = limit.hard_bytes - memory.used_bytes(limit) if limit else L4_BYTES
+        if left_bytes > 0:
+            self._allocate(program, left_bytes)
+        self._allocate(program, 1)
 
     def take_some(self) -> None:
         """A program takes some memory."""
-        if (program := self._program()) is not None:
-            self._allocate(program, self.random.randint(1, 4 * GIB))
+        if (found := self._program()) is not None:
+            self._allocate(found[2], self.random.randint(1, 4 * GIB))
 
     def give_back(self) -> None:
         """A program frees memory, or ends."""
-        if (program := self._program()) is None:
+        if (found := self._program()) is None:
             return
+        one, gpu, program = found
         if self.random.random() < 0.4:
             program.end()
-            for one in self.running:
-                one.programs = [(gpu, other) for gpu, other in one.programs if other is not program]
+            one.programs.remove((gpu, program))
         else:
             program.free(self.random.randint(0, program.allocated_bytes))
 
@@ -280,26 +290,26 @@ class HostileWorld:
         self.take_all()
         self._look_at_memory()
 
-    def _program(self) -> FakeCudaClient | None:
+    def _program(self) -> tuple[Running, int, FakeCudaClient] | None:
         """A program of some container, perhaps a new one; None where there is no container."""
         if not self.running:
             return None
         one = self.random.choice(self.running)
         if one.programs and self.random.random() < 0.7:
-            return self.random.choice(one.programs)[1]
+            return one, *self.random.choice(one.programs)
         gpu = self.random.choice(one.claims).gpu
         try:
             program = self.node.cuda(one.container, gpu)
         except CudaFailed:
             return None
         one.programs.append((gpu, program))
-        return program
+        return one, gpu, program
 
     def _allocate(self, program: FakeCudaClient, amount_bytes: int) -> bool:
         try:
             program.allocate(amount_bytes)
         except OutOfMemory as refused:
-            assert "the GPU" not in str(refused), f"its limit would have let it have that: {refused}"
+            assert "are free" not in str(refused), f"its limit would have let it have that: {refused}"
             self.denied += 1
             return False
         except CudaFailed:
@@ -311,7 +321,7 @@ class HostileWorld:
         self._look_at_memory()
         for one in self.running:
             for gpu in {claim.gpu for claim in one.claims if claim in self.claims}:
-                held = [limit for limit in self._gpu(gpu).limits if limit.group == one.container.cgroup]
+                held = [limit for limit in self._gpu(gpu).limits if _group(limit) == one.container.cgroup]
                 assert held, f"a container runs without a limit: {self.told[-10:]}"
 
     def _look_at_memory(self) -> None:
@@ -321,8 +331,8 @@ class HostileWorld:
             for claims in self._together(gpu):
                 most_bytes = sum(claim.memory.most_bytes for claim in claims)
                 groups = {one.container.cgroup for one in self.running if claims & set(one.claims)}
-                hard_bytes = sum(one.hard_bytes for one in memory.limits if one.group in groups)
-                has_bytes = sum(one.allocated_bytes for one in memory.clients if one.group in groups)
+                hard_bytes = sum(one.hard_bytes for one in memory.limits if _group(one) in groups)
+                has_bytes = sum(one.allocated_bytes for one in memory.clients if _group(one) in groups)
                 assert hard_bytes <= most_bytes, (hard_bytes, most_bytes, self.told[-10:])
                 assert has_bytes <= most_bytes, (has_bytes, most_bytes, self.told[-10:])
 
@@ -362,3 +372,7 @@ class HostileWorld:
         assert all(not self._gpu(gpu).limits for gpu in range(_GPUS))
         assert self.node.memory.faults() == {}
         self.node.stop()
+
+
+def _group(one: GroupLimits | CudaClient) -> Cgroup:
+    return Cgroup(one.cgroup, one.inode)

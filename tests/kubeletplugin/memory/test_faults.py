@@ -12,7 +12,7 @@ from driver.nvml.api import Code, NoMemoryLimits, NotSupported, NvmlTimeout
 from driver.nvml.memory_limits import NO_LIMIT_BYTES
 from kubeletplugin.wire.container_start import NotAnswered
 from tests.kubeletplugin.fake_node import Crash
-from tests.kubeletplugin.memory.memory_node import GIB, MemoryNode
+from tests.kubeletplugin.memory.memory_node import GIB, MIB, Container, MemoryNode
 
 STEPS = ("memory lowered", "memory noted", "memory limited")
 
@@ -107,6 +107,14 @@ def test_a_lost_gpu_is_a_fault_until_it_is_back(l4s: MemoryNode) -> None:
     assert l4s.memory.faults() == {}
 
 
+def clear(node: MemoryNode, container: Container) -> None:
+    """Have somebody take a container's limits away."""
+    nvml = node.machine.nvml()
+    nvml.init()
+    nvml.device_by_pci(node.gpus[0]).set_memory_limits(container.cgroup.path, 0, NO_LIMIT_BYTES)
+    nvml.shutdown()
+
+
 def reload(node: MemoryNode, generation: str, version: str | None = None) -> None:
     """Have the NVIDIA driver loaded anew, under containers that have no context just now."""
     node.machine.driver_gone()
@@ -141,9 +149,7 @@ def test_what_a_container_took_while_it_had_no_limit_is_counted(l4s: MemoryNode)
     device = l4s.share("u-1", 8 * GIB)
     first = l4s.run(device, "a")
     second = l4s.run(device, "b")
-    nvml = l4s.machine.nvml()
-    nvml.init()
-    nvml.device_by_pci(l4s.gpus[0]).set_memory_limits(first.cgroup.path, 0, NO_LIMIT_BYTES)
+    clear(l4s, first)
     l4s.cuda(first).allocate(6 * GIB)
     with pytest.raises(ClaimBlocked, match="the 2 other containers of the claim use or have 8874 MiB"):
         l4s.run(device, "c")
@@ -161,11 +167,28 @@ def test_a_driver_without_limits_refuses_containers_and_is_a_fault(l4s: MemoryNo
     assert "FUNCTION_NOT_FOUND" in l4s.memory.faults()["u-1", device]
 
 
+def test_a_lost_limit_is_set_again_though_nvml_says_nothing_of_a_group_without(l4s: MemoryNode) -> None:
+    container = l4s.run(l4s.share("u-1", 8 * GIB))
+    l4s.machine.count_memory(silent=True)
+    clear(l4s, container)
+    l4s.memory.run_once()
+    assert l4s.hard(container) == 8 * GIB
+
+
+def test_nvml_that_rounds_up_lets_nobody_have_more_than_the_share(l4s: MemoryNode) -> None:
+    l4s.machine.count_memory(unit_bytes=192 * MIB)
+    assert l4s.hard(l4s.run(l4s.share("u-1", 6000 * MIB))) == 5952 * MIB
+
+
+def test_nvml_that_counts_in_units_too_large_is_not_believed(l4s: MemoryNode) -> None:
+    l4s.machine.count_memory(unit_bytes=4 * GIB)
+    with pytest.raises(ClaimBlocked, match="and holds 8589934592 bytes"):
+        l4s.run(l4s.share("u-1", 6 * GIB))
+
+
 def test_a_limit_that_somebody_took_away_is_set_again_by_the_next_pass(l4s: MemoryNode) -> None:
     container = l4s.run(l4s.share("u-1", 8 * GIB))
-    nvml = l4s.machine.nvml()
-    nvml.init()
-    nvml.device_by_pci(l4s.gpus[0]).set_memory_limits(container.cgroup.path, 0, NO_LIMIT_BYTES)
+    clear(l4s, container)
     l4s.memory.run_once()
     assert l4s.hard(container) == 8 * GIB
     assert l4s.memory.faults() == {}
@@ -174,9 +197,7 @@ def test_a_limit_that_somebody_took_away_is_set_again_by_the_next_pass(l4s: Memo
 def test_a_limit_that_cannot_be_set_again_is_a_fault(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     container = l4s.run(device)
-    nvml = l4s.machine.nvml()
-    nvml.init()
-    nvml.device_by_pci(l4s.gpus[0]).set_memory_limits(container.cgroup.path, 0, NO_LIMIT_BYTES)
+    clear(l4s, container)
     l4s.machine.lie("set_memory_limits")
     l4s.memory.run_once()
     assert "NVML took a limit" in l4s.memory.faults()["u-1", device]
@@ -184,7 +205,8 @@ def test_a_limit_that_cannot_be_set_again_is_a_fault(l4s: MemoryNode) -> None:
 
 def test_a_program_that_allocates_while_its_limit_comes_down_keeps_what_it_got(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
-    program = l4s.cuda(l4s.run(device, "a"))
+    first = l4s.run(device, "a")
+    program = l4s.cuda(first)
     asked = 0
 
     def meddle() -> None:
@@ -196,7 +218,7 @@ def test_a_program_that_allocates_while_its_limit_comes_down_keeps_what_it_got(l
     l4s.meddle = meddle
     with pytest.raises(ClaimBlocked, match="use or have 6144 MiB"):
         l4s.run(device, "b")
-    assert program.allocated_bytes == 6 * GIB
+    assert (program.allocated_bytes, l4s.hard(first)) == (6 * GIB, 6 * GIB)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -20,7 +20,7 @@ RECORDED = re.compile(r"gpu_dra:[a-z_:]+")
 
 def labels() -> dict[str, set[str]]:
     """The labels of each series of memory, as the plugin serves them."""
-    figures = memory_uses([claim("a")], era(), held_kinds(), (container("a", GIB),))
+    figures = memory_uses([claim("a")], era(), held_kinds(), lambda: (container("a", GIB),))
     assert figures != MemoryFigures()
     metrics = Metrics()
     metrics.show_memory(lambda: figures)

@@ -13,7 +13,7 @@ from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, GROUP, PCI, U
 
 
 def uses(entries: list[Entry], containers: Containers | None = ()) -> MemoryFigures:
-    return memory_uses(entries, era(), held_kinds(), containers)
+    return memory_uses(entries, era(), held_kinds(), lambda: containers)
 
 
 def test_a_claim_is_told_with_what_it_is_guaranteed_its_limit_and_what_all_of_its_containers_use() -> None:
@@ -109,3 +109,12 @@ def test_shares_of_partitions_and_claims_that_are_not_prepared_in_this_boot_are_
     ]
 
     assert uses(others, (container("d", GIB),)) == MemoryFigures()
+
+
+def test_where_nobody_is_held_to_anything_nobody_looks() -> None:
+    def look() -> Containers:
+        raise AssertionError("it is looked at")
+
+    unlimited = [claim("a", share("a", memory=None))]
+
+    assert memory_uses(unlimited, era(), held_kinds(), look) == MemoryFigures()

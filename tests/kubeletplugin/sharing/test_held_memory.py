@@ -6,24 +6,34 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from driver.devices.names import DRIVER_NAME
-from driver.errors import ClaimBlocked, ClaimRefused, NvmlError
+from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete, NvmlError
 from kubeletplugin.journal.entry import MemoryRecord
 from kubeletplugin.sharing.gpus import NotReady
 from kubeletplugin.wire.claim_call import ClaimRef
-from tests.kubeletplugin.crashes import UID, Crashes
-from tests.kubeletplugin.crashing_process import SHARE_ID
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.memory.memory_node import MemoryNode
-from tests.kubeletplugin.share_node import assert_holds_nothing, entry_of, shared, slicing, spec_of, whole
-
-MIB, GIB = 1 << 20, 1 << 30
-L4 = 23034 * MIB
-FORMS = ("ts-4", "ts-mem", "mps-4", "mps-mem", "ts-frac-4")
+from tests.kubeletplugin.share_node import (
+    assert_as_before,
+    assert_holds_nothing,
+    entry_of,
+    shared,
+    slicing,
+    whole,
+)
+from tests.kubeletplugin.sharing.limiting_node import (
+    GIB,
+    L4,
+    MIB,
+    gib,
+    hooks_of,
+    limiting,
+    memory_of,
+    own,
+    publish,
+)
 
 
 @pytest.fixture
@@ -34,52 +44,12 @@ def node(tmp_path: Path) -> Iterator[MemoryNode]:
     node.stop()
 
 
-def limiting(folder: Path, *, on_disk: bool = False) -> MemoryNode:
-    """Four L4 with the hook for memory."""
-    node = MemoryNode(folder, on_disk=on_disk)
-    node.memory_hook = folder / "gpu-memory-hook"
-    node.memory_hook.write_bytes(b"a program")
-    node.memory_hook.chmod(0o755)
-    node.driver_generation = "" if on_disk else "1"
-    node.restart()
-    publish(node)
-    return node
-
-
-def publish(node: FakeNode, *, limits: bool = True) -> None:
-    """Have the slices say of each GPU, whole and shared, whether its memory is held."""
-    names = [whole(node, gpu) for gpu in range(4)]
-    names += [shared(node, form, gpu) for form in FORMS for gpu in range(4)]
-    told: dict[str, Any] = {"type": {"string": "shared"}}
-    if limits:
-        told["memoryLimits"] = {"string": "cgroup"}
-    node.published_attributes = dict.fromkeys(names, told)
-
-
-def own(memory: Any, sharing: Any = None, source: str = "FromClaim") -> list[dict[str, Any]]:
-    """A configuration of the driver's own kind."""
-    parameters = {"apiVersion": "resource.gpu-dra.dev/v1alpha1", "kind": "SharedGpuConfig", "memory": memory}
-    if sharing is not None:
-        parameters["sharing"] = sharing
-    opaque = {"driver": DRIVER_NAME, "parameters": parameters}
-    return [{"source": source, "requests": [], "opaque": opaque}]
-
-
 def older(node: FakeNode) -> None:
     """Load a driver that knows no limits."""
     node.machine.driver_gone()
     node.machine.driver_back("580.95.05")
     node.driver_generation = "2"
     node.restart()
-
-
-def memory_of(node: FakeNode, ref: ClaimRef) -> MemoryRecord | None:
-    return entry_of(node, ref).devices[0].memory
-
-
-def gib(node: FakeNode, name: str, amount: int, **more: Any) -> ClaimRef:
-    """A claim of so many GiB of the first GPU."""
-    return node.claim_shares(name, shared(node, "ts-mem"), consumed={"memory": f"{amount}Gi"}, **more)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +160,19 @@ def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode
     assert memory_of(node, ref) is None
 
 
+def test_without_the_hook_that_holds_containers_back_nothing_is_prepared_that_was_promised_to_be_held(
+    node: MemoryNode,
+) -> None:
+    node.memory_hook = None
+    node.restart()
+    ref, alone = gib(node, "a", 10), node.claim("b", 1)
+    with pytest.raises(NodeIncomplete, match="gpu-memory-hook"):
+        node.prepare(ref)
+    assert_holds_nothing(node, ref)
+    assert_as_before(node)
+    node.prepare(alone)
+
+
 def test_a_division_is_not_passed_over_where_nobody_is_held(node: FakeNode) -> None:
     publish(node, limits=False)
     for ref in (
@@ -289,13 +272,6 @@ def test_a_claim_that_was_prepared_without_limits_is_held_from_its_next_start_on
     assert hooks_of(node, ref) == ["gpu-memory-hook"]
 
 
-def hooks_of(node: FakeNode, ref: ClaimRef) -> list[str]:
-    """The programs that the runtime runs before the container of a claim starts."""
-    (device,) = spec_of(node, ref)["devices"]
-    hooks = device["containerEdits"].get("hooks", ())
-    return [Path(hook["path"]).name for hook in hooks if hook["hookName"] == "createRuntime"]
-
-
 def lose(node: FakeNode, ref: ClaimRef) -> None:
     """Write the entry as an instance does that knows no limits."""
     entry = entry_of(node, ref)
@@ -322,51 +298,6 @@ def test_unprepare_gives_back_what_containers_have_and_a_claim_for_a_gpu_has_not
     assert "memory forgotten" not in node.steps
 
 
-@pytest.mark.parametrize("form", ["ts-mem", "mps-mem"])
-@pytest.mark.parametrize("step", ["begun", "sharing noted", "committed", "metadata written", "spec written"])
-@pytest.mark.parametrize("then", ["prepare", "unprepare"])
-def test_a_prepare_that_ended_is_finished_or_taken_back(
-    node: FakeNode, form: str, step: str, then: str
-) -> None:
-    ref = node.claim_shares("a", shared(node, form), consumed={"memory": "10Gi"})
-    node.crash_after = step
-    try:
-        node.prepare(ref)
-    except Crash:
-        node.restart()
-    if then == "prepare":
-        node.prepare(ref)
-        assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
-    node.unprepare(ref)
-    assert entry_of(node, ref).state == "released"
-    node.prepare(node.claim("next", 0))
-
-
-@pytest.mark.parametrize("step", ["spec removed", "memory forgotten", "released"])
-@pytest.mark.parametrize("then", ["prepare", "unprepare", "pass"])
-def test_an_unprepare_that_ended_is_finished_or_the_claim_is_prepared_again(
-    node: MemoryNode, step: str, then: str
-) -> None:
-    ref = gib(node, "a", 10)
-    node.prepare(ref)
-    (held,) = entry_of(node, ref).devices
-    node.run(held.cdi_device)
-    node.crash_after = step
-    with pytest.raises(Crash):
-        node.unprepare(ref)
-    node.restart()
-    if then == "prepare":
-        node.prepare(ref)
-        assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
-    elif then == "pass":
-        del node.api[ref.namespace, ref.name]
-        node.reconciler.run_once()
-    node.unprepare(ref)
-    assert entry_of(node, ref).state == "released"
-    assert node.files() == []
-    node.prepare(node.claim("next", 0))
-
-
 def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) -> None:
     refs = [gib(node, f"c-{number}", 10) for number in range(3)]
     for ref in refs[:2]:
@@ -376,39 +307,3 @@ def test_guarantees_beyond_the_gpu_wait_for_a_claim_that_leaves(node: FakeNode) 
     assert_holds_nothing(node, refs[2])
     node.unprepare(refs[0])
     node.prepare(refs[2])
-
-
-@pytest.mark.parametrize(("operation", "fewest_ends"), [("prepare", 8), ("unprepare", 6)])
-def test_a_real_process_may_end_before_any_change_of_the_disk(
-    tmp_path: Path, crashes: Crashes, operation: str, fewest_ends: int
-) -> None:
-    """The kernel sees the process end between two system calls, so no cleanup of Python's runs."""
-    ends = 0
-    for changes in range(1, 60):
-        folder = tmp_path / f"{operation}-{changes}"
-        folder.mkdir()
-        node = limiting(folder, on_disk=True)
-        device = shared(node, "ts-4")
-        ref = node.claim_shares("train", device, uid=UID)
-        results = node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
-        results[0]["shareID"] = SHARE_ID
-        if operation == "unprepare":
-            node.prepare(ref)
-            node.run(entry_of(node, ref).devices[0].cdi_device)
-        node.stop()
-        ended = crashes.ended(folder, operation, changes, "l4-quad", device)
-
-        node.restart()
-        node.prepare(ref)
-        (held,) = entry_of(node, ref).devices
-        assert held.memory == MemoryRecord(5758 * MIB, 5758 * MIB)
-        assert hooks_of(node, ref) == ["gpu-memory-hook"]
-        assert node.hard(node.run(held.cdi_device, "next")) <= 5758 * MIB
-        node.unprepare(ref)
-        assert node.files() == []
-        node.prepare(node.claim("next", 0))
-        node.stop()
-        if not ended:
-            break
-        ends += 1
-    assert ends >= fewest_ends, "every write, rename and removal is one end"

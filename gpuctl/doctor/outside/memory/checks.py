@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from driver.devices.memory_limits import FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
 from driver.devices.names import DRIVER_NAME
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.outside.classes import distinct_devices, expressions, own_classes, selects, waited_for
@@ -14,11 +15,8 @@ from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of, nam
 NOT_HELD = "MemoryLimitNotHeld"
 """The reason that the plugin gives in the status of a claim, and in its events."""
 
-OLDEST_MAJOR = 615
-"""The first NVIDIA driver that holds containers to memory limits (R615)."""
-
-_WORDS = ("memoryIsolation", "memoryLimits")
-_LIMITS, _WITHHELD, _VERSION = "memoryLimits", "memoryLimitsWithheld", "driverVersion"
+_WORDS = ("memoryIsolation", MEMORY_LIMITS)
+_VERSION = "driverVersion"
 
 
 def _classes(seen: ClusterSeen) -> Finding:
@@ -64,15 +62,15 @@ def _reasons(seen: ClusterSeen) -> Iterator[str]:
 
 
 def _reason(attributes: Object) -> str:
-    if _value(attributes, _LIMITS) is not None:
+    if _value(attributes, MEMORY_LIMITS) is not None:
         return ""
-    withheld = _value(attributes, _WITHHELD)
+    withheld = _value(attributes, LIMITS_WITHHELD)
     if withheld is not None:
         return str(withheld)
     version = str(_value(attributes, _VERSION) or "")
     major = version.partition(".")[0]
-    if major.isdecimal() and int(major) < OLDEST_MAJOR:
-        return f"driver {version} is older than R{OLDEST_MAJOR}"
+    if major.isdecimal() and int(major) < FIRST_DRIVER:
+        return f"driver {version} is older than R{FIRST_DRIVER}"
     return "it does not say why"
 
 

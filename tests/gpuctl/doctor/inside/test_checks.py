@@ -392,11 +392,3 @@ def test_a_record_of_this_boot_is_compared() -> None:
     twice = (*WELL.sharing, SharingSeen("gpu-y", daemon=True, boot_id=BOOT)) if WELL.sharing else ()  # type: ignore[misc] # it was read
 
     assert "gpu-y: it has no daemon" in look("mps", sharing=twice).details
-
-
-def test_shares_that_nobody_holds_are_well_where_the_node_could_hold_others() -> None:
-    assert look("memory-limits", **{**LIMITED, "journal": ACCOUNTED}).status == "ok"
-
-
-def test_a_limit_that_nvml_rounded_down_is_held() -> None:
-    assert look("memory-held", **limited(limits=(limit(told_bytes=4 << 30),))).status == "ok"

@@ -22,6 +22,7 @@ from gpuctl.doctor.inside.memory_files import (
 from gpuctl.doctor.outside.seen import Unread
 from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 from tests.gpuctl.doctor.nodes import BOOT, UID
+from tests.kubeletplugin.memory.memory_node import GIB, MemoryNode
 
 PCI = "0000:1b:00.0"
 ALIVE, ENDED = Cgroup("/sys/fs/cgroup/a", 7), Cgroup("/sys/fs/cgroup/b", 8)
@@ -90,12 +91,14 @@ def test_a_file_that_is_no_ledger_is_told(tmp_path: Path, content: str) -> None:
 
 
 def test_a_group_is_there_only_as_itself(tmp_path: Path) -> None:
-    inode = tmp_path.stat().st_ino
+    (tmp_path / "kubepods" / "a").mkdir(parents=True)
+    path, inode = "/sys/fs/cgroup/kubepods/a", (tmp_path / "kubepods" / "a").stat().st_ino
 
-    assert is_group(Cgroup(str(tmp_path), inode))
-    assert not is_group(Cgroup(str(tmp_path), inode + 1))
-    assert not is_group(Cgroup(str(tmp_path / "gone"), inode))
-    assert not is_group(Cgroup("\0", inode))
+    assert is_group(tmp_path, Cgroup(path, inode))
+    assert not is_group(tmp_path, Cgroup(path, inode + 1))
+    assert not is_group(tmp_path, Cgroup("/sys/fs/cgroup/gone", inode))
+    assert not is_group(tmp_path, Cgroup("/etc", inode))
+    assert not is_group(tmp_path, Cgroup("/sys/fs/cgroup/\0", inode))
 
 
 def spec(path: str) -> dict[str, Any]:
@@ -162,3 +165,22 @@ def test_sockets_that_others_may_reach_are_told(tmp_path: Path) -> None:
         f"{socket}: mode 0666",
     )
     assert not sockets_seen(tmp_path / "missing", lambda _: True).is_there
+
+
+def test_the_ledger_that_the_plugin_writes_is_read(tmp_path: Path) -> None:
+    node = MemoryNode(tmp_path)
+    try:
+        share = node.share(UID, 8 * GIB)
+        running = node.run(share)
+        node.end(node.run(share, "ended"))
+        folder = tmp_path / "memory/claims"
+
+        limits, wrong = read_ledger(folder, "boot-1", node.cgroups.is_there, lambda *_: node.limits(running))
+    finally:
+        node.stop()
+
+    assert wrong == ()
+    (one,) = limits
+    assert (one.claim_uid, one.pci, one.container) == (UID, node.pci(), "team/pod/main")
+    assert isinstance(one.told, MemoryLimits)
+    assert one.hard_bytes == one.told.hard_bytes > 0

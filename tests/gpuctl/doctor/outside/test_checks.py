@@ -15,19 +15,24 @@ from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.doctor.outside.seen import Unread, WebhookAnswer
 from tests.gpuctl.doctor.clusters import (
+    INSISTING,
     NAMESPACE,
     NODE,
     ago,
     authority,
     daemon_set,
+    device_class,
     driver_pod,
     endpoints,
     event,
     node,
     pod,
     status_of,
+    told_claim,
+    waiting_claim,
     webhook,
     well_cluster,
+    with_limits,
 )
 
 CHECKS = {check.name: check for check in OUTSIDE}
@@ -70,36 +75,6 @@ def without_right(rights: Any) -> dict[Any, bool]:
 def an_account_lacks_a_right() -> dict[str, Any]:
     first, *others = WELL.account_rights.items()
     return {first[0]: without_right(first[1]), **dict(others)}
-
-
-def device_class(expression: str, name: str = "broken") -> dict[str, Any]:
-    return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-
-
-def waiting_claim(name: str) -> dict[str, Any]:
-    request = {"name": "gpu", "exactly": {"deviceClassName": name}}
-    return {"metadata": {"name": "c", "namespace": "team"}, "spec": {"devices": {"requests": [request]}}}
-
-
-INSISTING = device_class(
-    "device.driver == 'gpu.nvidia.com' && 'memoryIsolation' in device.attributes['gpu.nvidia.com'] && "
-    "device.attributes['gpu.nvidia.com'].memoryIsolation == 'cgroup'",
-    "held",
-)
-
-
-def with_limits(attribute: str, words: str) -> tuple[dict[str, Any], ...]:
-    """The slices of the well cluster, whose first device says this of memory limits."""
-    (device,) = WELL.slices[0]["spec"]["devices"][:1]  # type: ignore[index] # they were read
-    return with_device(attributes={**device["attributes"], attribute: {"string": words}})
-
-
-def told_claim(ready: str) -> dict[str, Any]:
-    """A claim whose status says whether it is held to its memory."""
-    reason = "ShareReady" if ready == "True" else "MemoryLimitNotHeld"
-    condition = {"type": "Ready", "status": ready, "reason": reason, "message": "NVML lies"}
-    entry = {"driver": "gpu.nvidia.com", "pool": "p", "device": "gpu-a", "conditions": [condition]}
-    return {"metadata": {"name": "lab", "namespace": "team"}, "status": {"devices": [entry]}}
 
 
 def restarted(seconds_ago: float = 1800) -> dict[str, Any]:
@@ -398,29 +373,3 @@ def test_classes_that_select_nothing_are_told_and_are_no_fault_while_nobody_asks
 
     assert found.status == "ok"
     assert "no node offers any for none" in found.message
-
-
-def test_a_class_that_insists_on_limits_is_no_fault_while_nobody_asks_or_a_node_holds_them() -> None:
-    asked = {"classes": (INSISTING,), "claims": (waiting_claim("held"),)}
-
-    assert "no claim asks for one" in look("class-limits", classes=(INSISTING,)).message
-    held = look("class-limits", **asked, slices=with_limits("memoryIsolation", "cgroup"))
-    assert (held.status, held.message) == (
-        "ok",
-        "a device is there for 1 class that insist on held memory",
-    )
-
-
-def test_a_node_that_holds_limits_of_other_devices_is_no_reason() -> None:
-    asked = {"classes": (INSISTING,), "claims": (waiting_claim("held"),)}
-
-    assert look("class-limits", **asked, slices=with_limits("memoryLimits", "cgroup")).details == ()
-
-
-def test_a_claim_that_is_held_is_well() -> None:
-    found = look("claim-limits", claims=(told_claim("True"), waiting_claim("held")))
-
-    assert (found.status, found.message) == (
-        "ok",
-        "no claim says that its limit is not held, of 1 device with a status",
-    )

@@ -53,10 +53,10 @@ class Runc:
         with (said or self.folder / "said").open("wb") as file:
             return self.begin(file, *words).wait(_PATIENCE_SECONDS)
 
-    def begin(self, said: Any, *words: str) -> subprocess.Popen[bytes]:
-        """Start it."""
+    def begin(self, said: Any, *words: str, within: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start it, by the command ``within`` where that is given."""
         return subprocess.Popen(
-            ["runc", "--root", str(self.folder / "state"), *words],
+            [*within, "runc", "--root", str(self.folder / "state"), *words],
             stdin=subprocess.DEVNULL, stdout=said, stderr=said,
         )  # fmt: skip
 
@@ -74,7 +74,7 @@ class Container:
     name of the container's own from its id. ``then`` is what the first process does: stay, or end with this
     status. ``extra_hooks`` are hooks beside those of the devices; the devices' own wait ``seconds`` for the
     plugin where that is given, since nobody wants to see all of their patience. ``id`` is that of the latest
-    start.
+    start. runc is run by the command ``within``.
     """
 
     runc: Runc
@@ -87,6 +87,7 @@ class Container:
     pod: str = "train"
     extra_hooks: Sequence[Mapping[str, Any]] = ()
     namespaces: Sequence[str] = NAMESPACES
+    within: Sequence[str] = ()
     seconds: int | None = None
     id: str = ""
     _view: ContainerView | None = None
@@ -118,7 +119,8 @@ class Container:
         self._bundle.mkdir(parents=True)
         (self._bundle / "config.json").write_text(json.dumps(self._config()))
         with (self._bundle / "said").open("wb") as said:
-            return self.runc.begin(said, "run", "--detach", "--bundle", str(self._bundle), self.id)
+            words = ("run", "--detach", "--bundle", str(self._bundle), self.id)
+            return self.runc.begin(said, *words, within=self.within)
 
     def end(self) -> None:
         """Kill what runs of it and remove it with its cgroup, as a runtime does after a failed start, too."""

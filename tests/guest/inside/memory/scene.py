@@ -10,18 +10,16 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.hardware.inventory import Discovery
+from driver.devices.names import gpu_device_name
+from driver.nvml.api import Nvml
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
-from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
 from kubeletplugin.cdi.memory_hook import memory_sockets
-from kubeletplugin.intervals import Intervals
-from kubeletplugin.journal.identity import Identity
+from kubeletplugin.host.cgroups import Cgroups
 from kubeletplugin.memory.hook_socket import HookSocket
 from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.wire.claim_call import ClaimRef
@@ -29,13 +27,13 @@ from kubeletplugin.wire.container_name import ContainerName
 from tests.guest.inside.memory.built import Built
 from tests.guest.inside.memory.containers import CGROUPS, Container, Runc
 from tests.guest.inside.memory.plugin_process import PluginProcess
-from tests.kubeletplugin.fake_node import POOL, FakeNode, fake_hardware
+from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver
 from tests.nvml_library.library import NvmlDouble, limits_now, most_together
 
 MACHINE, FIRST = "l4-quad", "plugin-a"
 GIB, MIB = 1 << 30, 1 << 20
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 1.0
 """How long the plugin waits for what passes by itself, before it refuses a container."""
 
 
@@ -44,43 +42,21 @@ class LimitedNode(FakeNode):
 
     def __init__(self, folder: Path, built: Built) -> None:
         self._built = built
-        self.listed: dict[str, frozenset[ContainerName]] = {}
         super().__init__(folder, MACHINE, on_disk=True)
+        self.memory_hook = built.hook
+        self.patience_seconds = PATIENCE_SECONDS
 
-    def instance(self) -> Parts:
-        """The parts of an instance, with the process's own ports to NVML, cgroups and hooks."""
-        nvml = RealNvml(DriverRoots.fixed(self.driver_root))
-        pretended = fake_hardware(
-            Discovery(nvml, self.sysfs, self._guard),
-            self.folder,
-            self.time_slices,
-            self.mps,
-            self.machine.fabric.manager(),
-        )
-        cluster = Cluster(
-            self._get_claim,
-            self.published.get,
-            self.published_memory.get,
-            frozenset,
-            frozenset,
-            self._complain,
-            self._note,
-            lambda device: self.published_attributes.get(device, {}),
-            containers=lambda: self.listed,
-        )
-        self.parts = assemble(
-            Identity(DRIVER_NAME, POOL, self.boot_id, lambda: "load-1"),
-            replace(pretended, cgroups=RealCgroups(CGROUPS), memory_hook=self._built.hook),
-            cluster,
-            Folders(self.folder, self.cdi),
-            Listeners(lambda _: None, lambda _: None, lambda _: None, self.board),
-            Intervals(patience_seconds=PATIENCE_SECONDS),
-        )
-        return self.parts
+    def nvml(self) -> Nvml:
+        """The binding over the library below the node's driver root."""
+        return RealNvml(DriverRoots.fixed(self.driver_root))
+
+    def control_groups(self) -> Cgroups:
+        """Those of the kernel."""
+        return RealCgroups(CGROUPS)
 
     def list(self, containers: Mapping[str, Sequence[Sequence[str]]]) -> None:
         """Have the kubelet list these containers, by CDI device."""
-        self.listed = {
+        self.listed_containers = {
             device: frozenset(ContainerName(*name) for name in names) for device, names in containers.items()
         }
 
@@ -92,8 +68,7 @@ class LimitedNode(FakeNode):
     def begin(self, instance: str) -> Callable[[dict[str, Any]], Any]:
         """Start the plugin in this process; returns what does what others would have it do."""
         self.restart()
-        memory = self.parts.memory
-        hooks = HookSocket(memory_sockets(self.folder), instance, memory.start)
+        hooks = HookSocket(memory_sockets(self.folder), instance, self.memory.start)
         hooks.open()
         answering = threading.Thread(target=hooks.run)
         answering.start()
@@ -111,9 +86,9 @@ class LimitedNode(FakeNode):
                 case "expect":
                     self.list(order["containers"])
                 case "pass":
-                    memory.run_once()
+                    self.memory.run_once()
                 case "stop":
-                    memory.stop()
+                    self.memory.stop()
                     hooks.stop()
                     answering.join()
                     self.stop()
@@ -183,10 +158,9 @@ class Scene:
         """Have any instance do something."""
         return next(iter(self.plugins.values())).order(what, **values)
 
-    def container(self, claim: Claim | None, name: str = "main", **given: Any) -> Container:
-        """A container of a pod that names the claim, or none, not started yet."""
-        devices = () if claim is None else (claim.device,)
-        container = Container(self.runc, name, devices, **given)
+    def container(self, *claims: Claim, name: str = "main", **given: Any) -> Container:
+        """A container of a pod that names these claims, not started yet."""
+        container = Container(self.runc, name, [claim.device for claim in claims], **given)
         self.containers.append(container)
         return container
 
@@ -238,13 +212,13 @@ class Scene:
         """The UUID of a GPU by its position on the bus."""
         return self.node.machine.uuid(self.node.gpus[gpu])
 
-    def limits(self) -> dict[str, int]:
-        """The hard limits on the first GPU, by cgroup."""
-        found = limits_now(self.double.record(), self.uuid())
+    def limits(self, gpu: int = 0) -> dict[str, int]:
+        """The hard limits on a GPU, by cgroup."""
+        found = limits_now(self.double.record(), self.uuid(gpu))
         return {path: hard for path, (_soft, hard) in found.items() if is_there(path)}
 
     def limit(self, container: Container) -> int | None:
-        """That of a container's own cgroup; None without one."""
+        """That of a container's own cgroup on the first GPU; None without one."""
         return self.limits().get(container.cgroup)
 
     def limit_before_it_ran(self, container: Container) -> int:
@@ -259,6 +233,10 @@ class Scene:
     def ran(self, container: Container) -> bool:
         """Whether the first process of the latest start has run."""
         return any((told.what, told.path) == ("ran", container.id) for told in self.double.record())
+
+    def was_told(self, times: int) -> bool:
+        """Whether NVML is asked or told so often, sooner or later."""
+        return waited(lambda: len(self.double.record()) >= times)
 
     def most_together(self) -> int:
         """The most that the hard limits on the first GPU ever were together."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.guest.inside.memory.containers import Container
 from tests.guest.inside.memory.scene import GIB, Scene, is_there, waited
-from tests.nvml_library.library import SET
+from tests.nvml_library.library import NOTHING_IS_SET, SET
 
 SECOND = "plugin-b"
 
@@ -32,12 +34,12 @@ def test_a_container_waits_until_the_plugin_is_back(scene: Scene) -> None:
 
 def test_a_plugin_that_is_killed_while_containers_start_keeps_them_within_the_share(scene: Scene) -> None:
     claim = scene.claim("9Gi")
-    containers = [scene.container(claim, name) for name in ("a", "b", "c")]
+    containers = [scene.container(claim, name=name) for name in ("a", "b", "c")]
     scene.expect(claim, *containers)
     for told in (1, 3):
         scene.double.forget()
         starting = [one.began() for one in containers]
-        assert waited(lambda told=told: len(scene.double.record()) >= told)
+        assert scene.was_told(told)
         scene.kill_plugin()
         scene.start_plugin()
         assert [one.wait(60) for one in starting] == [0, 0, 0], [one.said for one in containers]
@@ -67,7 +69,7 @@ def test_a_container_that_is_killed_in_the_middle_of_its_start_leaves_nothing(sc
 
 def test_two_plugins_divide_one_claim_as_one_would(scene: Scene) -> None:
     claim = scene.claim("8Gi")
-    containers = [scene.container(claim, f"c{number}") for number in range(4)]
+    containers = [scene.container(claim, name=f"c{number}") for number in range(4)]
     scene.expect(claim, *containers)
     scene.start_plugin(SECOND)
     assert _started(scene, containers[:2]) == [2 * GIB] * 2
@@ -80,11 +82,14 @@ def test_two_plugins_divide_one_claim_as_one_would(scene: Scene) -> None:
     scene.start_plugin()  # which removes the socket of the one that was killed
 
 
-def test_a_limit_that_is_lost_is_set_again(scene: Scene) -> None:
+@pytest.mark.parametrize("said", ["fail 6", "fail 0", "fail 3"])
+def test_a_limit_that_is_lost_is_set_again(scene: Scene, said: str) -> None:
+    """Whatever NVML says of a cgroup without limits: that there are none, in numbers or not, or nothing."""
     main = scene.container(scene.claim("8Gi"))
     assert main.start(), main.said
     scene.double.forget()
     assert scene.limit(main) is None
+    scene.double.spoil(NOTHING_IS_SET, said)
     scene.order("pass")
 
     assert scene.limit(main) == 8 * GIB

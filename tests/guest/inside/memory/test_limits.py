@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.guest.inside.memory.scene import GIB, Scene
+from tests.guest.inside.memory.scene import GIB, MIB, Scene
+from tests.nvml_library.library import UNIT
 
 SYSTEMD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod8f0c_41.slice"
 
@@ -22,7 +23,7 @@ def test_a_container_has_its_limit_before_it_runs_and_so_has_each_of_its_restart
 
 def test_containers_of_different_sizes_on_one_gpu_have_each_its_own(scene: Scene) -> None:
     sizes = {"6Gi": 6 * GIB, "12Gi": 12 * GIB, "1536Mi": 3 * GIB // 2}
-    containers = [scene.container(scene.claim(size), f"main-{size.lower()}") for size in sizes]
+    containers = [scene.container(scene.claim(size), name=f"main-{size.lower()}") for size in sizes]
     for container in containers:
         assert container.start(), container.said
 
@@ -32,7 +33,7 @@ def test_containers_of_different_sizes_on_one_gpu_have_each_its_own(scene: Scene
 
 def test_containers_of_one_claim_divide_it_also_when_they_start_at_once(scene: Scene) -> None:
     claim = scene.claim("9Gi")
-    containers = [scene.container(claim, name) for name in ("a", "b", "c")]
+    containers = [scene.container(claim, name=name) for name in ("a", "b", "c")]
     scene.expect(claim, *containers)
     started = [one.began() for one in containers]
 
@@ -44,7 +45,7 @@ def test_containers_of_one_claim_divide_it_also_when_they_start_at_once(scene: S
 def test_who_was_not_expected_gets_its_part_once_the_others_have_come_down(scene: Scene) -> None:
     """As an ephemeral container, or a second pod that the kubelet does not list yet."""
     claim = scene.claim("8Gi")
-    first, second = scene.container(claim, "first"), scene.container(claim, "second", pod="other")
+    first, second = scene.container(claim, name="first"), scene.container(claim, name="second", pod="other")
     scene.expect(claim, first)
     assert first.start(), first.said
     assert scene.limit(first) == 8 * GIB
@@ -57,7 +58,7 @@ def test_who_was_not_expected_gets_its_part_once_the_others_have_come_down(scene
 
 def test_an_init_container_gives_its_part_back(scene: Scene) -> None:
     claim = scene.claim("8Gi")
-    init, main = scene.container(claim, "init", then="0"), scene.container(claim)
+    init, main = scene.container(claim, name="init", then="0"), scene.container(claim)
     scene.expect(claim, main)
     assert init.start(), init.said
     assert scene.limit_before_it_ran(init) == 8 * GIB
@@ -72,7 +73,7 @@ def test_variables_of_a_pod_change_nothing(scene: Scene) -> None:
     """Those that NVIDIA's hook reads, higher and lower than the share."""
     for number, mib in enumerate(("65536", "16", "none")):
         variables = {"NVIDIA_GPU_MEMORY_LIMIT": mib, "NVIDIA_GPU_MEMORY_REQUEST": mib}
-        container = scene.container(scene.claim("4Gi"), f"main-{number}", variables=variables)
+        container = scene.container(scene.claim("4Gi"), name=f"main-{number}", variables=variables)
         assert container.start(), container.said
         assert scene.limit_before_it_ran(container) == 4 * GIB
 
@@ -94,3 +95,33 @@ def test_a_container_without_a_cgroup_namespace_has_the_same(scene: Scene) -> No
     assert container.start(), container.said
 
     assert scene.limit_before_it_ran(container) == 4 * GIB
+
+
+def test_a_container_with_two_claims_has_both_on_each_gpu(scene: Scene) -> None:
+    claims = [scene.claim("2Gi"), scene.claim("3Gi"), scene.claim("4Gi", gpu=1)]
+    container = scene.container(*claims)
+    assert container.start(), container.said
+
+    assert scene.limit_before_it_ran(container) == 5 * GIB
+    assert scene.limits(gpu=1) == {container.cgroup: 4 * GIB}
+
+
+def test_a_container_that_outlives_its_claim_stays_limited(scene: Scene) -> None:
+    claim = scene.claim("4Gi")
+    container = scene.container(claim)
+    assert container.start(), container.said
+    scene.double.use(claim.uuid, container.cgroup, GIB)
+    scene.unprepare(claim)
+
+    left = scene.limit(container)
+    assert left is not None
+    assert GIB <= left <= 4 * GIB
+
+
+def test_nvml_that_rounds_up_lets_nobody_have_more_than_the_share(scene: Scene) -> None:
+    scene.double.spoil(UNIT, str(192 * MIB))
+    container = scene.container(scene.claim("6000Mi"))
+    assert container.start(), container.said
+
+    assert scene.limit_before_it_ran(container) == 5952 * MIB
+    assert scene.limit(container) == 5952 * MIB

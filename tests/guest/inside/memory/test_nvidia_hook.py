@@ -33,7 +33,7 @@ def test_two_containers_of_one_share_get_it_twice(scene: Scene) -> None:
 
 
 def _container(scene: Scene, variables: dict[str, str], name: str = "theirs") -> Container:
-    return scene.container(None, name, variables=variables, extra_hooks=[_hook(scene)])
+    return scene.container(name=name, variables=variables, extra_hooks=[_hook(scene)])
 
 
 def _hook(scene: Scene) -> dict[str, Any]:

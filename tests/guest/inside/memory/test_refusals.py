@@ -5,6 +5,18 @@ from __future__ import annotations
 from tests.guest.inside.memory.scene import GIB, Scene
 from tests.nvml_library.library import SET
 
+NESTED_NODE = """
+set -e
+mkdir -p /sys/fs/cgroup/node/runtime
+echo $$ >/sys/fs/cgroup/node/cgroup.procs
+exec unshare --cgroup --mount sh -ec '
+umount --lazy /sys/fs/cgroup
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+echo $$ >/sys/fs/cgroup/runtime/cgroup.procs
+exec "$@"' sh "$@"
+"""
+"""Runs a command as a container runtime that runs in a container with a cgroup namespace of its own."""
+
 
 def test_nvml_that_says_yes_and_does_not_hold_lets_nothing_run(scene: Scene) -> None:
     main = scene.container(scene.claim("10Gi"))
@@ -29,7 +41,7 @@ def test_nvml_that_fails_lets_nothing_run(scene: Scene) -> None:
 
 def test_what_another_container_uses_is_not_taken_from_it(scene: Scene) -> None:
     claim = scene.claim("8Gi")
-    first, second = scene.container(claim, "first"), scene.container(claim, "second")
+    first, second = scene.container(claim, name="first"), scene.container(claim, name="second")
     assert first.start(), first.said
     scene.double.use(claim.uuid, first.cgroup, 6 * GIB)
     assert not second.start()
@@ -50,4 +62,12 @@ def test_a_claim_that_is_not_prepared_lets_nothing_run(scene: Scene) -> None:
     main.look()
     scene.unprepare(claim)
     assert not main.start()
+    assert not scene.ran(main)
+
+
+def test_a_runtime_whose_hooks_see_other_cgroups_than_the_plugin_lets_nothing_run(scene: Scene) -> None:
+    """As one that runs in a cgroup namespace of its own, beside which the plugin looks from outside."""
+    main = scene.container(scene.claim("8Gi"), within=("sh", "-c", NESTED_NODE, "sh"))
+    assert not main.start()
+    assert "is gone" in main.said
     assert not scene.ran(main)

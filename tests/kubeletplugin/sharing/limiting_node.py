@@ -1,0 +1,66 @@
+"""A node whose GPUs are published with memory limits, and the claims of tests for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME
+from kubeletplugin.journal.entry import MemoryRecord
+from kubeletplugin.wire.claim_call import ClaimRef
+from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.memory.memory_node import MemoryNode
+from tests.kubeletplugin.share_node import entry_of, shared, spec_of, whole
+
+MIB, GIB = 1 << 20, 1 << 30
+L4 = 23034 * MIB
+"""The memory of one GPU of the node."""
+
+FORMS = ("ts-4", "ts-mem", "mps-4", "mps-mem", "ts-frac-4")
+
+
+def limiting(folder: Path, *, on_disk: bool = False) -> MemoryNode:
+    """Four L4 with the hook for memory."""
+    node = MemoryNode(folder, on_disk=on_disk)
+    node.memory_hook = folder / "gpu-memory-hook"
+    node.memory_hook.write_bytes(b"a program")
+    node.memory_hook.chmod(0o755)
+    node.driver_generation = "" if on_disk else "1"
+    node.restart()
+    publish(node)
+    return node
+
+
+def publish(node: FakeNode, *, limits: bool = True) -> None:
+    """Have the slices say of each GPU, whole and shared, whether its memory is held."""
+    names = [whole(node, gpu) for gpu in range(4)]
+    names += [shared(node, form, gpu) for form in FORMS for gpu in range(4)]
+    told: dict[str, Any] = {"type": {"string": "shared"}}
+    if limits:
+        told["memoryLimits"] = {"string": "cgroup"}
+    node.published_attributes = dict.fromkeys(names, told)
+
+
+def own(memory: Any, sharing: Any = None, source: str = "FromClaim") -> list[dict[str, Any]]:
+    """A configuration of the driver's own kind."""
+    parameters = {"apiVersion": "resource.gpu-dra.dev/v1alpha1", "kind": "SharedGpuConfig", "memory": memory}
+    if sharing is not None:
+        parameters["sharing"] = sharing
+    opaque = {"driver": DRIVER_NAME, "parameters": parameters}
+    return [{"source": source, "requests": [], "opaque": opaque}]
+
+
+def memory_of(node: FakeNode, ref: ClaimRef) -> MemoryRecord | None:
+    return entry_of(node, ref).devices[0].memory
+
+
+def gib(node: FakeNode, name: str, amount: int, **more: Any) -> ClaimRef:
+    """A claim of so many GiB of the first GPU."""
+    return node.claim_shares(name, shared(node, "ts-mem"), consumed={"memory": f"{amount}Gi"}, **more)
+
+
+def hooks_of(node: FakeNode, ref: ClaimRef) -> list[str]:
+    """The programs that the runtime runs before the container of a claim starts."""
+    (device,) = spec_of(node, ref)["devices"]
+    hooks = device["containerEdits"].get("hooks", ())
+    return [Path(hook["path"]).name for hook in hooks if hook["hookName"] == "createRuntime"]
