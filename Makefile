@@ -41,7 +41,7 @@ check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
 
 # One guest for all of its tests; it emulates two cores.
-guest-test: $(STAMP) ## Run the tests that need a kernel and an IOMMU of their own, in an emulated machine
+guest-test: $(STAMP) ## Run the tests that need a kernel, cgroup v2 and an IOMMU of their own, in an emulated machine
 	$(BIN)/pytest tests/guest -q -o faulthandler_timeout=900
 
 # Two clusters side by side: most of the time each waits for its kubelet.

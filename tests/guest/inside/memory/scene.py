@@ -33,7 +33,7 @@ from tests.nvml_library.library import NvmlDouble, limits_now, most_together
 
 MACHINE, FIRST = "l4-quad", "plugin-a"
 GIB, MIB = 1 << 30, 1 << 20
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 1.0
 """How long the plugin waits for what passes by itself, before it refuses a container."""
 
 
