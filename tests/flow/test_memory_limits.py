@@ -13,7 +13,6 @@ from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_for_list
-from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from fakegpu.memory.cuda import OutOfMemory
 from fakegpu.memory.groups import living
@@ -219,43 +218,6 @@ def test_no_container_misses_its_plugin_while_that_is_replaced(driver: DriverNod
     driver.start_plugin()
     driver.wait_serving()
     second.stop()
-
-
-def test_a_driver_that_says_yes_and_holds_nothing_starts_no_container(
-    driver: DriverNode, namespace: str
-) -> None:
-    cluster = driver.cluster
-    if cluster.has_rights:
-        pytest.skip("it takes the plugin twenty seconds to give up, and nothing of it is the runtime's")
-    memory_template(cluster, namespace, "ten", "10Gi", HELD)
-    driver.machine.lie("set_memory_limits")
-    try:
-        cluster.api.create(memory_pod("train", "ten"), namespace)
-        uid = cluster.api.get(paths.pod("train", namespace))["metadata"]["uid"]
-        message = wait_failed(cluster, namespace, uid)
-        assert "createRuntime hook #0: exit status 1" in message
-        assert "does not let this container start" in message
-        stored = cluster.api.get(paths.pod("train", namespace))
-        assert "running" not in status_of(stored, "main").get("state", {})
-    finally:
-        driver.machine.heal("set_memory_limits")
-    wait_container(cluster, namespace, "train")
-    assert hard_gib(driver, namespace, "train") == 10
-
-
-def wait_failed(cluster: Cluster, namespace: str, pod_uid: str) -> str:
-    """The first that is said of a container of a pod that failed."""
-
-    def said(events: list[Object]) -> list[str]:
-        return [
-            str(one["message"])
-            for one in events
-            if one["reason"] == "Failed" and one["involvedObject"]["uid"] == pod_uid
-        ]
-
-    return said(wait_for_list(cluster.api, paths.event(namespace=namespace), lambda all_: bool(said(all_))))[
-        0
-    ]
 
 
 def test_no_node_that_only_counts_is_picked_for_a_share_that_holds(
