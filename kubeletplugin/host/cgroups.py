@@ -21,5 +21,5 @@ class Cgroups(Protocol):
         ...
 
     def is_there(self, cgroup: Cgroup) -> bool:
-        """Whether this very group still exists."""
+        """Whether this very group still exists, and its processes have not all ended."""
         ...
