@@ -46,6 +46,11 @@ class GroupLimits:
     soft_bytes: int
     hard_bytes: int
 
+    @property
+    def group(self) -> Cgroup:
+        """The group that has them."""
+        return Cgroup(self.cgroup, self.inode)
+
 
 @dataclass(frozen=True, slots=True)
 class CudaClient:
@@ -59,6 +64,11 @@ class CudaClient:
     inode: int
     allocated_bytes: int = 0
     process_id: int | None = None
+
+    @property
+    def group(self) -> Cgroup:
+        """The group that it lies in."""
+        return Cgroup(self.cgroup, self.inode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +97,12 @@ class GpuMemory:
 
     def of_living_groups(self, is_there: Callable[[Cgroup], bool]) -> GpuMemory:
         """What is left once limits and clients of groups that are gone went with them."""
-        known = {(one.cgroup, one.inode) for one in self.limits}
-        known |= {(one.cgroup, one.inode) for one in self.clients}
-        there = {(path, inode) for path, inode in known if is_there(Cgroup(path, inode))}
+        known = {one.group for one in self.limits} | {one.group for one in self.clients}
+        there = {group for group in known if is_there(group)}
         if there == known:
             return self
-        limits = tuple(one for one in self.limits if (one.cgroup, one.inode) in there)
-        return GpuMemory(limits, tuple(one for one in self.clients if (one.cgroup, one.inode) in there))
+        limits = tuple(one for one in self.limits if one.group in there)
+        return GpuMemory(limits, tuple(one for one in self.clients if one.group in there))
 
     def holder(self, cgroup: str) -> GroupLimits | None:
         """The limits that hold a group: its own, or those of the nearest group above that has some."""
