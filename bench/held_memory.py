@@ -27,7 +27,7 @@ from driver.devices.sharing import SharedForm
 from envtest.client.readiness import wait_until
 from envtest.driver_node import DriverNode
 from envtest.real.build import DEFAULT_KUBERNETES
-from envtest.real.cgroups import hierarchies, make, remove
+from envtest.real.cgroups import CGROUP_ROOT, hierarchies, remove
 from envtest.real.go_programs import go_programs
 from envtest.real.memory_hook import memory_hook
 from envtest.real.startup import start_cluster
@@ -69,18 +69,23 @@ def beside_counted(plugin: Plugin, held: pb.Claim, counted: pb.Claim) -> Row:
 def container(groups: FakeCgroups, number: int) -> Iterator[Mapping[str, Any]]:
     """A process in a control group of its own, as a container that is about to run; its OCI state."""
     name = f"{GROUP}{os.getpid()}-{number}"
-    make(name)
+    folder = _memory_groups() / name
+    folder.mkdir()
     groups.make(f"/{name}")
     with subprocess.Popen(["sleep", "1000"]) as process:
         try:
-            for hierarchy in hierarchies():
-                (hierarchy / name / "cgroup.procs").write_text(str(process.pid))
+            (folder / "cgroup.procs").write_text(str(process.pid))
             yield {"ociVersion": "1.2.0", "id": name, "status": "creating", "pid": process.pid}
         finally:
             process.kill()
             process.wait()
             groups.remove(f"/{name}")
             remove(name)
+
+
+def _memory_groups() -> Path:
+    """Where the control groups for memory lie: those of cgroup v2, else of v1's controller."""
+    return next(one for one in hierarchies() if one == CGROUP_ROOT or one.name == "memory")
 
 
 def milliseconds_of(command: list[str], state: Mapping[str, Any]) -> float:

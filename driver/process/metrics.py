@@ -271,8 +271,8 @@ class _Uses(Collector):
 
 
 _MEANINGS = {
-    "guaranteed_bytes": "GPU memory that is {} whatever others do.",
-    "limit_bytes": "The most GPU memory that is {}.",
+    "guaranteed_bytes": "GPU memory that {} is guaranteed.",
+    "limit_bytes": "The most GPU memory that {} gets.",
     "allocated_bytes": "Memory of a shared GPU that claims are guaranteed.",
     "used_bytes": "GPU memory that is allocated in containers{}, as the NVIDIA driver tells.",
 }
@@ -286,9 +286,9 @@ class _Memory(Collector):
     """
 
     _KINDS = (
-        (ClaimMemoryUse, "claim", "a claim's", " of a claim"),
-        (ContainerMemoryUse, "container", "a container's", ", by container"),
-        (GpuMemoryUse, "gpu", "a GPU's", " of claims with limits on a GPU"),
+        (ClaimMemoryUse, "claim", "a claim", " of a claim"),
+        (ContainerMemoryUse, "container", "a container", ", by container"),
+        (GpuMemoryUse, "gpu", "a GPU", " of claims with limits on a GPU"),
     )
 
     def __init__(self, uses: Callable[[], MemoryFigures]) -> None:
@@ -306,11 +306,11 @@ class _Memory(Collector):
 
     def _families(self, uses: MemoryFigures) -> Iterator[GaugeMetricFamily]:
         of_kinds = (uses.claims, uses.containers, uses.gpus)
-        for (kind, prefix, whose, where), found in zip(self._KINDS, of_kinds, strict=True):
+        for (kind, prefix, who, where), found in zip(self._KINDS, of_kinds, strict=True):
             names = [field.name for field in fields(kind)]
             labels = [name for name in names if not name.endswith("_bytes")]
             for amount in names[len(labels) :]:
-                words = _MEANINGS[amount].format(where if amount == "used_bytes" else whose)
+                words = _MEANINGS[amount].format(where if amount == "used_bytes" else who)
                 family = GaugeMetricFamily(f"gpu_dra_{prefix}_memory_{amount}", words, labels=labels)
                 for one in found:
                     value = getattr(one, amount)

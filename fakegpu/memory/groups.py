@@ -28,10 +28,7 @@ def living(state: MachineState, gpu: GpuState) -> GpuState:
     if not gpu.memory.limits and not gpu.memory.clients:
         return gpu
     root = _root(state)
-    known = {(one.cgroup, one.inode) for one in gpu.memory.limits}
-    known |= {(one.cgroup, one.inode) for one in gpu.memory.clients}
-    there = {(path, inode) for path, inode in known if inode_of(root, path) == inode}
-    memory = gpu.memory if there == known else gpu.memory.of_groups(there)
+    memory = gpu.memory.of_living_groups(lambda group: inode_of(root, group.path) == group.inode)
     return gpu if memory is gpu.memory else replace(gpu, memory=memory)
 
 

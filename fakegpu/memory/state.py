@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from driver.nvml.memory_limits import NO_LIMIT_BYTES
+from driver.nvml.memory_limits import NO_LIMIT_BYTES, Cgroup
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from driver.nvml.memory_limits import Cgroup
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,11 @@ class GroupLimits:
     soft_bytes: int
     hard_bytes: int
 
+    @property
+    def group(self) -> Cgroup:
+        """The group that has them."""
+        return Cgroup(self.cgroup, self.inode)
+
 
 @dataclass(frozen=True, slots=True)
 class CudaClient:
@@ -61,6 +64,11 @@ class CudaClient:
     inode: int
     allocated_bytes: int = 0
     process_id: int | None = None
+
+    @property
+    def group(self) -> Cgroup:
+        """The group that it lies in."""
+        return Cgroup(self.cgroup, self.inode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +95,14 @@ class GpuMemory:
         """The processes that NVML lists, sorted."""
         return tuple(sorted({one.process_id for one in self.clients if one.process_id is not None}))
 
-    def of_groups(self, there: Container[tuple[str, int]]) -> GpuMemory:
-        """What is left with the limits and clients of these groups alone, given by path and inode."""
-        limits = tuple(one for one in self.limits if (one.cgroup, one.inode) in there)
-        clients = tuple(one for one in self.clients if (one.cgroup, one.inode) in there)
-        return GpuMemory(limits, clients)
+    def of_living_groups(self, is_there: Callable[[Cgroup], bool]) -> GpuMemory:
+        """What is left once limits and clients of groups that are gone went with them."""
+        known = {one.group for one in self.limits} | {one.group for one in self.clients}
+        there = {group for group in known if is_there(group)}
+        if there == known:
+            return self
+        limits = tuple(one for one in self.limits if one.group in there)
+        return GpuMemory(limits, tuple(one for one in self.clients if one.group in there))
 
     def holder(self, cgroup: str) -> GroupLimits | None:
         """The limits that hold a group: its own, or those of the nearest group above that has some."""

@@ -50,6 +50,7 @@ class MemoryWatch:
         self._listeners = listeners
         self._faults: Mapping[Key, str] = {}
         self._used: Mapping[Key, int] = {}
+        self._was_late = False
 
     def told(self) -> dict[Key, DeviceMemory]:
         """What the status of claims has to tell, by device; nothing of those that are well and not asked."""
@@ -79,9 +80,13 @@ class MemoryWatch:
     def see_use(self) -> None:
         """Have told what is used, where it is much other than what was told; raises StorageError.
 
-        What nobody knows now is not told, and neither is what claims use that have no limit.
+        What nobody knows now is not told, and neither is what claims use that have no limit. A look that is
+        late once changes nothing: a GPU that begins to hang delays it for all.
         """
         containers = self._look.containers()
+        was_late, self._was_late = self._was_late, containers is None
+        if containers is None and not was_late:
+            return
         of_device: defaultdict[Key, list[ContainerMemory]] = defaultdict(list)
         for one in containers or ():
             of_device[one.claim_uid, one.cdi_device].append(one)

@@ -56,6 +56,7 @@ EVERYTHING: Object = {
     "optInClasses": {"gpu": True, "gpu-shared": True, "mig-profiles": True},
     "controller": {"extraArgs": ["--nvml=fake:hgx-h100"], "podAnnotations": {"a": "b"}},
     "plugin": {
+        "usedMemoryStatusSeconds": 60,
         "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
         "resources": {"requests": {"cpu": 0.1, "memory": "64Mi"}, "limits": {"memory": "1Gi"}},
     },

@@ -147,7 +147,7 @@ def test_a_refusal_is_said_in_the_plugins_words_and_no_other_instance_is_asked(
 
 def test_a_long_message_is_cut_to_what_an_event_takes(hook: Hook, folder: Path) -> None:
     def refuse(_start: ContainerStart) -> None:
-        raise ClaimRefused("é" * 4000)
+        raise ClaimRefused(f"x{'é' * 4000}")
 
     with serving(folder, "one", refuse):
         code, told = hook.run()
@@ -221,6 +221,20 @@ def test_another_instance_answers_for_one_that_does_not(hook: Hook, folder: Path
     with serving(folder, "older", agree) as older, playing(folder / "newer.sock", BROKEN[what]):
         os.utime(older.path, (0, 0))
         assert hook.run(seconds=2) == (0, "")
+
+
+def test_an_instance_that_fails_once_is_asked_again(hook: Hook, folder: Path) -> None:
+    """As one does that ends and starts again at the same path."""
+    asked: list[int] = []
+
+    def answer(connection: socket.socket) -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            connection.sendall(b'{"ok":true}\n')
+
+    with playing(folder / "one.sock", answer):
+        assert hook.run() == (0, "")
+    assert len(asked) == 3
 
 
 def test_a_socket_of_a_dead_instance_costs_no_time(hook: Hook, folder: Path) -> None:

@@ -91,6 +91,10 @@ GIVEN: dict[str, tuple[str | None, dict[str, str]]] = {
         SHARED_PARTITIONS,
         {machine: f"mps share of {profile}" for machine, profile in BALANCED_PARTITION.items()},
     ),
+    "memory-limit": (node_config("memory-limits"), {"l4-quad": "time-slicing share"}),
+    "burstable": (node_config("memory-limits"), {"l4-quad": "time-slicing share"}),
+    "sidecar": (node_config("memory-limits"), {"l4-quad": "time-slicing share"}),
+    "divided-gpu": (None, {"l4-quad": "whole"}),
     "one-claim-mps": (None, dict.fromkeys(GIVING, "whole")),
     "one-claim-time-slicing": (None, dict.fromkeys(GIVING, "whole")),
     "monitoring": (
@@ -130,7 +134,8 @@ def test_a_sample_has_an_answer_on_every_node(machine: str) -> None:
             if sample == "monitoring" and len(devices(planned)) > MOST_DEVICES:
                 continue  # a claim has at most 32 devices, as the sample says
             found = forms(file, planned) or ""
-            shared = sample in ("time-sliced", "two-gpus", "mps", "by-number", "by-memory", "of-partition")
+            whole = ("large", "medium", "fraction", "monitoring", "one-claim-mps", "one-claim-time-slicing")
+            shared = sample not in (*whole, "divided-gpu")
             assert "whole" not in found or not shared, sample
 
 

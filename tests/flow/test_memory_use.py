@@ -76,9 +76,9 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     """One node that holds shares to their memory."""
-    installed = installed_on(request.config, (HOLDS,), rules=RULES, pretend_cgroups=True, times=TIMES)
-    with installed as (_, drivers):
-        driver = drivers[0]
+    machines = (HOLDS,)
+    with installed_on(request.config, machines, rules=RULES, pretend_cgroups=True, times=TIMES) as installed:
+        driver = installed[1][0]
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         driver.process("kubeletplugin").stop()
@@ -102,7 +102,7 @@ def wait_status(watched: Watched, namespace: str, is_so: Callable[[Object], bool
     name = claim_of(watched.driver.cluster, namespace, "train")["metadata"]["name"]
 
     def tells(stored: Object) -> bool:
-        entries = stored["status"].get("devices") or ()
+        entries = list(stored["status"].get("devices") or [])
         return len(entries) == 1 and is_so(entries[0])
 
     path = paths.resource_claim(name, namespace)

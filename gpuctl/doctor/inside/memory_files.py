@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from driver.errors import NvmlError
@@ -19,6 +19,9 @@ from gpuctl.doctor.outside.seen import Unread
 HOOK = "gpu-memory-hook"
 OF_IMAGE = Path("/usr/local/lib/gpu-dra") / HOOK
 """The program in the driver's image, of which the plugin puts a copy on the host."""
+
+_CGROUPS = "/sys/fs/cgroup"
+"""Where NVML takes groups to lie; this process may see them elsewhere."""
 
 _DIGITS = 16
 _PRIVATE_FOLDER, _PRIVATE_SOCKET = 0o700, 0o600
@@ -65,10 +68,11 @@ def _limit(claim_uid: str, pci: str, part: Any, ask: AskLimits) -> LimitSeen:
     return LimitSeen(claim_uid, pci, words or str(part["container_id"]), int(part["hard_bytes"]), told)
 
 
-def is_group(group: Cgroup) -> bool:
-    """Whether this very control group exists on the node."""
+def is_group(root: Path, group: Cgroup) -> bool:
+    """Whether this very control group exists on the node, whose groups lie below ``root``."""
     try:
-        return os.stat(group.path).st_ino == group.inode  # noqa: PTH116 - a plain call on a path of the kernel
+        folder = root / PurePosixPath(group.path).relative_to(_CGROUPS)
+        return folder.stat().st_ino == group.inode
     except (OSError, ValueError):
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -170,7 +171,8 @@ def _limits(places: Places, roots: DriverRoots) -> tuple[tuple[LimitSeen, ...], 
                 return None
 
         try:
-            is_there = is_group if pretended is None else pretended.is_there
+            groups = places.sysfs_root / "fs/cgroup"
+            is_there = partial(is_group, groups) if pretended is None else pretended.is_there
             return read_ledger(folder, _BOOT_ID.read_text().strip(), is_there, ask)
         finally:
             discovery.close()

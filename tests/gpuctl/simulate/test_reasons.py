@@ -137,6 +137,26 @@ def test_shares_that_are_too_small_name_who_has_the_rest(tmp_path: Path) -> None
     assert why(result, "notebook") == [Why("too little is left beside pods of notebook", 1, 1)]
 
 
+def test_pods_that_insist_on_memory_that_holds_say_which_nodes_hold_none(tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text("version: v1\nrules:\n- {shared: {strategy: TimeSlicing, shares: 4}}\n")
+    nodes = [(1, plan_node(machine, "node", config).slices) for machine in ("l4-quad", "a30-quad")]
+
+    held = run_on(planned_cluster(nodes, load_classes(())), group("held", 17, wants(1, "shared-memory")))
+    counted = run_on(
+        planned_cluster(nodes[1:], load_classes(())), group("held", 1, wants(1, "shared-memory"))
+    )
+
+    assert (held.groups[0].placed, counted.groups[0].placed) == (16, 0)
+    assert Why("too little is left beside pods of held", 4, 1) in why(held, "held")
+    for result in (held, counted):
+        assert any(
+            "nobody holds a share there to its memory: its NVIDIA driver 570.133.20 is older than R615"
+            in one.reason
+            for one in why(result, "held")
+        )
+
+
 def test_a_group_whose_claims_are_wrong_has_an_error_and_no_reasons() -> None:
     result = run(group("wrong", 1, wants(1, "no-such-class")))
 

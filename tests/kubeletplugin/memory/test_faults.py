@@ -205,7 +205,8 @@ def test_a_limit_that_cannot_be_set_again_is_a_fault(l4s: MemoryNode) -> None:
 
 def test_a_program_that_allocates_while_its_limit_comes_down_keeps_what_it_got(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
-    program = l4s.cuda(l4s.run(device, "a"))
+    first = l4s.run(device, "a")
+    program = l4s.cuda(first)
     asked = 0
 
     def meddle() -> None:
@@ -217,7 +218,7 @@ def test_a_program_that_allocates_while_its_limit_comes_down_keeps_what_it_got(l
     l4s.meddle = meddle
     with pytest.raises(ClaimBlocked, match="use or have 6144 MiB"):
         l4s.run(device, "b")
-    assert program.allocated_bytes == 6 * GIB
+    assert (program.allocated_bytes, l4s.hard(first)) == (6 * GIB, 6 * GIB)
 
 
 @pytest.mark.parametrize("step", STEPS)

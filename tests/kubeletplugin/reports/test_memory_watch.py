@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from driver.errors import StorageError
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.reports.device_status import DeviceMemory
 from kubeletplugin.reports.memory_look import MemoryLook
@@ -28,7 +29,8 @@ class Node:
         self.containers: tuple[ContainerMemory, ...] = ()
         self.heard: list[str] = []
         self.clock = 0.0
-        self.look = MemoryLook(lambda: self.containers, 30.0, lambda: self.clock)
+        self.failure: StorageError | None = None
+        self.look = MemoryLook(self._used, 30.0, lambda: self.clock)
         self.watch = MemoryWatch(
             lambda: self.entries,
             lambda: self.faults,
@@ -39,6 +41,11 @@ class Node:
                 lambda: self.heard.append("changed"),
             ),
         )
+
+    def _used(self) -> tuple[ContainerMemory, ...]:
+        if self.failure is not None:
+            raise self.failure
+        return self.containers
 
     def news(self) -> list[str]:
         """What was heard since the last call, after a look at what is wrong."""
@@ -125,6 +132,18 @@ def test_what_is_not_known_any_more_is_not_told(node: Node) -> None:
     node.use(container("a", GIB))
     assert node.use(container("a", None))
     assert node.watch.told() == {}
+
+
+def test_a_look_that_is_late_once_changes_nothing_and_twice_leaves_nothing_known(node: Node) -> None:
+    node.use(container("a", GIB))
+    node.failure = StorageError("the ledger cannot be read")
+
+    assert not node.use()
+    assert node.watch.told() == {A: DeviceMemory(used_bytes=GIB)}
+    assert node.use()
+    assert node.watch.told() == {}
+    node.failure = None
+    assert node.use(container("a", GIB))
 
 
 def test_a_claim_that_nobody_holds_to_its_memory_is_not_told(node: Node) -> None:

@@ -9,13 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import ClaimBlocked, ClaimRefused, NvmlError
+from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete, NvmlError
 from kubeletplugin.journal.entry import MemoryRecord
 from kubeletplugin.sharing.gpus import NotReady
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.memory.memory_node import MemoryNode
-from tests.kubeletplugin.share_node import assert_holds_nothing, entry_of, shared, slicing, whole
+from tests.kubeletplugin.share_node import (
+    assert_as_before,
+    assert_holds_nothing,
+    entry_of,
+    shared,
+    slicing,
+    whole,
+)
 from tests.kubeletplugin.sharing.limiting_node import (
     GIB,
     L4,
@@ -151,6 +158,19 @@ def test_what_was_published_and_cannot_be_held_is_refused_for_now(node: FakeNode
     publish(node, limits=False)
     node.prepare(ref)
     assert memory_of(node, ref) is None
+
+
+def test_without_the_hook_that_holds_containers_back_nothing_is_prepared_that_was_promised_to_be_held(
+    node: MemoryNode,
+) -> None:
+    node.memory_hook = None
+    node.restart()
+    ref, alone = gib(node, "a", 10), node.claim("b", 1)
+    with pytest.raises(NodeIncomplete, match="gpu-memory-hook"):
+        node.prepare(ref)
+    assert_holds_nothing(node, ref)
+    assert_as_before(node)
+    node.prepare(alone)
 
 
 def test_a_division_is_not_passed_over_where_nobody_is_held(node: FakeNode) -> None:

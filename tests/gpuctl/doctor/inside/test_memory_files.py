@@ -91,12 +91,14 @@ def test_a_file_that_is_no_ledger_is_told(tmp_path: Path, content: str) -> None:
 
 
 def test_a_group_is_there_only_as_itself(tmp_path: Path) -> None:
-    inode = tmp_path.stat().st_ino
+    (tmp_path / "kubepods" / "a").mkdir(parents=True)
+    path, inode = "/sys/fs/cgroup/kubepods/a", (tmp_path / "kubepods" / "a").stat().st_ino
 
-    assert is_group(Cgroup(str(tmp_path), inode))
-    assert not is_group(Cgroup(str(tmp_path), inode + 1))
-    assert not is_group(Cgroup(str(tmp_path / "gone"), inode))
-    assert not is_group(Cgroup("\0", inode))
+    assert is_group(tmp_path, Cgroup(path, inode))
+    assert not is_group(tmp_path, Cgroup(path, inode + 1))
+    assert not is_group(tmp_path, Cgroup("/sys/fs/cgroup/gone", inode))
+    assert not is_group(tmp_path, Cgroup("/etc", inode))
+    assert not is_group(tmp_path, Cgroup("/sys/fs/cgroup/\0", inode))
 
 
 def spec(path: str) -> dict[str, Any]:
