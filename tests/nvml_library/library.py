@@ -140,30 +140,25 @@ def _compiled(source: str, target: Path, *options: str) -> Path:
 
 def most_together(record: Sequence[Told], uuid: str) -> int:
     """The most that the hard limits on a GPU ever were, all together."""
-    return max((sum(limits.values()) for limits in _states(record, uuid)), default=0)
-
-
-def _states(record: Sequence[Told], uuid: str) -> Iterator[dict[str, int]]:
-    """What was set on a GPU after each line, by cgroup."""
-    limits: dict[str, int] = {}
-    for told in record:
-        if told.uuid == uuid:
-            if told.holds:
-                limits[told.path] = told.hard_bytes
-            elif told.ends:
-                limits.pop(told.path, None)
-        yield dict(limits)
+    return max(sum(hard for _soft, hard in limits.values()) for limits in _states(record, uuid))
 
 
 def limits_now(record: Sequence[Told], uuid: str) -> dict[str, tuple[int, int]]:
     """The soft and the hard limit of each cgroup on a GPU, as the record ends."""
+    *_, last = _states(record, uuid)
+    return last
+
+
+def _states(record: Sequence[Told], uuid: str) -> Iterator[dict[str, tuple[int, int]]]:
+    """The limits of each cgroup on a GPU, before the record and after each line of it."""
     limits: dict[str, tuple[int, int]] = {}
+    yield {}
     for told in record:
         if told.uuid == uuid and told.holds:
             limits[told.path] = told.soft_bytes, told.hard_bytes
         elif told.uuid == uuid and told.ends:
             limits.pop(told.path, None)
-    return limits
+        yield dict(limits)
 
 
 def _lines(machine: FakeMachine) -> Iterator[str]:

@@ -185,6 +185,8 @@ class Scene:
     def end(self) -> None:
         """End a test: containers go, then claims, and nothing stays of either."""
         self.double.heal()
+        if not self.plugins:
+            self.start_plugin()
         for container in self.containers:
             container.end()
         self.containers.clear()
