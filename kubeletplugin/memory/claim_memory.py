@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked, DriverError
@@ -121,19 +122,11 @@ class ClaimMemory:
         listed = self._ask_kubelet() if gpus else None
         bursts = False
         for pci in gpus:
-            try:
-                with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
-                    gpu = OneGpu(pci, self._ports)
-                    faults = self._look(gpu, listed)
-                    bursts |= gpu.bursts
-            except DriverError as error:
-                _log.warning("memory limits of a GPU are not looked after", gpu=pci, error=error.logged)
-                faults = {
-                    (part.claim_uid, part.cdi_device): str(error) for part in self._ports.ledger.on_gpu(pci)
-                }
-                bursts = True
-            with self._guard:
-                self._faults[pci] = faults | self._unreadable(pci)
+            faults, has_burst = self._look_after(pci, listed)
+            bursts |= has_burst
+            if faults is not None:
+                with self._guard:
+                    self._faults[pci] = faults | self._unreadable(pci)
         with self._guard:
             for pci in self._faults.keys() - set(gpus):
                 del self._faults[pci]
@@ -183,6 +176,25 @@ class ClaimMemory:
             pod=f"{start.namespace}/{start.pod}",
             hard_bytes=portion.hard_bytes,
         )
+
+    def _look_after(self, pci: str, listed: Listed | None) -> tuple[dict[Device, str] | None, bool]:
+        """What is not held on a GPU, and whether any claim on it has a burst.
+
+        None while somebody else works on it: that says nothing of what is held.
+        """
+        with ExitStack() as lock:
+            try:
+                lock.enter_context(self._locks.holding([memory_key(pci)], _LOCK_SECONDS))
+            except ClaimBlocked as error:
+                _log.info("memory limits of a GPU are looked at later", gpu=pci, error=error.logged)
+                return None, True
+            try:
+                gpu = OneGpu(pci, self._ports)
+                return self._look(gpu, listed), gpu.bursts
+            except DriverError as error:
+                _log.warning("memory limits of a GPU are not looked after", gpu=pci, error=error.logged)
+                parts = self._ports.ledger.on_gpu(pci)
+                return {(part.claim_uid, part.cdi_device): str(error) for part in parts}, True
 
     def _look(self, gpu: OneGpu, listed: Listed | None) -> dict[Device, str]:
         """Look after one GPU, whose lock is held."""

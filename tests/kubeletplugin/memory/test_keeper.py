@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from driver.errors import ClaimBlocked
+from kubeletplugin.journal.locks import KeyedLocks
+from kubeletplugin.memory.claim_memory import memory_key
 from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.memory.memory_node import GIB, MemoryNode
 
@@ -52,6 +54,15 @@ def test_a_crash_while_parts_grow_gives_nobody_more_than_the_claim_has(l4s: Memo
     l4s.restart()
     third = l4s.run(device, "b")
     assert (l4s.hard(first), l4s.hard(third)) == (4 * GIB, 4 * GIB)
+
+
+def test_a_gpu_that_another_instance_works_on_is_no_fault(l4s: MemoryNode) -> None:
+    device = l4s.share("u-1", 8 * GIB)
+    container = l4s.run(device)
+    with KeyedLocks(l4s.folder / "locks").holding([memory_key(l4s.pci())], 1):
+        l4s.memory.run_once()
+    assert l4s.memory.faults() == {}
+    assert l4s.hard(container) == 8 * GIB
 
 
 def test_a_claim_that_is_gone_leaves_no_file_though_nobody_forgot_it(l4s: MemoryNode) -> None:
