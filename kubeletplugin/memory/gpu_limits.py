@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,10 @@ _ROUNDING_BYTES = 256 * MIB
 """By so much NVML may hold more than it was asked for, since it counts in units of its own."""
 
 
+_MOST_REMEMBERED = 1024
+"""Of so many limits it is remembered how NVML rounded them; one that is forgotten is set once more."""
+
+
 class NotHeld(ClaimBlocked):
     """NVML took a limit and does not hold it."""
 
@@ -35,6 +40,7 @@ class GpuLimits:
         self._discovery = discovery
         self._generation = generation
         self._supported: dict[str, tuple[str, bool]] = {}
+        self._rounded: OrderedDict[tuple[str, str, Portion], Portion] = OrderedDict()
 
     def supports(self, pci: str) -> bool:
         """Whether the GPU at this address takes limits; asked once for each load of its driver."""
@@ -95,7 +101,24 @@ class GpuLimits:
                 "look for NVIDIA messages in the kernel log; restart the node if it lasts",
                 for_log=cgroup,
             )
+        self._remember((pci, cgroup, portion), Portion(told.soft_bytes, told.hard_bytes))
         return told
+
+    def is_held(self, pci: str, cgroup: str, portion: Portion, told: MemoryLimits | None) -> bool:
+        """Whether what NVML tells of a group is what it made of the portion, which it may have rounded."""
+        if told is None:
+            return False
+        return Portion(told.soft_bytes, told.hard_bytes) in (
+            portion,
+            self._rounded.get((pci, cgroup, portion)),
+        )
+
+    def _remember(self, asked: tuple[str, str, Portion], told: Portion) -> None:
+        if told != asked[2]:
+            self._rounded[asked] = told
+            self._rounded.move_to_end(asked)
+            if len(self._rounded) > _MOST_REMEMBERED:
+                self._rounded.popitem(last=False)
 
 
 def _set(

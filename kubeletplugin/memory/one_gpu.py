@@ -124,7 +124,8 @@ class OneGpu:
         told = self._ports.limits.read(self.pci, (group.path for group in groups))
         faults: dict[Device, str] = {}
         for group in groups:
-            if group.path in told and _is_as(told[group.path], self._total(group, allowed)):
+            total = self._total(group, allowed)
+            if self._ports.limits.is_held(self.pci, group.path, total, told.get(group.path)):
                 continue
             try:
                 self._hold(group, allowed)
@@ -343,10 +344,6 @@ def _refuse_too_little(own: Allowance, part: Part, target: Portion) -> None:
         f"{own.name}, and a program needs {_mib(SMALLEST_LIMIT_BYTES)} to begin",
         "ask for more memory, or let fewer containers have the claim",
     )
-
-
-def _is_as(told: MemoryLimits | None, total: Portion) -> bool:
-    return told is not None and (told.soft_bytes, told.hard_bytes) == (total.soft_bytes, total.hard_bytes)
 
 
 def _mib(amount_bytes: int) -> str:

@@ -180,6 +180,15 @@ def test_nvml_that_rounds_up_lets_nobody_have_more_than_the_share(l4s: MemoryNod
     assert l4s.hard(l4s.run(l4s.share("u-1", 6000 * MIB))) == 5952 * MIB
 
 
+def test_a_limit_that_nvml_rounds_is_not_set_again_by_each_pass(l4s: MemoryNode) -> None:
+    l4s.machine.count_memory(unit_bytes=192 * MIB)
+    container = l4s.run(l4s.share("u-1", 6000 * MIB))
+    l4s.machine.fail("set_memory_limits", gpu=0)
+    l4s.memory.run_once()
+    assert l4s.memory.faults() == {}
+    assert l4s.hard(container) == 5952 * MIB
+
+
 def test_nvml_that_counts_in_units_too_large_is_not_believed(l4s: MemoryNode) -> None:
     l4s.machine.count_memory(unit_bytes=4 * GIB)
     with pytest.raises(ClaimBlocked, match="and holds 8589934592 bytes"):
