@@ -236,7 +236,7 @@ def assemble(
         store,
         hooks,
         preparer,
-        Reconciler(identity, journal, preparer, cluster.get_claim, cluster.in_use),
+        Reconciler(identity, journal, preparer, (specs, claim_files), cluster.get_claim, cluster.in_use),
         keeper,
         fabric,
         _virtual(hardware, journal, locks),

@@ -51,6 +51,11 @@ class ClaimFiles:
             return False
         return self._metadata.is_complete(entry)
 
+    def name_another_driver(self, entry: Entry, version: str) -> bool:
+        """Whether the spec names libraries of the NVIDIA driver, and none of this version."""
+        data = self._store.read(entry.uid) or b""
+        return b".so." in data and f".so.{version}".encode() not in data
+
     def are_as_written(self, entry: Entry) -> bool:
         """Whether everything is there, and the spec as it was written."""
         try:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, StorageError
 from driver.process.log import get_logger
-from kubeletplugin.cdi.memory_hook import MemoryHook
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late_unprepare
 from kubeletplugin.claims.locating import located, own_devices, with_board
@@ -23,7 +22,6 @@ from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs
 from kubeletplugin.claims.taking_back import take_back, without_made
 from kubeletplugin.fabric.of_claims import ClaimFabric
-from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
 from kubeletplugin.journal.journal import Journal
@@ -187,7 +185,7 @@ class Preparer:
         the kubelet does not ask again. Raises DriverError.
         """
         with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
-            if self._journal.get(entry.uid) != entry or not self._is_intact(entry, self._identity.era()):
+            if self._journal.get(entry.uid) != entry or not self._may_be_renewed(entry):
                 return False
             spec = self._specs.spec(entry, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
@@ -206,14 +204,6 @@ class Preparer:
             return False
         self._prepare_once(ClaimRef(entry.namespace, entry.name, entry.uid), _own_call())
         return True
-
-    def driver_files(self) -> DriverFiles:
-        """The driver's files that specs are made of now; raises NodeIncomplete while there is no driver."""
-        return self._specs.driver_files()
-
-    def memory_hook(self) -> MemoryHook:
-        """The hook for memory that specs name now; raises NodeIncomplete while there is none."""
-        return self._specs.memory_hook()
 
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""
@@ -382,6 +372,12 @@ class Preparer:
     def _is_finished(self, entry: Entry, era: Era) -> bool:
         """Whether the claim was prepared in this era; before, nothing is left of it but the record."""
         return entry.state == "prepared" and self._kinds.all_live(entry, era) and not entry.rebuilt
+
+    def _may_be_renewed(self, entry: Entry) -> bool:
+        """Whether its devices are as they were made: also where another load of the driver made no change."""
+        era = self._identity.era()
+        outlives = entry.boot_id == era.boot_id and self._kinds.outlive_driver(entry)
+        return self._is_intact(entry, era) or (entry.state == "prepared" and outlives)
 
     def _is_complete(self, entry: Entry, era: Era) -> bool:
         """Whether the claim is prepared with all that its devices are published with."""

@@ -14,7 +14,9 @@ from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
 from kubeletplugin.cdi.memory_hook import MemoryHook
+from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.preparer import Preparer
+from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.driver_files import DriverFiles
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Identity, boottime_ns
@@ -37,12 +39,14 @@ class Reconciler:
         identity: Identity,
         journal: Journal,
         preparer: Preparer,
+        written: tuple[Specs, ClaimFiles],
         get_claim: Callable[[str, str], dict[str, Any]],
         in_use: Callable[[], frozenset[str]],
     ) -> None:
         self._identity = identity
         self._journal = journal
         self._preparer = preparer
+        self._specs, self._files = written
         self._get_claim = get_claim
         self._in_use = in_use
         self._suspects: set[str] = set()
@@ -85,18 +89,21 @@ class Reconciler:
     def _may_be_outdated(self, entry: Entry, files: DriverFiles | None) -> bool:
         """Whether the claim's spec may not be what it would be if it were made now.
 
-        While there is no driver, what was there before stays. A container that starts again asks for its
+        While there is no driver, what was there before stays. So does what another version of the plugin has
+        written, unless it names another version of the driver. A container that starts again asks for its
         memory by the hook of its spec, and is to ask by that of this version.
         """
         if files is None or not entry.holds:
             return False
-        made_of = files, self._preparer.memory_hook() if entry.is_limited else None
+        made_of = files, self._specs.memory_hook() if entry.is_limited else None
         before, self._made_of[entry.uid] = self._made_of.get(entry.uid), made_of
+        if before is None and not entry.is_limited:
+            return self._files.name_another_driver(entry, files.version)
         return before != made_of
 
     def _driver_files(self) -> DriverFiles | None:
         try:
-            return self._preparer.driver_files()
+            return self._specs.driver_files()
         except NodeIncomplete:
             return None
 

@@ -182,6 +182,13 @@ class HeldKinds:
         """Whether what the entry says of its devices means anything in this era."""
         return all(self.is_live(entry, held, era) for held in entry.devices)
 
+    def outlive_driver(self, entry: Entry) -> bool:
+        """Whether its devices are there with any load of the driver: nothing was made for the claim."""
+        return not (entry.rebuilt or entry.shares) and all(
+            self.knows(held) and not self.of(held).changes(held) and self.of(held).intact(held)
+            for held in entry.devices
+        )
+
     def knows(self, held: HeldDevice) -> bool:
         """Whether the kind of a held device is one of these, and not one of a newer version."""
         return self.of(held) is not self._unknown

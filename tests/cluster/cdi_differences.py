@@ -45,8 +45,8 @@ DIFFERENCES = (
         "apply-cuda-memory-limits",
         "theirs alone",
         "the call `apply-cuda-memory-limits` of each GPU: not made",
-        "It sets what the pod itself writes into its variables. On a shared GPU the memory that it has "
-        "guaranteed so is taken from the others, and no claim asks for it.",
+        "It sets what the pod itself writes into its variables, the same for every GPU and every container, "
+        "and nothing where there are none. `gpu-memory-hook` takes its place: what counts is the claim.",
     ),
     Difference(
         "node",

@@ -25,8 +25,9 @@ POOL = {
     "rules": [{"shared": {"strategy": "TimeSlicing", "shares": 2}}],
 }
 
-NOT_SEEN_INSIDE = {"same-driver", "runtime-cdi"}
-"""Checks that need a loaded kernel module, and the root of the host, which these pods do not mount."""
+NOT_SEEN_INSIDE = {"same-driver", "runtime-cdi", "memory-held"}
+"""Checks that need a loaded kernel module, the root of the host, which these pods do not mount, or containers
+that are held to their memory, which the driver of these machines does not do."""
 
 OF_MACHINES = {check.name for check in (*FABRIC_CHECKS, *EDITION_CHECKS, *MACHINE_CHECKS)}
 """Checks about virtual machines and fabrics, of which these nodes have none."""

@@ -252,11 +252,13 @@ def test_a_spec_that_cannot_be_made_again_yet_comes_back_when_the_driver_does(no
 @pytest.mark.parametrize("restarts", [True, False], ids=["the plugin was away", "no pass came between"])
 def test_a_driver_that_was_replaced_while_nobody_looked_is_seen(tmp_path: Path, restarts: bool) -> None:
     node = FakeNode(tmp_path)
+    node.driver_generation = "one load"
     ref = node.claim("train", 0)
     node.prepare(ref)
     before, version = node.spec_path(ref).read_text(), node.machine.state.driver_version
 
     node.machine.driver_back("575.51.03")
+    node.driver_generation = "another load"
     reinstall_driver(node.driver_root, node.machine)
     if restarts:
         node.restart()
