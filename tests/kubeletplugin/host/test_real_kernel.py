@@ -12,6 +12,8 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,19 +34,19 @@ def stuck(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kernel(tmp_path: Path, stuck: Path) -> Iterator[RealKernel]:
-    kernel = RealKernel(tmp_path / "host", tmp_path / "sys")
+    kernel, before = RealKernel(tmp_path / "host", tmp_path / "sys"), set(_processes())
     yield kernel
     both_ends = os.open(stuck, os.O_RDWR | os.O_NONBLOCK)  # lets go of whoever waits
     os.write(both_ends, b"x")
-    for pid in _children():
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    for pid in set(_processes()) - before:
+        _wait(pid)
     os.close(both_ends)
     kernel.read(Path("/proc/self/comm"), LONG)  # it clears away what has ended
 
 
 def let_go(fifo: Path) -> int:
-    """Have a reader at the other end; its file descriptor."""
-    return os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    """Have a reader at the other end, once a child has come to write; its file descriptor."""
+    return os.open(fifo, os.O_RDONLY)
 
 
 def test_what_is_written_arrives_as_it_is(kernel: RealKernel, tmp_path: Path) -> None:
@@ -94,12 +96,10 @@ def test_the_same_write_is_not_begun_again_while_it_is_under_way(kernel: RealKer
     for _ in range(MOST_STUCK + 1):
         with pytest.raises(TimeoutError):
             kernel.write(stuck, "once", SOON)
+    assert len(_children()) == 1
     reader = let_go(stuck)
-    kernel.write(stuck, "once", LONG)
-    said = os.read(reader, 100)
+    assert _read_all(reader) == b"once"
     os.close(reader)
-
-    assert said == b"once"
 
 
 def test_a_write_that_has_ended_meanwhile_is_begun_anew(kernel: RealKernel, stuck: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_write_that_has_ended_meanwhile_is_begun_anew(kernel: RealKernel, stuc
     assert _read_all(reader) == b"first"
     os.close(reader)
     for pid in writers:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        _wait(pid)
     with pytest.raises(TimeoutError):
         kernel.write(stuck, "first", SOON)
 
@@ -133,11 +133,15 @@ def test_so_many_that_wait_and_no_more(kernel: RealKernel, stuck: Path, tmp_path
 
 
 def test_a_child_that_is_killed_is_an_error_and_not_a_success(kernel: RealKernel, stuck: Path) -> None:
-    with pytest.raises(TimeoutError):
-        kernel.write(stuck, "killed", SOON)
-    os.kill(_children()[0], signal.SIGKILL)
-    with pytest.raises(OSError, match="ended early"):
-        kernel.write(stuck, "killed", LONG)
+    def kill() -> None:
+        while not (waiting := _children()):
+            pass
+        os.kill(waiting[0], signal.SIGKILL)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(kill)
+        with pytest.raises(OSError, match="ended early"):
+            kernel.write(stuck, "killed", LONG)
 
 
 def test_a_child_has_nothing_open_of_this_process(kernel: RealKernel, stuck: Path, tmp_path: Path) -> None:
@@ -212,9 +216,20 @@ def _call(kernel: RealKernel, call: str, path: Path, seconds: float = LONG) -> N
         kernel.read(path, seconds)
 
 
+def _processes() -> list[int]:
+    """The processes that this one has started and not yet done with, also those that have just ended."""
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
+def _wait(pid: int) -> None:
+    """Wait until a process has ended, and leave it to whoever started it."""
+    with suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
 def _children() -> list[int]:
-    own = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(pid) for pid in own if "kernel_child" in Path(f"/proc/{pid}/cmdline").read_text()]
+    """The children that talk to the kernel; one that is ending has no command line any more."""
+    return [pid for pid in _processes() if "kernel_child" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 def _read_all(reader: int) -> bytes:
