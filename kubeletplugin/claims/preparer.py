@@ -170,6 +170,8 @@ class Preparer:
         with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
             if self._journal.get(entry.uid) != entry or not self._is_intact(entry, self._identity.era()):
                 return False
+            if self._files.are_as_written(entry):
+                return False  # a prepare that had noted its end has written them meanwhile
             spec = self._specs.spec(entry, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
                 # The entry stays as old as it is: an unprepare that waits for this is not late by it.

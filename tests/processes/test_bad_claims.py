@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from proto import dra_v1_pb2 as v1
 from tests.kubeletplugin.fake_roots import bind_again
-from tests.processes.process import WAIT_SECONDS
-
-if TYPE_CHECKING:
-    from tests.kubeletplugin.fake_roots import bind_again
 from tests.processes.node import Node
+from tests.processes.process import WAIT_SECONDS
 
 GPU_CONFIG = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 NOTHING_RUNS = {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}}

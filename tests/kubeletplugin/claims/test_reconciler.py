@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -218,6 +219,31 @@ def test_a_spec_that_was_lost_or_damaged_comes_back_without_the_kubelet(tmp_path
     node.reconciler.restore_specs()
     assert node.steps == [], "what is there is not written again"
     node.stop()
+
+
+def test_a_spec_that_a_prepare_is_about_to_write_is_not_taken_for_lost(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, read = Event(), node.store.read
+
+    def reading(uid: str) -> bytes | None:
+        data = read(uid)
+        looked.set()
+        return data
+
+    monkeypatch.setattr(node.store, "read", reading)
+    passing = Thread(target=node.reconciler.restore_specs)
+
+    def pass_between(step: str) -> None:
+        if step == "committed":
+            passing.start()
+            assert looked.wait(10)
+
+    node.on_step = pass_between
+    node.prepare(node.claim("train", 1))
+    passing.join()
+
+    assert node.steps.count("metadata written") == 1, "a second write is seen by whoever lists the folder"
 
 
 def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp_path: Path) -> None:
