@@ -139,9 +139,10 @@ def test_a_child_that_is_killed_is_an_error_and_not_a_success(kernel: RealKernel
         os.kill(waiting[0], signal.SIGKILL)
 
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(kill)
+        killed = pool.submit(kill)
         with pytest.raises(OSError, match="ended early"):
             kernel.write(stuck, "killed", LONG)
+        killed.result()
 
 
 def test_a_child_has_nothing_open_of_this_process(kernel: RealKernel, stuck: Path, tmp_path: Path) -> None:
@@ -229,7 +230,12 @@ def _wait(pid: int) -> None:
 
 def _children() -> list[int]:
     """The children that talk to the kernel; one that is ending has no command line any more."""
-    return [pid for pid in _processes() if "kernel_child" in Path(f"/proc/{pid}/cmdline").read_text()]
+    found = []
+    for pid in _processes():
+        with suppress(FileNotFoundError, ProcessLookupError):  # another thread has done with it meanwhile
+            if "kernel_child" in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(pid)
+    return found
 
 
 def _read_all(reader: int) -> bytes:
