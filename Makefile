@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo test test-long check guest-test cluster-test bench bench-scheduler fuzz proto image memory-hook manifests go lock format clean
+.PHONY: help demo scenarios test test-long check docs guest-test cluster-test cluster-test-core bench bench-scheduler fuzz proto image memory-hook pictures manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -24,7 +24,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(16, 2 * os.cpu_count()))')
 PARALLEL = -n $(WORKERS) --dist loadfile
 
 # Where the environment forbids to keep compiled modules, each of the processes that tests start compiles them all.
-test test-long guest-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
+test test-long guest-test cluster-test cluster-test-core: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP) ## Run the tests that need nothing but Python
 	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/guest -q $(PARALLEL)
@@ -32,31 +32,55 @@ test: $(STAMP) ## Run the tests that need nothing but Python
 test-long: $(STAMP) ## The same with four times the examples of property tests
 	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/guest -q $(PARALLEL) --hypothesis-profile long --timeout 300
 
-check: $(STAMP) ## Formatting, lint, types, layers, generated stubs
+check: $(STAMP) ## Formatting, lint, types, layers, what is generated, the prose of the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m proto.generate --check
 	$(BIN)/python -m chart.generate --check
+	$(BIN)/python -m driver.process.metrics.page --check
+	$(BIN)/python -m lookup --check
+	$(BIN)/python -m prose
+	$(BIN)/python -m pictures --check
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
+
+# Warnings are errors; the variable keeps an advertisement for a successor out of the output.
+docs: $(STAMP) ## Build the documentation as a site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "the site is in site/: open site/index.html"
 
 # One guest for all of its tests; it emulates two cores.
 guest-test: $(STAMP) ## Run the tests that need a kernel, cgroup v2 and an IOMMU of their own, in an emulated machine
 	$(BIN)/pytest tests/guest -q -o faulthandler_timeout=900
 
 # Two clusters side by side: most of the time each waits for its kubelet.
+ON_REAL = -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -o faulthandler_timeout=900 -n 2 --dist loadfile
+
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
 	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES)
-	$(BIN)/pytest tests/cluster tests/flow -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -o faulthandler_timeout=900 -n 2 --dist loadfile
+	$(BIN)/pytest tests/cluster tests/flow $(ON_REAL)
+
+cluster-test-core: $(STAMP) ## Those of them that decide what lands: tests/cluster/core.txt
+	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES)
+	$(BIN)/pytest $(shell cat tests/cluster/core.txt) $(ON_REAL)
+
+# The READMEs of deploy/scenarios, and pages of docs, as a reader follows them. Real clusters wait most of the time.
+scenarios: $(STAMP) ## Run the READMEs' own commands on both kinds of cluster (root); LONG=1 for the long ones, too
+	$(BIN)/python -m envtest.real build --kubernetes 1.37 # kubectl is needed on both
+	$(BIN)/python -m scenarios run --cluster embedded --jobs 2 $(if $(LONG),--long)
+	$(BIN)/python -m scenarios run --cluster real --jobs 2 $(if $(LONG),--long)
 
 bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes (root)
 	$(BIN)/python -m bench.allocation --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.api_server
 	$(BIN)/python -m bench.hardware
 	$(BIN)/python -m bench.completion
+	$(BIN)/python -m bench.scrape
+	$(BIN)/python -m bench.page
 	$(BIN)/python -m bench.partitions --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.shares --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench.held_memory --kubernetes $(KUBERNETES)
+	$(BIN)/python -m bench.at_rest --kubernetes $(KUBERNETES)
 	$(BIN)/python -m bench --kubernetes $(KUBERNETES)
 
 bench-scheduler: $(STAMP) ## Pods a second of the real scheduler, for each way to offer GPUs (root)
@@ -69,8 +93,13 @@ fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernet
 proto: $(STAMP) ## Generate the stubs of proto/ anew
 	$(BIN)/python -m proto.generate
 
-manifests: $(STAMP) ## Write what follows from the chart anew: values, their schema and page, deploy/*.yaml, kustomize
+pictures: $(STAMP) ## Draw the pictures of the documentation anew
+	$(BIN)/python -m pictures
+
+manifests: $(STAMP) ## Write what follows from the code anew: pages to look things up in, values of the chart, deploy/*.yaml, kustomize
 	$(BIN)/python -m chart.generate
+	$(BIN)/python -m driver.process.metrics.page
+	$(BIN)/python -m lookup
 	$(BIN)/python -m envtest.real.manifests
 
 format: $(STAMP) ## Format and fix what can be fixed
@@ -98,4 +127,4 @@ lock: ## Write requirements.lock anew from pyproject.toml, and the parts of it t
 	echo hatchling | $(LOCK) --constraint requirements.lock - -o deploy/image/build.lock
 
 clean: ## Remove what was built
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site

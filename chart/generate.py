@@ -17,6 +17,7 @@ from chart.schema import schema_of
 from chart.values import Values
 from chart.values_file import values_file
 from chart.values_page import values_page
+from monitoring import generate as monitoring
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "deploy" / "chart"
@@ -38,6 +39,7 @@ def generated() -> dict[Path, str]:
         CHART / "values.schema.json": json.dumps(schema, indent=2) + "\n",
         ROOT / "docs" / "values.md": values_page(Values(), theirs),
         **copies,
+        **monitoring.generated(),
     }
 
 
@@ -45,7 +47,7 @@ def stale() -> list[Path]:
     """The files that are missing, differ, or have no source."""
     wanted = generated()
     left_over = [file for file in (CHART / "deviceclasses").rglob("*.yaml") if file not in wanted]
-    return left_over + [
+    return [*left_over, *monitoring.left_over(wanted)] + [
         file for file, text in wanted.items() if not file.is_file() or file.read_text() != text
     ]
 

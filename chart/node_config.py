@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from chart.described import Object, Schema
+from driver.health.health_rules import SCHEMA as HEALTH_SCHEMA
 from driver.policy.config_schema import pool_schema, rule_schema
 
 
@@ -25,3 +26,9 @@ class NodeConfiguration:
         "rules. The first "
         "whose selector a node's labels meet decides.",
     ] = field(default_factory=list)
+    health: Annotated[
+        Object,
+        Schema(HEALTH_SCHEMA),
+        "How faults of GPUs are judged, on all nodes: xids (code to class), and evict, the faults for which "
+        "pods are evicted. Without it none is.",
+    ] = field(default_factory=dict)

@@ -14,11 +14,14 @@ from chart.described import Between, Object, OrEmpty, Schema, Text, Toggles
 from chart.node_config import NodeConfiguration
 from chart.workloads import (
     Controller,
+    Dashboards,
     Labels,
     Metrics,
     Mps,
     NetworkPolicy,
+    Page,
     Plugin,
+    PrometheusRule,
     ServiceMonitor,
     Uninstall,
     UpdateStrategy,
@@ -153,9 +156,9 @@ class Values:
     optInClasses: Annotated[
         dict[str, bool],
         Toggles(tuple(opt_in_toggles())),
-        "Classes for pods that ask in their limits, as with NVIDIA's device plugin: gpu is "
-        "nvidia.com/gpu, gpu-shared "
-        "is nvidia.com/gpu.shared, mig-profiles is nvidia.com/mig-<profile>. No device plugin may "
+        "Classes for pods that ask in their limits, as with NVIDIA's device plugin: `gpu` is "
+        "nvidia.com/gpu, `gpu-shared` "
+        "is nvidia.com/gpu.shared, `mig-profiles` is nvidia.com/mig-`<profile>`. No device plugin may "
         "offer the same.",
     ] = field(default_factory=opt_in_toggles)
     controller: Annotated[Controller, "The controller, which publishes a node's GPUs."] = field(
@@ -168,6 +171,9 @@ class Values:
     webhook: Annotated[
         Webhook, "The admission webhook, which says at once what prepare would refuse later."
     ] = field(default_factory=Webhook)
+    page: Annotated[Page, "The page that gpuctl web serves, for the whole cluster (docs/page.md)."] = field(
+        default_factory=Page
+    )
     uninstall: Annotated[
         Uninstall,
         "helm uninstall refuses while a claim has a device, and cleans the nodes (docs/uninstall.md).",
@@ -185,6 +191,12 @@ class Values:
     serviceMonitor: Annotated[ServiceMonitor, "A ServiceMonitor for the Prometheus operator."] = field(
         default_factory=ServiceMonitor
     )
+    prometheusRule: Annotated[
+        PrometheusRule, "Recording rules and alerts for the Prometheus operator (docs/monitoring.md)."
+    ] = field(default_factory=PrometheusRule)
+    dashboards: Annotated[
+        Dashboards, "Dashboards as ConfigMaps, which a sidecar of Grafana loads (docs/monitoring.md)."
+    ] = field(default_factory=Dashboards)
     networkPolicy: Annotated[
         NetworkPolicy,
         "NetworkPolicies: the pods reach the API server and are reached where they serve, no more.",

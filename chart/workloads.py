@@ -158,6 +158,49 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True)
+class PageService:
+    """How the page is reached without kubectl port-forward."""
+
+    enabled: Annotated[
+        bool,
+        "Make a Service, and serve at the pod's address. The page has no login: let nobody but an "
+        "authenticating proxy reach it.",
+    ] = False
+    names: Annotated[
+        list[Annotated[str, Text("^[A-Za-z0-9.-]+$")]],
+        "Names by which browsers reach it through the proxy; requests to others are refused.",
+    ] = field(default_factory=list)
+    allowedFrom: Annotated[
+        list[Object], "Who reaches it, as in a NetworkPolicy's from: the proxy's pods."
+    ] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The page that gpuctl web serves (docs/page.md)."""
+
+    enabled: Annotated[
+        bool,
+        "Run it, for the whole cluster. By default it listens inside of its pod alone, where kubectl "
+        "port-forward reaches it.",
+    ] = False
+    service: Annotated[PageService, "How it is reached without kubectl port-forward."] = field(
+        default_factory=PageService
+    )
+    extraArgs: Annotated[list[str], "Flags beside those that the chart gives."] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations of its pod."] = field(default_factory=dict)
+    resources: Annotated[
+        Resources, "What its container asks for. 1,000 nodes with 8 GPUs take about 160 MiB of memory."
+    ] = field(default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"}, {"memory": "1Gi"}))
+    nodeSelector: Annotated[Labels, "Labels of the nodes that it runs on."] = field(default_factory=dict)
+    tolerations: Annotated[list[Object], "Taints of nodes that it bears, as in a pod."] = field(
+        default_factory=list
+    )
+    affinity: Annotated[Object, "Where it runs, as in a pod."] = field(default_factory=dict)
+    priorityClassName: Annotated[str, "Its priority class; empty for that of the cluster."] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """Metrics of all processes."""
 
@@ -177,6 +220,33 @@ class ServiceMonitor:
     interval: Annotated[str, Text("^[0-9]+(ms|s|m)$"), OrEmpty(), "How often; empty for Prometheus' own."] = (
         ""
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusRule:
+    """Recording rules and alerts for the Prometheus operator (docs/monitoring.md)."""
+
+    enabled: Annotated[
+        bool, "Make PrometheusRules; the operator's kinds have to be there, and metrics be scraped."
+    ] = False
+    labels: Annotated[Labels, "Labels by which your Prometheus finds them."] = field(default_factory=dict)
+    docsUrl: Annotated[
+        str,
+        Text("^https?://.+[^/]$"),
+        OrEmpty(),
+        "Where people on duty read this project's docs folder; it comes before the alerts' runbook_url.",
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboards:
+    """Dashboards as ConfigMaps, which a sidecar of Grafana loads (docs/monitoring.md)."""
+
+    enabled: Annotated[bool, "Make the ConfigMaps."] = False
+    labels: Annotated[Labels, "Labels by which Grafana's sidecar finds them."] = field(
+        default_factory=lambda: {"grafana_dashboard": "1"}
+    )
+    annotations: Annotated[Labels, "Annotations, a folder in Grafana perhaps."] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ class Intervals:
     ``socket_seconds`` is how often the folder is looked at for a new plugin, ``listen_again_seconds`` how
     long one that was not reached is left alone.
     A plugin that could not turn on virtual functions is asked again after ``virtual_again_seconds``.
+    A look that began within ``fault_quiet_seconds`` after an event does not end its fault; what came back is
+    held to be sick for ``fault_hold_seconds`` after it is well.
     """
 
     check_seconds: float = 15.0
@@ -36,3 +38,5 @@ class Intervals:
     socket_seconds: float = 0.2
     listen_again_seconds: float = 0.5
     virtual_again_seconds: float = 60.0
+    fault_quiet_seconds: float = 5.0
+    fault_hold_seconds: tuple[float, float] = (30.0, 600.0)

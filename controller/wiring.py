@@ -10,6 +10,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from controller.given import Given
+from driver.event_reasons import EventReason
 from driver.process.log import get_logger
 from driver.process.privileges import CAP_DAC_OVERRIDE, CAP_SYS_ADMIN
 from driver.roots.flag import roots_from_flags
@@ -17,6 +18,7 @@ from driver.roots.flag import roots_from_flags
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from controller.health.book import Book
     from controller.intervals import Intervals
     from controller.observe.claim_watch import ClaimWatch
     from controller.observe.device_plugin import Consequence, DevicePlugin
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
     from controller.publish.server_floor import ServerFloor
     from controller.publish.slice_writer import SliceWriter
     from controller.readiness import Readiness
+    from driver.devices.node_state import NodeState
+    from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import Discovery
+    from driver.health.health_rules import HealthRules
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
     from driver.kube.reflector import Object
@@ -82,9 +87,9 @@ def start(service: Service, options: Options, given: Given) -> None:
 
     node = checked_node_name(options.node_name)
     intervals, kinds = given.intervals, _kinds(given)
-    metrics = Metrics()
-    roots, discovery = _discovery(options)
-    client = KubeClient.connect(options.kubeconfig, user_agent=NAME)
+    metrics = Metrics("controller")
+    roots, discovery = _discovery(options, service, metrics)
+    client = KubeClient.connect(options.kubeconfig, user_agent=NAME, on_request=metrics.request_ended)
     recorder = EventRecorder(client, NAME, node)
     events = NodeEvents(recorder, node)
     beside = _device_plugin(options, events, lambda found: offers.device_plugin_offers(found))  # noqa: PLW0108
@@ -98,22 +103,21 @@ def start(service: Service, options: Options, given: Given) -> None:
         *(discovery, rules, metrics, events, publisher.offer, kinds),
         withholds=withholds,
         on_virtual_off=lambda gpus: virtual.wants(gpus),  # noqa: PLW0108
+        on_look=_hear_events(service, discovery, events, metrics, publisher, look_now.set),
     )
     claims = _claim_watch(client, publisher, offers, node)
-    companions = _companions(events, intervals)
+    companions = _companions(service, events, intervals)
     letting_go = _letting_go(discovery, look_now.set)
-    state = _plugin_state(offers, letting_go)
+    state = _plugin_state(offers, publisher.book, letting_go)
     virtual = _virtual_functions(state, events, look_now.set, intervals)
     plugin = _plugin_watch(service, options.plugin_data_dir, publisher, state, companions, intervals)
-    ready = _serve_http(service, options, metrics, publisher)
+    ready = _serve_http(service, options, metrics, publisher, kinds)
 
-    service.on_stop("nvml", discovery.close)
     watch_roots(service, roots, intervals.check_seconds, discovery.close, look_now.set)
     service.repeat("offers", intervals.check_seconds, offers.check, look_now)
     service.spawn("letting-go", letting_go.run, letting_go.stop)
     service.spawn("virtual-functions", virtual.run, virtual.stop)
     service.spawn("plugin-watch", plugin.run)
-    service.repeat("companions", intervals.companion_seconds / 10, companions.check)
     service.spawn("slices-reflector", publisher.reflector.run, publisher.reflector.wake)
     _end_by_itself()
     _wait_for_node(service, writer)
@@ -136,6 +140,7 @@ def _publisher(
     follow_claims: Callable[[bool], None],
 ) -> Publisher:
     """What keeps the slices of the node as they should be."""
+    from controller.health.book import Book
     from controller.publish.publisher import Publisher
     from driver.devices.names import DRIVER_NAME
 
@@ -150,7 +155,27 @@ def _publisher(
         kinds=_kinds(given),
         at_work=lambda: service.pulse.work("publisher"),
         follow_claims=follow_claims,
+        book=Book(
+            quiet_seconds=given.intervals.fault_quiet_seconds,
+            hold_seconds=given.intervals.fault_hold_seconds,
+        ),
     )
+
+
+def _hear_events(
+    service: Service,
+    discovery: Discovery,
+    events: NodeEvents,
+    metrics: Metrics,
+    publisher: Publisher,
+    look_now: Callable[[], None],
+) -> Callable[[Inventory, HealthRules, float], None]:
+    """Hear what the NVIDIA driver tells of GPUs, in a thread; what has to know of each look at them."""
+    from controller.health.connected import connect
+
+    lane, looked = connect(publisher.book, discovery, events, metrics, publisher.sick_changed, look_now)
+    service.spawn("GPU events", lane.run, lane.stop)
+    return looked
 
 
 def _kinds(given: Given) -> Kinds:
@@ -169,13 +194,20 @@ def needed_capabilities(options: Options) -> set[int]:
     return of_nvml | ({CAP_DAC_OVERRIDE} if options.kubeconfig else set())
 
 
-def _serve_http(service: Service, options: Options, metrics: Metrics, publisher: Publisher) -> Readiness:
+def _serve_http(
+    service: Service, options: Options, metrics: Metrics, publisher: Publisher, kinds: Kinds
+) -> Readiness:
     """Serve metrics and answer probes; what the controller waits for is to be told to the answer."""
+    from controller.publish.offered_numbers import OFFERED_SERIES, offered_numbers
+    from controller.publish.sick_numbers import SICK, sick_numbers
     from controller.readiness import Readiness
     from driver.process import metrics as numbers
     from driver.process import probes
 
     ready = Readiness(publisher.why_not_published)
+    metrics.show(lambda: offered_numbers(*publisher.offered(), kinds), *OFFERED_SERIES)
+    metrics.show(lambda: sick_numbers(publisher.offered()[0]), SICK)
+    metrics.show_number("gpu_dra_publish_age_seconds", publisher.age_seconds)
     numbers.serve(service, options.metrics_addr, metrics)
     probes.serve(service, options.health_addr, probes.Probes(lambda: "", service.pulse.hung, ready.why_not))
     return ready
@@ -215,7 +247,7 @@ def _end_by_itself() -> None:
         signal.signal(number, end)
 
 
-def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
+def _discovery(options: Options, service: Service, metrics: Metrics) -> tuple[DriverRoots, Discovery]:
     """Where the driver is, and what looks at the GPUs with it."""
     from driver.hardware.inventory import Discovery
     from driver.nvml.deadline import Guard
@@ -223,7 +255,11 @@ def _discovery(options: Options) -> tuple[DriverRoots, Discovery]:
 
     roots = roots_from_flags(options.driver_root, options.host_root, options.sysfs_root)
     nvml, fabric = nvml_from_flag(options.nvml, roots), fabric_from_flag(options.nvml, roots)
-    return roots, Discovery(nvml, options.sysfs_root, Guard(), fabric)
+    guard = Guard()
+    guard.counter = metrics.nvml_called
+    discovery = Discovery(nvml, options.sysfs_root, guard, fabric)
+    service.on_stop("nvml", discovery.close)  # after all that may ask
+    return roots, discovery
 
 
 def _wait_for_node(service: Service, writer: SliceWriter) -> None:
@@ -275,15 +311,17 @@ def _follow_node(
     service.spawn("node-reflector", watch.reflector.run, watch.reflector.wake)
 
 
-def _companions(events: NodeEvents, intervals: Intervals) -> Companions:
+def _companions(service: Service, events: NodeEvents, intervals: Intervals) -> Companions:
     """What notices that two releases of the driver are installed on the node."""
     from controller.plugin.companions import Companions
 
     def tell(sentence: str) -> None:
         _log.warning("several kubelet plugins serve", error=sentence)
-        events.post("Warning", "TwoInstallations", sentence)
+        events.post(EventReason.TWO_INSTALLATIONS, sentence)
 
-    return Companions(tell, intervals.companion_seconds)
+    companions = Companions(tell, intervals.companion_seconds)
+    service.repeat("companions", intervals.companion_seconds / 10, companions.check)
+    return companions
 
 
 def _letting_go(discovery: Discovery, look_again: Callable[[], None]) -> LettingGo:
@@ -293,11 +331,18 @@ def _letting_go(discovery: Discovery, look_again: Callable[[], None]) -> Letting
     return LettingGo(discovery, look_again)
 
 
-def _plugin_state(offers: Observer, letting_go: LettingGo) -> PluginState:
+def _plugin_state(offers: Observer, book: Book, letting_go: LettingGo) -> PluginState:
     """What takes in what the kubelet plugins tell of the node."""
+    from controller.health.heals import Heals
     from controller.plugin.state import PluginState
 
-    return PluginState(offers.plugin_tells, letting_go.asks, letting_go.name)
+    heals = Heals(book)
+
+    def tell(state: NodeState) -> None:
+        offers.plugin_tells(state)
+        heals.plugin_tells(state)
+
+    return PluginState(tell, letting_go.asks, letting_go.name)
 
 
 def _virtual_functions(
@@ -308,7 +353,7 @@ def _virtual_functions(
 
     def failed(pci: PciAddress, why: str) -> None:
         _log.warning("virtual functions not turned on", gpu=str(pci), error=why)
-        events.post("Warning", "GpuWithheld", f"GPU {pci} is not offered as vGPUs: {why}")
+        events.post(EventReason.GPU_WITHHELD, f"GPU {pci} is not offered as vGPUs: {why}")
 
     return VirtualFunctionAsking(state.plugins, failed, look_again, intervals.virtual_again_seconds)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from fakegpu.state import MachineState, StateStore
+    from fakegpu.state import MachineState
 
 CAPABILITIES = "proc/driver/nvidia/capabilities"
 CAPABILITY_NODES = "dev/nvidia-caps"
@@ -30,17 +30,6 @@ def access_minor(gpu_minor: int, gpu_instance_id: int, compute_instance_id: int 
     per_instance = 1 + _COMPUTE_INSTANCES
     minor = _FIRST_ACCESS_MINOR + per_instance * (_GPU_INSTANCES * gpu_minor + gpu_instance_id)
     return minor if compute_instance_id is None else minor + 1 + compute_instance_id
-
-
-def change_with_capabilities(store: StateStore, edit: Callable[[MachineState], MachineState]) -> MachineState:
-    """Change the state, and in the same turn the capability files of all driver roots that follow it."""
-
-    def both(state: MachineState) -> MachineState:
-        new = edit(state)
-        update_capabilities(state, new)
-        return new
-
-    return store.change(both)
 
 
 def update_capabilities(before: MachineState, after: MachineState) -> None:

@@ -9,28 +9,32 @@ from typing import TYPE_CHECKING
 from driver.errors import ConfigError
 from driver.nvml.api import NODE_CALLS, Code
 from driver.nvml.pci_address import PciAddress
-from fakegpu.capabilities import change_with_capabilities, write_capabilities
+from fakegpu.call_faults import ANY_CALL, Fault
+from fakegpu.capabilities import write_capabilities
 from fakegpu.cgroups import FakeCgroups
 from fakegpu.fabric.hands import FakeFabric
+from fakegpu.health.deeds import HealthDeeds
+from fakegpu.health.state import WELL
 from fakegpu.license import FakeLicense
 from fakegpu.memory.calls import MEMORY_CHANGES
 from fakegpu.memory.cuda import FakeCudaClient
 from fakegpu.memory.groups import living
 from fakegpu.memory.state import Accounting
 from fakegpu.mig_calls import CHANGES
-from fakegpu.mig_processes import with_mig_processes
 from fakegpu.mig_state import MigState
 from fakegpu.mps_faults import ANY_COMMAND, MpsFault, without_use
 from fakegpu.nvml import FakeNvml
+from fakegpu.partitions_shown import change_with_partitions
 from fakegpu.session import FAKE_GPU_CALLS
 from fakegpu.sharing_calls import SHARING_CHANGES
 from fakegpu.spec import known_machines, load_machine
-from fakegpu.state import ANY_CALL, Fault, FileStore, MachineState, MemoryStore, with_gpu
+from fakegpu.state import FileStore, MachineState, MemoryStore, with_gpu
 from fakegpu.sysfs.change import change_node, node_now, settle
 from fakegpu.sysfs.device_files import lay
 from fakegpu.sysfs.state import KernelFault
 from fakegpu.sysfs.tree import PRETENDED, all_files, make_true
 from fakegpu.sysfs.whole_machine import loaded, rebooted, unloaded
+from fakegpu.use.deeds import UseDeeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +56,7 @@ GpuSelector = int | str | PciAddress
 """A GPU of a fake machine: its index, its UUID, or its PCI address."""
 
 
-class FakeMachine:
+class FakeMachine(HealthDeeds, UseDeeds):
     """A machine, its state, and the hands that change it; ``nvml`` looks at it as a process would."""
 
     def __init__(self, spec: MachineSpec, store: StateStore, flag: str | None = None) -> None:
@@ -192,22 +196,6 @@ class FakeMachine:
         held = FakeLicense(licensed, expires.isoformat() if expires else None)
         self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], license=held)))
 
-    def add_process(self, gpu: PciAddress, process_id: int) -> None:
-        """Say that one more process holds a GPU."""
-        self._change_processes(gpu, lambda pids: {*pids, process_id})
-
-    def end_process(self, gpu: PciAddress, process_id: int) -> None:
-        """Say that a process holds a GPU no longer."""
-        self._change_processes(gpu, lambda pids: pids - {process_id})
-
-    def _change_processes(self, pci: PciAddress, edit_pids: Callable[[set[int]], set[int]]) -> None:
-        def edit(state: MachineState) -> MachineState:
-            pids = tuple(sorted(edit_pids(set(state.gpus[pci].process_ids))))
-            return with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids))
-
-        self._store.change(edit)
-        self.settle()
-
     def lose(self, gpu: GpuSelector) -> None:
         """Let a GPU fall off the bus (XID 79): every call on it says GPU_IS_LOST."""
         pci = self.pci(gpu)
@@ -234,9 +222,9 @@ class FakeMachine:
         def edit(state: MachineState) -> MachineState:
             old = state.gpus[pci]
             new = replace(old, board=old.board + 1, lost=False, process_ids=(), mig=MigState()).after_load()
-            return with_gpu(state, pci, new)
+            return with_gpu(state, pci, replace(new, health=WELL))
 
-        change_with_capabilities(self._store, edit)
+        change_with_partitions(self.spec, self._store, edit)
         return self.uuid(pci)
 
     def set_minors(self, minors: Mapping[GpuSelector, int]) -> None:
@@ -249,22 +237,13 @@ class FakeMachine:
                 raise ConfigError("two GPUs cannot have the same minor", "name all GPUs whose minors move")
             return replace(state, gpus=gpus)
 
-        change_with_capabilities(self._store, edit)
-
-    def set_processes(self, gpu: GpuSelector, process_ids: tuple[int, ...]) -> None:
-        """Say which processes run on a GPU, or on the MIG device of a UUID: they hold it until they end."""
-        pids = tuple(sorted(process_ids))
-        if isinstance(gpu, str) and gpu.startswith("MIG-"):
-            self._store.change(lambda state: with_mig_processes(self.spec, state, gpu, pids))
-        else:
-            pci = self.pci(gpu)
-            self._store.change(lambda state: with_gpu(state, pci, replace(state.gpus[pci], process_ids=pids)))
-        self.settle()
+        change_with_partitions(self.spec, self._store, edit)
 
     def reset(self, gpu: GpuSelector) -> None:
         """Reset a GPU that nobody uses: a pending MIG mode comes true, and its instances are gone.
 
-        Raises ConfigError while a process runs on it.
+        What was sick is well, but for memory that no reset repairs. Raises ConfigError while a process runs
+        on it.
         """
         pci = self.pci(gpu)
 
@@ -275,7 +254,7 @@ class FakeMachine:
             new = replace(old, lost=False, mig=old.mig.after_reset())
             return with_gpu(state, pci, new.after_load())
 
-        change_with_capabilities(self._store, edit)
+        change_with_partitions(self.spec, self._store, edit)
 
     def reboot(self) -> None:
         """Restart the machine: no process, no MIG instance, no mode and no handle is left.

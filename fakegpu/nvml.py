@@ -7,20 +7,34 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from driver.nvml.api import GPU_CALLS, Code, MigMode, failure
+from driver.nvml.api import (
+    GPU_CALLS,
+    Code,
+    DriverNotLoaded,
+    MigMode,
+    NvmlCallFailed,
+    SessionLost,
+    failure,
+)
 from driver.nvml.license import LicensableFeature
+from fakegpu.health.calls import FakeHealthCalls
+from fakegpu.health.events import FakeEventSet
 from fakegpu.memory.calls import FakeMemoryCalls
 from fakegpu.memory.groups import living
 from fakegpu.mig_calls import FakeMigCalls
 from fakegpu.session import FakeSession
 from fakegpu.sharing_calls import FakeSharingCalls
 from fakegpu.spec import topology_level
+from fakegpu.use.calls import FakeUseCalls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from driver.nvml.api import (
         AddressingMode,
         FabricInfo,
         NvLinkEnd,
+        NvmlDevice,
         P2pStatus,
         TopologyLevel,
         Virtualization,
@@ -38,11 +52,14 @@ class FakeNvml:
         self.spec = spec
         self.store = store
         self.session = FakeSession(spec, store)
+        self._event_sets: list[FakeEventSet] = []
 
     def init(self) -> None:
         self.session.begin()
 
     def shutdown(self) -> None:
+        while self._event_sets:
+            self._event_sets.pop().close()
         self.session.end()
 
     def driver_version(self) -> str:
@@ -65,13 +82,30 @@ class FakeNvml:
     def device_by_pci(self, pci: PciAddress) -> FakeDevice:
         return self._device("device_by_pci", pci)
 
+    def watch_events(self, devices: Sequence[NvmlDevice]) -> FakeEventSet:
+        self.session.enter("watch_events")
+        watched = {}
+        for device in devices:
+            if not isinstance(device, FakeDevice):
+                raise TypeError(f"{device!r} is no GPU of a fake machine")
+            try:
+                pci, uuid = device.register_events()
+            except (SessionLost, DriverNotLoaded):
+                raise
+            except NvmlCallFailed:
+                continue
+            watched[pci] = uuid
+        events = FakeEventSet(self.session, self.store, watched)
+        self._event_sets = [*(one for one in self._event_sets if not one.is_closed), events]
+        return events
+
     def _device(self, call: str, pci: PciAddress) -> FakeDevice:
         state, gpu = self.session.gpu_call(call, pci, self.session.number or 0)
         self.session.hold(pci, gpu.minor)
         return FakeDevice(self.session, self.spec, self.spec.slot(pci), state.session)
 
 
-class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls):
+class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCalls, FakeUseCalls):
     """One GPU of a fake machine, through a handle of one session."""
 
     def __init__(self, session: FakeSession, spec: MachineSpec, slot: Slot, number: int) -> None:
@@ -85,6 +119,11 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls):
 
     def _not_supported(self, call: str) -> Exception:
         return failure(GPU_CALLS[call], Code.NOT_SUPPORTED, str(self._slot.pci))
+
+    def register_events(self) -> tuple[PciAddress, str]:
+        """What an event set does for each of its GPUs: its address and UUID, where it can tell of itself."""
+        _, gpu = self._call("register_events")
+        return self._slot.pci, self._spec.board_uuid(self._slot.pci, gpu.board)
 
     def uuid(self) -> str:
         _, gpu = self._call("uuid")
@@ -139,10 +178,8 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls):
         state, gpu = self._call("nvlinks")
         if not self._slot.links:
             raise self._not_supported("nvlinks")
-        if not self._spec.links_end_with_mig:
-            return self._slot.links
-        cut = {pci for pci, other in state.gpus.items() if other.mig.enabled}
-        return () if gpu.mig.enabled else tuple(end for end in self._slot.links if end.remote not in cut)
+        states = self.links_of(state, gpu)
+        return tuple(end for end, link in zip(self._slot.links, states, strict=True) if link.active)
 
     def mig_mode(self) -> MigMode:
         _, gpu = self._call("mig_mode")

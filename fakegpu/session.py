@@ -10,17 +10,18 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import GPU_CALLS, NODE_CALLS, Code, failure
-from fakegpu.capabilities import change_with_capabilities
+from fakegpu.call_faults import without_use
 from fakegpu.holds import GpuHold
-from fakegpu.state import without_fault_use
+from fakegpu.partitions_shown import change_with_partitions
 from fakegpu.sysfs.change import change_node, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from driver.nvml.pci_address import PciAddress
+    from fakegpu.call_faults import Fault
     from fakegpu.spec import MachineSpec
-    from fakegpu.state import Fault, GpuState, MachineState, StateStore
+    from fakegpu.state import GpuState, MachineState, StateStore
 
 SMI_CALLS: dict[str, str] = {
     "time_slice": "nvidia-smi compute-policy --list",
@@ -39,6 +40,7 @@ class FakeSession:
         self._store = store
         self._holds: dict[PciAddress, GpuHold] = {}
         self._bindings = 0
+        self._sampled: set[tuple[PciAddress, int]] = set()
         self.number: int | None = None
 
     def begin(self) -> None:
@@ -55,6 +57,7 @@ class FakeSession:
         """Do what ``nvmlShutdown`` does: no GPU is held open any more, whatever it answers."""
         self._let_go()
         self.enter("shutdown")
+        self._sampled.clear()
         self.number = None
 
     def listed(self) -> list[PciAddress]:
@@ -68,6 +71,12 @@ class FakeSession:
         if pci not in self._holds:
             roots = self._store.read_kernel(self._spec).device_roots
             self._holds[pci] = GpuHold(self._store.holds.hold(pci), roots, minor)
+
+    def first_sample(self, of: tuple[PciAddress, int]) -> bool:
+        """Whether nobody has sampled this GPU instance in the session before, so nothing can be compared."""
+        first = of not in self._sampled
+        self._sampled.add(of)
+        return first
 
     def _let_go(self) -> None:
         if self._holds:
@@ -97,7 +106,7 @@ class FakeSession:
         if self._lies(call, pci):
             return
         if self._spec.product.vgpu is None:
-            state = change_with_capabilities(self._store, edit)
+            state = change_with_partitions(self._spec, self._store, edit)
         else:  # sysfs shows which vGPUs can be made of it then
             state = change_node(
                 self._spec, self._store, lambda node: replace(node, machine=edit(node.machine))
@@ -143,7 +152,7 @@ class FakeSession:
         def edit(state: MachineState) -> MachineState:
             nonlocal spent
             spent = any(fault.number == other.number for other in state.faults)
-            return without_fault_use(state, fault.number)
+            return replace(state, faults=without_use(state.faults, fault.number))
 
         self._store.change(edit)
         return spent

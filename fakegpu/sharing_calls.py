@@ -14,7 +14,7 @@ from fakegpu.state import with_gpu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.nvml.api import ComputeMode
+    from driver.nvml.modes.calls import ComputeMode
     from fakegpu.session import FakeSession
     from fakegpu.spec import MachineSpec, Slot
     from fakegpu.state import GpuState, MachineState

@@ -1,4 +1,4 @@
-"""nvidia-smi of a fake machine: lists, queries, compute modes and time-slices, in the words of the real one.
+"""nvidia-smi of a fake machine: lists, queries, modes, time-slices and resets, in the words of the real one.
 
 Exit codes are NVML's return codes, as the real one has them; a compute mode that cannot be set is only
 warned about, and ends with 0. Where no report of the real words was found, they say what they mean.
@@ -13,18 +13,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from driver.errors import ConfigError
 from driver.nvml.api import Code, NotSupported, NvmlCallFailed
 from driver.nvml.mig import partition_name
 from driver.nvml.pci_address import PciAddress
 from fakegpu.capabilities import CAPABILITY_NODES, access_minor
 from fakegpu.machine import FakeMachine
 from fakegpu.smi_query import Asked, QueryRefused, csv_lines, read_fields, read_format
+from fakegpu.smi_reset import reset_gpus
+from fakegpu.smi_topology import TOPOLOGY, matrix_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from driver.nvml.api import ComputeMode
     from driver.nvml.mig import MigDevice
+    from driver.nvml.modes.calls import ComputeMode
     from fakegpu.nvml import FakeDevice
 
 MODES: dict[str, ComputeMode] = {
@@ -76,6 +79,8 @@ class Smi:
         """Do what the arguments say; returns the exit code. Raises NvmlCallFailed."""
         if words[:1] == ["compute-policy"]:
             return self._compute_policy(words[1:])
+        if list(words) == TOPOLOGY.split():
+            return self._topology()
         parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
         parser.add_argument("-L", "--list-gpus", action="store_true")
         parser.add_argument("--version", action="store_true")
@@ -83,7 +88,10 @@ class Smi:
         parser.add_argument("-c", "--compute-mode", choices=sorted(MODES))
         parser.add_argument("--query-gpu")
         parser.add_argument("--format")
+        parser.add_argument("-r", "--gpu-reset", action="store_true")
         asked = parser.parse_args(words)
+        if asked.gpu_reset:
+            return self._reset(asked.id)
         self._nvml.init()
         if asked.version:
             return self._version()
@@ -97,6 +105,34 @@ class Smi:
         if asked.compute_mode is None:
             return self._list(chosen)
         return self._set_compute_mode(chosen, MODES[asked.compute_mode])
+
+    def _reset(self, text: str | None) -> int:
+        """Reset GPUs, all without a name; nothing is opened for that which would be in the way itself."""
+        if not self._machine.state.driver_loaded:
+            self._nvml.init()
+        every = self._machine.state.listed()
+        try:
+            gpus = every if text is None else [self._named(word) for word in text.split(",")]
+        except ConfigError:
+            return _nothing_found()
+        return reset_gpus(self._machine, gpus, _say)
+
+    def _named(self, word: str) -> PciAddress:
+        if word.isdecimal():
+            return self._machine.pci(int(word))
+        try:
+            return self._machine.pci(PciAddress.parse(word))
+        except ValueError:
+            return self._machine.pci(word)
+
+    def _topology(self) -> int:
+        self._nvml.init()
+        slots = [self._machine.spec.slot(device.pci()) for _, device in self._chosen(None)]
+        if not slots:
+            return _nothing_found()
+        for line in matrix_lines(slots):
+            _say(line)
+        return 0
 
     def _version(self) -> int:
         driver = self._nvml.driver_version()

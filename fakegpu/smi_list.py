@@ -1,4 +1,4 @@
-"""What a fake nvidia-smi lists in containers, where it cannot reach the machine's state: shell lines."""
+"""What a fake nvidia-smi shows in containers, where it cannot reach the machine's state: shell lines."""
 
 from __future__ import annotations
 
@@ -7,28 +7,63 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from driver.nvml.mig import partition_name
+from fakegpu.capabilities import CAPABILITY_NODES, access_minor
+from fakegpu.mig_state import mig_devices
+from fakegpu.smi_topology import TOPOLOGY, shell_lines
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from driver.nvml.pci_address import PciAddress
     from fakegpu.spec import MachineSpec
-    from fakegpu.state import MachineState
+    from fakegpu.state import GpuState, MachineState
 
 SMI = "nvidia-smi"
 _BEGIN, _END = 'case "$*" in ""|-L)\n', "exit 0;; esac\n"
 
 
 def list_lines(root: Path, spec: MachineSpec, state: MachineState) -> str:
-    """Shell lines that print one line for each GPU whose node exists, as ``nvidia-smi -L`` does."""
-    lines = []
-    for index, pci in enumerate(state.listed()):
-        gpu = state.gpus[pci]
-        node = f"dev/nvidia{gpu.minor}"
-        seen = f"[ -e /{node} ] || [ -e {shlex.quote(str((root / node).absolute()))} ]"
-        text = f"GPU {index}: {spec.product.name} (UUID: {spec.board_uuid(pci, gpu.board)})"
-        lines.append(f"if {seen}; then echo {shlex.quote(text)}; fi\n")
-    return f"{_BEGIN}{''.join(lines)}{_END}"
+    """Shell lines for ``-L`` and for ``topo -m`` of the GPUs whose nodes exist, as NVML counts them there.
+
+    Below a GPU are its MIG devices whose capability nodes exist.
+    """
+    seen = [(spec.slot(pci), _exists(root, f"dev/nvidia{state.gpus[pci].minor}")) for pci in state.listed()]
+    lists = "".join(
+        f"if {test}; then\n{_gpu_lines(root, spec, state.gpus[slot.pci], slot.pci)}n=$((n+1)); fi\n"
+        for slot, test in seen
+    )
+    topology = f"exit 0;;\n{shlex.quote(TOPOLOGY)})\n{shell_lines(spec, seen)}"
+    return f"{_BEGIN}n=0\n{lists}{topology}{_END}"
+
+
+def _exists(root: Path, node: str) -> str:
+    """The test for a device node: in the container's /dev, or in the driver root where that is seen."""
+    return f"[ -e /{node} ] || [ -e {shlex.quote(str((root / node).absolute()))} ]"
+
+
+def _gpu_lines(root: Path, spec: MachineSpec, gpu: GpuState, pci: PciAddress) -> str:
+    uuid = spec.board_uuid(pci, gpu.board)
+    form = shlex.quote(f"GPU %d: {spec.product.name} (UUID: {uuid})\\n")
+    return f"printf {form} $n\nm=0\n{''.join(_partition_lines(root, spec, gpu, uuid))}"
+
+
+def _partition_lines(root: Path, spec: MachineSpec, gpu: GpuState, uuid: str) -> Iterable[str]:
+    catalogue = spec.product.mig
+    if catalogue is None:
+        return
+    profiles = {one.id: catalogue.profile(one.profile_id) for one in gpu.mig.instances}
+    for mig in mig_devices(catalogue, gpu.mig, uuid):
+        ids = (mig.gpu_instance_id, mig.compute_instance_id)
+        minors = (access_minor(gpu.minor, ids[0]), access_minor(gpu.minor, *ids))
+        tests = [_exists(root, f"{CAPABILITY_NODES}/nvidia-cap{minor}") for minor in minors]
+        name = partition_name(profiles[mig.gpu_instance_id], mig.compute_instance_slices)
+        line = shlex.quote(f"  MIG {name:<12}Device %2d: (UUID: {mig.uuid})\\n")
+        yield f"if {{ {tests[0]}; }} && {{ {tests[1]}; }}; then printf {line} $m; m=$((m+1)); fi\n"
 
 
 def list_anew(root: Path, spec: MachineSpec, state: MachineState) -> None:
-    """Have the program of a driver root list the GPUs as they are now: minors change while vfio has a GPU.
+    """Have the program of a driver root show the GPUs as they are now: minors and partitions come and go.
 
     Containers that run already keep the program that they were given. A root whose programs are links
     shares them with other machines: they stay as they are.

@@ -112,25 +112,20 @@ def _total(gpu: Asked) -> str:
 
 
 def _used(gpu: Asked) -> str:
-    """What CUDA clients have; how much other processes of a fake GPU use, nobody knows."""
-    gpu.device.memory_bytes()
-    used_bytes = gpu.device.allocated_bytes()
-    return NOT_AVAILABLE if used_bytes is None else str(used_bytes // _MIB)
+    return str(gpu.device.memory_use().used_bytes // _MIB)
+
+
+def _reserved(gpu: Asked) -> str:
+    return str(gpu.device.memory_use().reserved_bytes // _MIB)
 
 
 def _free(gpu: Asked) -> str:
-    used_bytes = gpu.device.allocated_bytes()
-    return NOT_AVAILABLE if used_bytes is None else str((gpu.device.memory_bytes() - used_bytes) // _MIB)
+    use = gpu.device.memory_use()
+    return str((use.total_bytes - use.used_bytes - use.reserved_bytes) // _MIB)
 
 
-def _utilization(gpu: Asked) -> str:
-    """Nothing without a process; with MIG mode on, NVML has none for the whole GPU."""
-    try:
-        if gpu.device.mig_mode().enabled:
-            return NOT_AVAILABLE
-    except NotSupported:
-        pass  # a GPU without MIG has one
-    return NOT_AVAILABLE if gpu.device.process_ids() else "0"
+def _watts(milliwatts: int) -> str:
+    return f"{milliwatts / 1000:.2f}"
 
 
 _VALUES: dict[str, Callable[[Asked], str]] = {
@@ -147,8 +142,14 @@ _VALUES: dict[str, Callable[[Asked], str]] = {
     "memory.total": _total,
     "memory.used": _used,
     "memory.free": _free,
-    "utilization.gpu": _utilization,
-    "utilization.memory": _utilization,
+    "memory.reserved": _reserved,
+    "utilization.gpu": lambda gpu: f"{gpu.device.utilisation().compute * 100:.0f}",
+    "utilization.memory": lambda gpu: f"{gpu.device.utilisation().memory * 100:.0f}",
+    "temperature.gpu": lambda gpu: str(gpu.device.temperature_celsius()),
+    "power.draw": lambda gpu: _watts(gpu.device.power_milliwatts()),
+    "enforced.power.limit": lambda gpu: _watts(gpu.device.power_limit_milliwatts()),
+    "ecc.errors.corrected.volatile.total": lambda gpu: str(gpu.device.ecc_errors().corrected),
+    "ecc.errors.uncorrected.volatile.total": lambda gpu: str(gpu.device.ecc_errors().uncorrected),
     "mig.mode.current": lambda gpu: _MODES[gpu.device.mig_mode().enabled],
     "mig.mode.pending": lambda gpu: _MODES[gpu.device.mig_mode().pending],
     "compute_mode": _compute_mode,
@@ -174,12 +175,11 @@ _UNITS = {
 _UNKNOWN = frozenset(
     {
         *("serial", "vbios_version", "pci.device_id", "pci.sub_device_id", "pstate"),
-        *("display_mode", "display_active", "accounting.mode", "memory.reserved", "temperature.gpu"),
-        *("temperature.memory", "fan.speed", "power.draw", "power.limit", "power.max_limit"),
-        *("enforced.power.limit", "ecc.mode.current", "ecc.mode.pending", "inforom.img", "gom.current"),
+        *("display_mode", "display_active", "accounting.mode"),
+        *("temperature.memory", "fan.speed", "power.limit", "power.max_limit"),
+        *("ecc.mode.current", "ecc.mode.pending", "inforom.img", "gom.current"),
         *("clocks.current.graphics", "clocks.current.sm", "clocks.current.memory", "clocks.max.graphics"),
         *("clocks.max.sm", "clocks.max.memory", "pcie.link.gen.current", "pcie.link.width.current"),
-        *("ecc.errors.uncorrected.volatile.total", "ecc.errors.corrected.volatile.total"),
     }
 )
 """Fields of nvidia-smi for which a fake GPU has no value."""

@@ -64,8 +64,9 @@ class Product:
 class Slot:
     """One place on the board: ``switches`` are the PCIe switches between root and GPU, from the root down.
 
-    ``numa_node`` is None where the firmware tells none. ``links`` are the active NVLinks. ``mig_enabled``:
-    MIG mode is on when the machine is looked at first, and so many ``virtual_functions`` are there then.
+    ``numa_node`` is None where the firmware tells none; ``cpus`` are those near the GPU, None likewise.
+    ``links`` are the active NVLinks. ``mig_enabled``: MIG mode is on when the machine is looked at first, and
+    so many ``virtual_functions`` are there then.
     ``beside`` are the other functions of the board, from .1 on. Slots of one ``iommu_group`` share it; None
     is a group of its own. With ``bridge_in_group`` the bridge above is in the group, too.
     ``module_id`` is the place on a baseboard.
@@ -83,6 +84,7 @@ class Slot:
     iommu_group: int | None = None
     bridge_in_group: bool = False
     virtual_functions: int = 0
+    cpus: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def _parsed(path: Path, text: str) -> MachineSpec:
     except yaml.YAMLError as error:
         raise ConfigError(f"the machine file {path} is no YAML", str(error)) from error
     fields = Fields(document)
-    spec = _machine(path.stem, fields)
+    spec = read_machine(path.stem, fields)
     if fields.errors:
         raise ConfigError(f"the machine file {path} cannot be used", "; ".join(fields.errors))
     return spec
@@ -182,7 +184,8 @@ def topology_level(one: Slot, other: Slot) -> TopologyLevel:
     return "system"
 
 
-def _machine(name: str, fields: Fields) -> MachineSpec:
+def read_machine(name: str, fields: Fields) -> MachineSpec:
+    """The machine that the fields of a file describe; what is wrong with it is noted there."""
     slots = sorted((_slot(item) for item in fields.items("gpus")), key=lambda slot: slot.pci)
     if not slots:
         fields.refuse("gpus", "needs at least one GPU")
@@ -262,6 +265,7 @@ def _slot(fields: Fields) -> Slot:
         iommu_group=fields.number("iommu_group", minimum=0) if "iommu_group" in fields else None,
         bridge_in_group=fields.flag("bridge_in_group", default=False),
         virtual_functions=fields.number("virtual_functions", minimum=0, default=0),
+        cpus=fields.text("cpus", r"\d+(-\d+)?(,\d+(-\d+)?)*") if "cpus" in fields else None,
     )
     if unknown := set(slot.beside) - set(BESIDE):
         fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(BESIDE)}")

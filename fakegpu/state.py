@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
+from fakegpu.call_faults import Fault
+from fakegpu.changes import FolderChanges, VersionChanges
 from fakegpu.fabric.state import FabricState
+from fakegpu.health.state import NOTHING_TOLD, WELL, GpuHealth, Told
 from fakegpu.holds import FileHolds, MemoryHolds
 from fakegpu.license import LICENSED, FakeLicense
 from fakegpu.memory.state import EXACT, NO_MEMORY, Accounting, GpuMemory
@@ -19,19 +22,20 @@ from fakegpu.mig_state import NO_MIG, MigState
 from fakegpu.mps_faults import MpsFault
 from fakegpu.replaced_file import ReplacedFile
 from fakegpu.sysfs.state import KernelState
+from fakegpu.use.state import IDLE, GpuUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from driver.nvml.api import ComputeMode
+    from driver.nvml.modes.calls import ComputeMode
+    from fakegpu.changes import Changes
     from fakegpu.holds import Holds
     from fakegpu.spec import MachineSpec
 
 T = TypeVar("T")
 
 SCHEMA = 2
-ANY_CALL = "*"
 
 # A file tells nobody that it was replaced; a hung call looks this often whether its rule is gone.
 _LOOK_AGAIN_SECONDS = 0.02
@@ -56,37 +60,23 @@ class GpuState:
     license: FakeLicense = LICENSED
     persistence: bool = False
     memory: GpuMemory = NO_MEMORY
+    health: GpuHealth = WELL
+    use: GpuUse = IDLE
 
     def after_load(self) -> GpuState:
         """The state after a reset or a new load of the driver.
 
         No mode, no time-slice, no memory limit and no CUDA context outlives them.
         """
-        return replace(self, compute_mode="default", time_slice=0, persistence=False, memory=NO_MEMORY)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A rule that spoils calls: those named ``call`` (``*`` is any), on one GPU or on whatever.
-
-    ``code`` is the NVML return code to fail with. Without one, calls take ``seconds`` longer; without
-    both, they hang for as long as the rule is there. ``times`` counts down with each call that it
-    hits; None never ends. With ``after`` the call has done its work before it fails. With ``lie`` a call that
-    changes a GPU says yes and does nothing.
-    """
-
-    number: int
-    call: str
-    pci: PciAddress | None
-    code: int | None
-    times: int | None = None
-    seconds: float | None = None
-    after: bool = False
-    lie: bool = False
-
-    def hits(self, call: str, pci: PciAddress | None) -> bool:
-        """Whether the rule spoils this call."""
-        return self.call in (ANY_CALL, call) and self.pci in (None, pci)
+        return replace(
+            self,
+            compute_mode="default",
+            time_slice=0,
+            persistence=False,
+            memory=NO_MEMORY,
+            health=self.health.after_load(),
+            use=IDLE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +99,7 @@ class MachineState:
     fabric: FabricState = field(default_factory=FabricState)
     pretend_cgroups: str = ""
     accounting: Accounting = EXACT
+    told: Told = NOTHING_TOLD
 
     @classmethod
     def fresh(cls, spec: MachineSpec) -> MachineState:
@@ -143,8 +134,9 @@ class MachineState:
             **({} if self.fabric == FabricState() else {"fabric": self.fabric.to_document()}),
             **({"pretend_cgroups": self.pretend_cgroups} if self.pretend_cgroups else {}),
             **({} if self.accounting == EXACT else {"accounting": asdict(self.accounting)}),
+            **({} if self.told == NOTHING_TOLD else {"told": self.told.to_document()}),
             "mps_faults": [fault.to_document() for fault in self.mps_faults],
-            "faults": [_fault_document(fault) for fault in self.faults],
+            "faults": [fault.to_document() for fault in self.faults],
         }
         return json.dumps(document, indent=1) + "\n"
 
@@ -155,18 +147,22 @@ class MachineState:
         try:
             head = (document.pop("schema"), document.pop("machine"))
             gpus = {PciAddress.parse(pci): _gpu(gpu) for pci, gpu in document.pop("gpus").items()}
-            faults = tuple(_fault(fault) for fault in document.pop("faults"))
+            faults = tuple(Fault.from_document(fault) for fault in document.pop("faults"))
             mps = tuple(MpsFault.from_document(fault) for fault in document.pop("mps_faults", ()))
             roots = tuple(document.pop("driver_roots"))
             fabric = FabricState.from_document(document.pop("fabric", {}))
             document |= {"driver_roots": roots, "mps_faults": mps, "fabric": fabric}
             document["accounting"] = Accounting(**document.pop("accounting", {}))
+            document["told"] = Told.from_document(document["told"]) if "told" in document else NOTHING_TOLD
             state = cls(gpus=gpus, faults=faults, **document)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no state of a fake machine ({error})") from error
         if head != (SCHEMA, machine):
             raise ValueError(f"it holds schema {head[0]} of machine {head[1]!r}")
         return state
+
+
+_ONLY_WHERE_USED = {"memory": NO_MEMORY, "health": WELL, "use": IDLE}
 
 
 def _gpu_document(gpu: GpuState) -> dict[str, object]:
@@ -176,8 +172,9 @@ def _gpu_document(gpu: GpuState) -> dict[str, object]:
         del document["license"]
     if not gpu.persistence:
         del document["persistence"]
-    if gpu.memory == NO_MEMORY:
-        del document["memory"]
+    for name, usual in _ONLY_WHERE_USED.items():
+        if getattr(gpu, name) == usual:
+            del document[name]
     return document
 
 
@@ -188,20 +185,9 @@ def _gpu(document: dict[str, object]) -> GpuState:
         raise TypeError("process_ids is no list, or mig no mapping")
     state = MigState.from_document(mig)
     memory = GpuMemory.from_document(document.pop("memory")) if "memory" in document else NO_MEMORY  # type: ignore[arg-type]  # TypeError if not
+    document["health"] = GpuHealth.from_document(document["health"]) if "health" in document else WELL
+    document["use"] = GpuUse.from_document(document["use"]) if "use" in document else IDLE
     return GpuState(process_ids=tuple(pids), mig=state, license=held, memory=memory, **document)  # type: ignore[arg-type]  # TypeError if not
-
-
-def _fault_document(fault: Fault) -> dict[str, object]:
-    document = asdict(fault) | {"pci": fault.pci and str(fault.pci)}
-    if not fault.lie:
-        del document["lie"]
-    return document
-
-
-def _fault(document: dict[str, object]) -> Fault:
-    pci = document.pop("pci")
-    address = PciAddress.parse(pci) if isinstance(pci, str) else None
-    return Fault(pci=address, **document)  # type: ignore[arg-type]  # TypeError if not
 
 
 Both = tuple["MachineState", KernelState]
@@ -233,6 +219,10 @@ class StateStore(Protocol):
         """Wait until the state may have changed."""
         ...
 
+    def changes(self) -> Changes:
+        """The changes of the state from now on, to be waited for."""
+        ...
+
 
 class MemoryStore:
     """The state of a machine that lives in this process alone."""
@@ -241,6 +231,7 @@ class MemoryStore:
         self._state = state
         self._kernel: KernelState | None = None
         self._changed = Condition(RLock())
+        self._version = 0
         self.holds: Holds = MemoryHolds()
 
     def read(self) -> MachineState:
@@ -257,6 +248,7 @@ class MemoryStore:
         """Replace the state and wake all that wait."""
         with self._changed:
             self._state = edit(self._state)
+            self._version += 1
             self._changed.notify_all()
             return self._state
 
@@ -264,6 +256,7 @@ class MemoryStore:
         """Replace both and wake all that wait."""
         with self._changed:
             self._state, self._kernel = edit(self._state, self.read_kernel(spec))
+            self._version += 1
             self._changed.notify_all()
             return self._state, self._kernel
 
@@ -271,6 +264,10 @@ class MemoryStore:
         """Wait for a change; a change just before is noticed after a short while."""
         with self._changed:
             self._changed.wait(_LOOK_AGAIN_SECONDS)
+
+    def changes(self) -> Changes:
+        """The changes from now on; a wait ends with the change."""
+        return VersionChanges(self._changed, lambda: self._version)
 
 
 class FileStore:
@@ -337,6 +334,10 @@ class FileStore:
         """Wait for a short while."""
         Event().wait(_LOOK_AGAIN_SECONDS)
 
+    def changes(self) -> Changes:
+        """The changes from now on, of whatever process; a wait ends when a file of the folder is replaced."""
+        return FolderChanges(self._path.parent)
+
     def _read(self, file: ReplacedFile[T]) -> T:
         with self._lock:
             try:
@@ -357,14 +358,3 @@ class FileStore:
 def with_gpu(state: MachineState, pci: PciAddress, gpu: GpuState) -> MachineState:
     """The state with one slot replaced."""
     return replace(state, gpus={**state.gpus, pci: gpu})
-
-
-def without_fault_use(state: MachineState, number: int) -> MachineState:
-    """The state after a counted rule has hit once; the last hit removes it."""
-    kept = []
-    for fault in state.faults:
-        if fault.number != number or fault.times is None:
-            kept.append(fault)
-        elif fault.times > 1:
-            kept.append(replace(fault, times=fault.times - 1))
-    return replace(state, faults=tuple(kept))

@@ -22,6 +22,12 @@ def _demo() -> click.Command:
     return demo
 
 
+def _describe() -> click.Command:
+    from gpuctl.describe.command import describe
+
+    return describe
+
+
 def _doctor() -> click.Command:
     from gpuctl.doctor.command import doctor
 
@@ -38,6 +44,12 @@ def _gather() -> click.Command:
     from gpuctl.gather.command import gather
 
     return gather
+
+
+def _heal() -> click.Command:
+    from gpuctl.heal.command import heal
+
+    return heal
 
 
 def _import() -> click.Command:
@@ -82,18 +94,34 @@ def _status() -> click.Command:
     return status
 
 
+def _top() -> click.Command:
+    from gpuctl.top.command import top
+
+    return top
+
+
 def _topology() -> click.Command:
     from gpuctl.node.topology_command import topology
 
     return topology
 
 
+def _web() -> click.Command:
+    from gpuctl.web.command import web
+
+    return web
+
+
 COMMANDS = {
     "completion": LazyCommand("Print the completion script of a shell.", _completion),
     "demo": LazyCommand("Play how pods get GPUs, without a GPU and without a cluster.", _demo),
+    "describe": LazyCommand("Tell all about a node, a GPU or a claim.", _describe),
     "doctor": LazyCommand("Say what is wrong with the cluster or a node, and what to do.", _doctor),
     "explain": LazyCommand("Say why pods or claims wait, and what would help.", _explain),
     "gather": LazyCommand("Write a bug report with secrets left out.", _gather),
+    "heal": LazyCommand(
+        "Say what is wrong with a GPU and what is in the way of a reset, and reset it.", _heal
+    ),
     "import": LazyCommand("Turn the configuration of other tools into one of this driver.", _import),
     "machines": LazyCommand("List the machines that plan, simulate and demo can pretend.", _machines),
     "mig": LazyCommand("See what MIG can make of GPUs.", _mig),
@@ -101,5 +129,7 @@ COMMANDS = {
     "repartition": LazyCommand("Change the static MIG partitions of a node.", _repartition),
     "simulate": LazyCommand("Try whether a workload fits on so many nodes.", _simulate),
     "status": LazyCommand("Show what is allocated, free or unavailable, by node and tier.", _status),
+    "top": LazyCommand("Show who uses how much of what he holds.", _top),
     "topology": LazyCommand("Draw how the GPUs of a node reach each other.", _topology),
+    "web": LazyCommand("Serve a page that shows the cluster's GPUs, on this machine.", _web),
 }

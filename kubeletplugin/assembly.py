@@ -13,11 +13,8 @@ from typing import Any
 
 from driver.devices.node_state import NodeState
 from driver.errors import DriverError
-from driver.fabric.api import FabricManager
 from driver.hardware.boards import Boards
-from driver.hardware.inventory import Discovery
 from driver.hardware.persistence import Persistence
-from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.cdi.hooks import Hooks
 from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.files import ClaimFiles
@@ -32,10 +29,9 @@ from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.fabric.persistence import PersistenceOfMembers
 from kubeletplugin.fabric.records import FOLDER as FABRIC
 from kubeletplugin.fabric.records import FabricRecords
-from kubeletplugin.host.cgroups import Cgroups
+from kubeletplugin.hardware import Hardware
+from kubeletplugin.healing.healer import Healer
 from kubeletplugin.host.gpu_nodes import GpuNodes
-from kubeletplugin.host.installed_driver import InstalledDriver
-from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry
@@ -44,8 +40,7 @@ from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks
 from kubeletplugin.journal.peers import Peers
 from kubeletplugin.kinds.kind import HeldKinds, Look
-from kubeletplugin.kinds.passthrough.nodes import VfioNodes
-from kubeletplugin.kinds.registry import KindsOf, NodePorts, own_kinds
+from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kinds.unknown import HeldUnknown
 from kubeletplugin.kinds.vgpu.virtual_functions import VirtualFunctions
 from kubeletplugin.memory.allowances import Allowances
@@ -57,20 +52,16 @@ from kubeletplugin.memory.one_gpu import Listed, MemoryPorts
 from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
 from kubeletplugin.metadata.store import MetadataStore
+from kubeletplugin.pci_parts import healer, node_ports, virtual_functions
 from kubeletplugin.reports.health_check import HealthCheck
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.keeper import SharingKeeper
-from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.of_claims import ClaimShares, Published
 from kubeletplugin.sharing.records import SharingRecords
-from kubeletplugin.sharing.time_slices import TimeSlices
-from kubeletplugin.vfio.binder import GroupBinder
-from kubeletplugin.vfio.function_files import Users
 from kubeletplugin.wire.claim_call import ClaimRef
-from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
+from kubeletplugin.wire.timing import NO_TIMING, Timing
 
 _STARTING_SECONDS = 30.0
 
@@ -89,33 +80,6 @@ def _nothing(_device: str) -> Mapping[str, Any]:
 def _none_listed() -> Listed:
     """The kubelet lists no containers."""
     return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """The GPUs of the node and what the driver has laid around them.
-
-    ``driver`` is where the driver is installed now; ``hook`` says where the hook comes from that makes
-    containers ready, ``memory_hook`` is the program that holds them back until they have their limits of
-    memory, None where there is none. ``kernel`` is told what is to become of PCI functions, ``binder`` gives
-    them other drivers, and ``users`` says who has one open. ``controllers`` are those of the node.
-    ``cgroups`` are the control groups of containers, those that sysfs shows where nobody pretends any.
-    """
-
-    discovery: Discovery
-    sysfs_root: Path
-    driver: InstalledDriver
-    time_slices: TimeSlices
-    mps: MpsClient
-    mps_folders: MpsFolders
-    fabric: FabricManager
-    kernel: Kernel
-    binder: GroupBinder
-    users: Users
-    controllers: Controllers
-    hook: HookSource = NO_HOOK
-    memory_hook: Path | None = None
-    cgroups: Cgroups | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +120,7 @@ class Listeners:
 
     ``changed(held)`` hears how many claims hold devices, ``prepared(entry)`` of each claim that is ready,
     ``state`` of each new state of the node; ``board`` takes the health of devices. ``step(name)`` follows
-    the steps of a claim, for tests.
+    the steps of a claim, for tests; ``timing`` hears how long they took.
     """
 
     changed: Callable[[int], None]
@@ -164,6 +128,7 @@ class Listeners:
     state: Callable[[NodeState], None]
     board: HealthBoard
     step: Callable[[str], None] = _nobody
+    timing: Timing = NO_TIMING
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +145,7 @@ class Parts:
     keeper: SharingKeeper
     fabric: ClaimFabric
     virtual: VirtualFunctions
+    healer: Healer
     watch: NodeWatch
     health: HealthCheck
     memory: ClaimMemory
@@ -208,21 +174,20 @@ def assemble(
     def mps_is_used() -> None:
         keeper.mps_is_used()
 
-    peers, locks, files = _disk(identity, folders)
-    journal, store = Journal(files.journal, peers.watch(), changed), CdiStore(files.cdi)
+    peers, locks, files = _disk(identity, folders, listeners.timing)
+    journal, store = Journal(files.journal, peers.watch(), changed, listeners.timing), CdiStore(files.cdi)
     told = MetadataStore(folders.data.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
-    kinds = HeldKinds(kinds_of(_node_ports(identity, hardware, nodes, journal)), HeldUnknown())
+    kinds = HeldKinds(kinds_of(node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
     sharing = _sharing(identity, hardware, (peers, files), kinds, mps_is_used, listeners.step)
-    published = Published(cluster.published_memory, cluster.published_attributes)
-    shares = ClaimShares(sharing, kinds, journal, identity.era, published, memory.supports)
+    shares = ClaimShares(sharing, kinds, journal, identity.era, _published(cluster), memory.supports)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
     fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
-    claim_files = ClaimFiles(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners.step)
+    claim_files = _claim_files(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners)
     ports, patience_seconds = _ports(cluster, hardware, listeners, watch, memory), intervals.patience_seconds
     preparer = Preparer(
         identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
@@ -239,12 +204,17 @@ def assemble(
         Reconciler(identity, journal, preparer, (specs, claim_files), cluster.get_claim, cluster.in_use),
         keeper,
         fabric,
-        _virtual(hardware, journal, locks),
+        virtual_functions(hardware, journal, locks),
+        healer(identity, hardware, folders.data, peers, (journal, locks, shares), watch, listeners.step),
         watch,
         _health(identity, hardware, cluster, listeners, (journal, watch, kinds)),
         memory,
         recovered,
     )
+
+
+def _published(cluster: Cluster) -> Published:
+    return Published(cluster.published_memory, cluster.published_attributes)
 
 
 def _watch(
@@ -261,35 +231,21 @@ def _watch(
     return watch
 
 
-def _virtual(hardware: Hardware, journal: Journal, locks: KeyedLocks) -> VirtualFunctions:
-    sessions = hardware.discovery, hardware.controllers
-    return VirtualFunctions(hardware.sysfs_root, hardware.kernel, hardware.users, sessions, (journal, locks))
-
-
-def _node_ports(identity: Identity, hardware: Hardware, nodes: GpuNodes, journal: Journal) -> NodePorts:
-    return NodePorts(
-        hardware.discovery,
-        nodes,
-        journal,
-        identity.era,
-        hardware.sysfs_root,
-        hardware.kernel,
-        hardware.binder,
-        hardware.users,
-        VfioNodes(hardware.driver),
-        hardware.controllers,
-    )
-
-
-def _disk(identity: Identity, folders: Folders) -> Disk:
+def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
     """What several instances and boots have in common on the disk, without what is left of earlier boots."""
-    peers = Peers(folders.data / "instances")
-    locks = KeyedLocks(folders.data / "locks")
-    files = _files(folders)
+    data = folders.data
+    peers, locks = Peers(data / "instances"), KeyedLocks(data / "locks", timing.waited)
+    files = BootFiles(
+        data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC, data / MEMORY
+    )
     with peers.starting(_STARTING_SECONDS):
         drop_earlier_boots(files, identity.boot_id, locks)
         remove_litter(files, peers.alone)
     return peers, locks, files
+
+
+def _claim_files(store: CdiStore, metadata: ClaimMetadata, listeners: Listeners) -> ClaimFiles:
+    return ClaimFiles(store, metadata, listeners.step, listeners.timing)
 
 
 def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
@@ -298,13 +254,6 @@ def _hooks(hardware: Hardware, folders: Folders, peers: Peers) -> Hooks:
     hooks = Hooks(hardware.hook, folders.data.absolute(), peers.alone, host_root, hardware.memory_hook)
     hooks.install()
     return hooks
-
-
-def _files(folders: Folders) -> BootFiles:
-    data = folders.data
-    return BootFiles(
-        data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC, data / MEMORY
-    )
 
 
 def _memory(
@@ -397,4 +346,5 @@ def _ports(
         watch.left_behind,
         memory.forget,
         listeners.step,
+        listeners.timing,
     )

@@ -83,7 +83,7 @@ class Front:
 
 def open_front(settings: Settings, hung_seconds: float) -> Front:
     """Serve the plugin's sockets and its probes; raises ConfigError when an address cannot be bound."""
-    service, metrics, claims = Service(hung_seconds), Metrics(), LateClaims()
+    service, metrics, claims = Service(hung_seconds), Metrics("kubeletplugin"), LateClaims()
     board, state = HealthBoard(), NodeStateBoard()
     service.catch_signals()
     try:

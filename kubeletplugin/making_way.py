@@ -36,9 +36,10 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
     """
     if not settings.former_checkpoint.exists() and _other(settings) is None:
         return None
+    from driver.event_reasons import EventReason
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder, Reference
-    from kubeletplugin.predecessor.standing_back import WAITS, Ports, stand_back
+    from kubeletplugin.predecessor.standing_back import Ports, stand_back
 
     said = [_LOOKS]
 
@@ -49,7 +50,7 @@ def wait_for_nvidia_driver(settings: Settings, intervals: Intervals) -> TakeOver
 
     def tell(text: str) -> None:
         said[0] = text
-        recorder.post(about, "Warning", WAITS, text)
+        recorder.post(about, EventReason.OTHER_DRIVER, text)
 
     poster = threading.Thread(target=recorder.run, name="events", daemon=True)
     poster.start()

@@ -33,6 +33,7 @@ _OWN = (
     "hook",
     "metadata",
     "memory",
+    "healing",
 )
 """What the plugin makes in its folder, but for sockets, which go with their process."""
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, Literal
+from typing import Any
 
 from driver.devices.names import DRIVER_NAME, pool_name
-from driver.errors import ClaimRefused, DriverError, StorageError
+from driver.errors import ClaimRefused, StorageError
+from driver.event_reasons import EventReason
 from driver.hardware.inventory import Discovery
 from driver.kube.client import KubeClient
 from driver.kube.errors import NotFound
@@ -17,16 +19,18 @@ from driver.kube.events import EventRecorder, Reference
 from driver.kube.paths import claim_path
 from driver.nvml.api import Nvml
 from driver.nvml.deadline import Guard
+from driver.process.fresh_look import FreshLook
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics
 from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
 from fakegpu.nvml_flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
-from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
-from kubeletplugin.claims.preparer import Preparer
+from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
+from kubeletplugin.eventful_claims import EventfulClaims, tell_missing, tell_of_entry, tell_waiting
 from kubeletplugin.front import Front
 from kubeletplugin.given import Given
+from kubeletplugin.hardware import Hardware
 from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.intervals import Intervals
@@ -34,101 +38,58 @@ from kubeletplugin.journal.boot_marker import running_boot_id
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.generation import driver_generation
 from kubeletplugin.journal.identity import Identity
-from kubeletplugin.kinds.partition.uses import partition_uses
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
-from kubeletplugin.kubelet.face import ALONE_PART, READY_PART
+from kubeletplugin.kubelet.face import ALONE_PART, KUBELET_PART, READY_PART
 from kubeletplugin.kubelet.podresources import (
     containers_by_device,
     devices_in_use,
     given_by_device_plugins,
 )
 from kubeletplugin.memory.hook_socket import HookSocket
+from kubeletplugin.numbers import Numbers
 from kubeletplugin.pci_ports import pci_ports
 from kubeletplugin.predecessor.carrying_out import carry_out
 from kubeletplugin.predecessor.other_driver import other_driver
-from kubeletplugin.predecessor.standing_back import WAITS
 from kubeletplugin.predecessor.takeover import TakeOver
 from kubeletplugin.reports.claim_status import ClaimStatuses
-from kubeletplugin.reports.device_status import NOT_HELD
-from kubeletplugin.reports.memory_look import MemoryLook
-from kubeletplugin.reports.memory_uses import memory_uses
+from kubeletplugin.reports.device_status import Now
 from kubeletplugin.reports.memory_watch import MemoryListeners, MemoryWatch
 from kubeletplugin.reports.published import PublishedDevices, follow_slices
-from kubeletplugin.reports.share_uses import share_uses
+from kubeletplugin.reports.status.health import HealthMemory
+from kubeletplugin.reports.status.writer import StatusWriter
 from kubeletplugin.settings import Settings
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.sharing.mps_edits import MpsFolders
 from kubeletplugin.sharing.time_slices import TimeSlices
-from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
+from kubeletplugin.use.node_use import NodeUse
 from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
+from kubeletplugin.wire.timing import Timing
 
 _CLAIM_SECONDS = 5.0
 _STARTING_SECONDS = 30.0
+_READ_SECONDS = 1.0
+_LIST_SECONDS = 0.5
 _RESOURCES = "nvidia.com/"
 
 _log = get_logger("kubeletplugin")
 
 
-class EventfulClaims:
-    """The claims that the kubelet asks for; whoever waits or fails is told on the claim, as an event."""
+def claim_reader(client: KubeClient, saw: Callable[[Mapping[str, Any]], None]) -> Any:
+    """A function that gets a claim by namespace and name; one that is not there is refused for good.
 
-    def __init__(self, preparer: Preparer, events: EventRecorder) -> None:
-        self._preparer = preparer
-        self._events = events
-
-    def prepare(self, claim: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
-        """Prepare; a failure becomes a warning on the claim as well."""
-        try:
-            return self._preparer.prepare(claim, call)
-        except DriverError as error:
-            warn(self._events, "PrepareFailed", claim, str(error))
-            raise
-
-    def unprepare(self, claim: ClaimRef, call: Call) -> None:
-        """Unprepare; a failure becomes a warning on the claim as well, and so does what stays behind."""
-        try:
-            left = self._preparer.unprepare(claim, call)
-        except DriverError as error:
-            warn(self._events, "UnprepareFailed", claim, str(error))
-            raise
-        if left is not None:
-            warn(self._events, "UnprepareIncomplete", claim, str(left))
-
-
-def warn(events: EventRecorder, reason: str, claim: ClaimRef, text: str) -> None:
-    """Post a warning about the claim."""
-    about = Reference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
-    events.post(about, "Warning", reason, text)
-
-
-def _tell_waiting(events: EventRecorder, claim: ClaimRef, error: DriverError) -> None:
-    _log.warning("prepare waits", error=error.logged)
-    warn(events, "PrepareWaits", claim, str(error))
-
-
-def _tell_missing(events: EventRecorder, claim: ClaimRef, text: str) -> None:
-    _log.warning("prepared without what the GPU cannot do", claim=str(claim), missing=text)
-    warn(events, "SharingIncomplete", claim, text)
-
-
-def _tell_memory(
-    events: EventRecorder, kind: Literal["Normal", "Warning"], reason: str, entry: Entry, text: str
-) -> None:
-    about = Reference("resource.k8s.io/v1", "ResourceClaim", entry.name, entry.uid, entry.namespace)
-    events.post(about, kind, reason, text)
-
-
-def claim_reader(client: KubeClient) -> Any:
-    """A function that gets a claim by namespace and name; one that is not there is refused for good."""
+    ``saw`` gets each that was read.
+    """
 
     def get(namespace: str, name: str) -> dict[str, Any]:
         try:
-            return client.get(claim_path(namespace, name), timeout_seconds=_CLAIM_SECONDS)
+            stored = client.get(claim_path(namespace, name), timeout_seconds=_CLAIM_SECONDS)
         except NotFound as error:
             raise ClaimRefused(
                 f"claim {namespace}/{name} does not exist", "delete the pod, so that it is made anew"
             ) from error
+        saw(stored)
+        return stored
 
     return get
 
@@ -149,10 +110,10 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Reports:
-    """What tells of claims: their status, and what their containers have and use of GPUs."""
+    """What tells of claims: their status, and what they have and use of GPUs."""
 
     statuses: ClaimStatuses
-    look: MemoryLook
+    look: FreshLook[NodeUse]
     memory: MemoryWatch
 
 
@@ -169,7 +130,7 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     kinds_of = given.kinds() if given.kinds else own_kinds
     parts, reports = _claims(node, published, front, kinds_of)
     service.spawn("events", node.events.run, stop=node.events.stop)
-    service.spawn("used memory", reports.look.run, stop=reports.look.stop)
+    service.spawn("use of GPUs", reports.look.run, stop=reports.look.stop)
     service.spawn("slices", reflector.run, stop=reflector.wake)
     serve_metrics(service, settings.metrics_addr, metrics)
     if taken is not None:
@@ -192,14 +153,18 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
     service.repeat("sharing", intervals.check_seconds, parts.keeper.run_once)
     service.repeat("fabric", intervals.check_seconds, parts.fabric.run_once)
     front.state.enables_virtual(parts.virtual.enable)
+    front.state.heals(parts.healer.heal)
     hold = partial(_hold_memory, parts, reports.memory)
     service.repeat("memory", intervals.check_seconds, hold, parts.memory.wanted)
     if settings.used_memory_status_seconds:
         service.repeat("memory status", settings.used_memory_status_seconds, reports.memory.see_use)
     service.repeat("NVIDIA driver", intervals.driver_load_seconds, parts.memory.look_at_driver)
-    service.repeat("virtual functions", intervals.check_seconds, parts.virtual.finish)
+    service.repeat("PCI functions", intervals.check_seconds, partial(_finish_functions, parts))
     service.repeat("releases", intervals.check_seconds, parts.reconciler.finish_releases)
-    service.repeat("health", intervals.check_seconds, parts.health.run_once)
+    look_now = Event()
+    published.on_fault(look_now.set)
+    parts.health.hear_of(published.health_of)
+    service.repeat("health", intervals.check_seconds, parts.health.run_once, look_now)
     service.repeat("other driver", intervals.check_seconds, _Alone(node, front).run_once)
     service.on_stop("calls", front.face.close)  # they need everything above until they have finished
     service.run()
@@ -208,6 +173,11 @@ def serve(settings: Settings, given: Given, front: Front, taken: TakeOver | None
 def _hold_memory(parts: Parts, watch: MemoryWatch) -> None:
     parts.memory.run_once()
     watch.see_faults()
+
+
+def _finish_functions(parts: Parts) -> None:
+    parts.virtual.finish()
+    parts.healer.finish()
 
 
 class _Alone:
@@ -236,14 +206,18 @@ class _Alone:
         )
         _log.error("two drivers of one name", socket=str(found))
         about = Reference("v1", "Node", settings.node_name, settings.node_name)
-        self._node.events.post(about, "Warning", WAITS, text)
+        self._node.events.post(about, EventReason.OTHER_DRIVER, text)
 
 
 def _connect(settings: Settings, intervals: Intervals, service: Service, metrics: Metrics) -> _Node:
-    client = KubeClient.connect(settings.kubeconfig, user_agent="gpu-dra-kubeletplugin")
+    client = KubeClient.connect(
+        settings.kubeconfig, user_agent="gpu-dra-kubeletplugin", on_request=metrics.request_ended
+    )
     service.on_stop("API client", client.close)
-    guard = Guard()
-    service.on_stop("NVML", guard.close)
+    guard, readers = Guard(), Guard(_READ_SECONDS)
+    for lanes in (guard, readers):
+        lanes.counter = metrics.nvml_called
+        service.on_stop("NVML", lanes.close)
     nvml = nvml_from_flag(settings.nvml, settings.roots)
     return _Node(
         settings,
@@ -257,7 +231,7 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
         ),
         client,
         nvml,
-        Discovery(nvml, settings.sysfs_root, guard),
+        Discovery(nvml, settings.sysfs_root, guard, readers=readers),
         EventRecorder(client, "gpu-dra-kubeletplugin", settings.node_name),
     )
 
@@ -266,7 +240,7 @@ def _claims(
     node: _Node, published: PublishedDevices, front: Front, kinds_of: KindsOf
 ) -> tuple[Parts, _Reports]:
     """The parts with the real ports, and what tells of claims."""
-    settings, metrics, era = node.settings, node.metrics, node.identity.era
+    settings, metrics = node.settings, node.metrics
     try:
         settings.data_dir.mkdir(mode=0o750, exist_ok=True)
     except OSError as error:
@@ -277,47 +251,58 @@ def _claims(
     def prepared(entry: Entry) -> None:
         reports.statuses.prepared(entry)
 
+    writer = StatusWriter(node.client, node.events.post)
     folders = Folders(settings.data_dir, settings.cdi_dir)
     listeners = Listeners(
         metrics.prepared_claims.set,
         prepared,
         front.state.update,
         front.board,
+        timing=Timing(metrics.phase, metrics.journal_written, metrics.cdi_written),
     )
     parts = assemble(
         node.identity,
         _hardware(node, front.state.controllers),
-        _cluster(node, published),
+        _cluster(node, published, writer.saw),
         folders,
         listeners,
         node.intervals,
         kinds_of,
     )
-    journal, kinds = parts.journal, parts.kinds
-    reports = _reports(node, parts)
+    listed = partial(containers_by_device, settings.pod_resources_socket, DRIVER_NAME, _LIST_SECONDS)
+    numbers = Numbers(
+        node.discovery, parts, node.identity.era, published.memory_of, listed, settings.roots.host_root
+    )
+    reports = _reports(node, parts, numbers, writer, front.board)
     if settings.mps_socket.exists():
         parts.keeper.mps_is_used()  # it may have daemons that nobody needs
     _log_recovered(parts)
-    metrics.prepared_claims.set(journal.held_count())
-    metrics.show_partitions(lambda: partition_uses(journal.entries(), era()))
-    metrics.show_shares(lambda: share_uses(journal.entries(), era(), kinds))
-    metrics.show_memory(lambda: memory_uses(journal.entries(), era(), kinds, reports.look.containers))
+    metrics.prepared_claims.set(parts.journal.held_count())
+    numbers.show(metrics, settings.node_name)
+    metrics.show_number("gpu_dra_plugin_registered", lambda: not front.face.serving.is_down(KUBELET_PART))
     return parts, reports
 
 
-def _reports(node: _Node, parts: Parts) -> _Reports:
+def _reports(
+    node: _Node, parts: Parts, numbers: Numbers, writer: StatusWriter, board: HealthBoard
+) -> _Reports:
     def changed() -> None:
         statuses.changed()
 
-    look, events = MemoryLook(parts.memory.used), node.events
+    def now() -> Now:
+        return Now(watch.told(), healths.told(), parts.fabric.number_of)
+
+    events = node.events
     listeners = MemoryListeners(
-        partial(_tell_memory, events, "Warning", NOT_HELD),
-        partial(_tell_memory, events, "Normal", "MemoryLimitHeld"),
+        partial(tell_of_entry, events, EventReason.MEMORY_LIMIT_NOT_HELD),
+        partial(tell_of_entry, events, EventReason.MEMORY_LIMIT_HELD),
         changed,
     )
-    watch = MemoryWatch(parts.journal.entries, parts.memory.faults, look, listeners)
-    statuses = ClaimStatuses(node.client, parts.journal, node.identity.era, parts.kinds, memory=watch.told)
-    return _Reports(statuses, look, watch)
+    watch = MemoryWatch(parts.journal.entries, parts.memory.faults, numbers.containers, listeners)
+    healths = HealthMemory(changed)
+    statuses = ClaimStatuses(writer, parts.journal, node.identity.era, parts.kinds, now)
+    board.on_update(healths.heard)
+    return _Reports(statuses, numbers.look, watch)
 
 
 def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
@@ -325,11 +310,11 @@ def assemble_alone(settings: Settings, given: Given, service: Service) -> Parts:
 
     For a process that serves nobody: it takes away what the plugin has left.
     """
-    node = _connect(settings, given.intervals, service, Metrics())
+    node = _connect(settings, given.intervals, service, Metrics("kubeletplugin"))
     return assemble(
         node.identity,
         _hardware(node, Controllers(lambda _: None)),
-        _cluster(node, PublishedDevices()),
+        _cluster(node, PublishedDevices(), lambda _claim: None),
         Folders(settings.data_dir, settings.cdi_dir),
         Listeners(lambda _: None, lambda _: None, lambda _: None, HealthBoard()),
         node.intervals,
@@ -359,15 +344,15 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
     )
 
 
-def _cluster(node: _Node, published: PublishedDevices) -> Cluster:
+def _cluster(node: _Node, published: PublishedDevices, saw: Callable[[Mapping[str, Any]], None]) -> Cluster:
     return Cluster(
-        claim_reader(node.client),
+        claim_reader(node.client, saw),
         published.uuid_of,
         published.memory_of,
         lambda: devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
         lambda: given_by_device_plugins(node.settings.pod_resources_socket, _RESOURCES),
-        lambda claim, error: _tell_waiting(node.events, claim, error),
-        lambda claim, text: _tell_missing(node.events, claim, text),
+        lambda claim, error: tell_waiting(node.events, claim, error),
+        lambda claim, text: tell_missing(node.events, claim, text),
         published.attributes_of,
         lambda: containers_by_device(node.settings.pod_resources_socket, DRIVER_NAME),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -54,11 +55,24 @@ def needs_scale(budget: Json) -> bool:
     return spec.get("maxUnavailable") is not None or isinstance(spec.get("minAvailable"), str)
 
 
-def new_status(budget: Json, pods: Sequence[Json], scales: Mapping[str, int], now: datetime) -> Object:
-    """The budget's status for the pods that it selects.
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What says how many pods there are to be: its UID, their number, None where ``resource`` has no scale.
 
-    ``scales`` has the wanted number of pods of each controller, by its UID. Raises NotCounted.
+    The ReplicaSets of a Deployment are scaled together: of each it is the Deployment that says so.
     """
+
+    uid: str
+    pods: int | None
+    resource: str = ""
+
+
+Scales = Mapping[str, Scaled]
+"""What says how many pods there are to be, by the UID of the controller of these pods."""
+
+
+def new_status(budget: Json, pods: Sequence[Json], scales: Scales, now: datetime) -> Object:
+    """The budget's status for the pods that it selects. Raises NotCounted."""
     expected, desired = _expected(budget, pods, scales)
     disrupted = _disrupted(budget, pods, now)
     healthy = sum(
@@ -101,7 +115,7 @@ def seconds_to_recheck(status: Json, now: datetime) -> float | None:
     return max(0.0, min(rest)) if rest else None
 
 
-def _expected(budget: Json, pods: Sequence[Json], scales: Mapping[str, int]) -> tuple[int, int]:
+def _expected(budget: Json, pods: Sequence[Json], scales: Scales) -> tuple[int, int]:
     """How many pods there should be, and how many of them healthy. Raises NotCounted."""
     spec = budget.get("spec") or {}
     if spec.get("maxUnavailable") is not None:
@@ -114,16 +128,19 @@ def _expected(budget: Json, pods: Sequence[Json], scales: Mapping[str, int]) -> 
     return (len(pods), least) if least is not None else (0, 0)
 
 
-def _scale(pods: Iterable[Json], scales: Mapping[str, int]) -> int:
+def _scale(pods: Iterable[Json], scales: Scales) -> int:
     """The wanted numbers of pods of all controllers of these pods."""
-    found = {}
+    found: dict[str, int] = {}
     for pod in pods:
         uid = _controller(pod)
         if uid is None:
             continue
         if uid not in scales:
             raise NotCounted(f'found no controllers for pod "{pod["metadata"]["name"]}"', "")
-        found[uid] = scales[uid]
+        scaled = scales[uid]
+        if scaled.pods is None:
+            raise NotCounted(f"{scaled.resource} does not implement the scale subresource", "")
+        found[scaled.uid] = scaled.pods
     return sum(found.values())
 
 

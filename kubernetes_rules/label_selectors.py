@@ -24,6 +24,18 @@ def selector_holds(selector: Json, labels: Mapping[str, str]) -> bool:
     return equal and all(requirement_holds(one, labels) for one in selector.get("matchExpressions") or ())
 
 
+def selector_text(selector: Json | None) -> str:
+    """A well-formed selector as apimachinery prints it: ``a=b,c in (d,e),!f``; sorted by key."""
+    if selector is None:
+        return ""
+    terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    for one in selector.get("matchExpressions") or ():
+        key, values = one["key"], ",".join(sorted(one.get("values") or ()))
+        texts = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})"}
+        terms.append((key, {**texts, "Exists": key, "DoesNotExist": f"!{key}"}[one["operator"]]))
+    return ",".join(text for _, text in sorted(terms, key=lambda term: term[0]))
+
+
 def selector_errors(selector: Any, path: str) -> list[str]:
     """What is wrong with a selector that has to ask for something, each with the path of its field."""
     if not isinstance(selector, dict) or not any(selector.get(field) for field in _FIELDS):

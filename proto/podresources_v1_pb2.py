@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bproto/podresources_v1.proto\x12\x02v1\"\x19\n\x17ListPodResourcesRequest\"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources\"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources\"y\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\x12.\n\x11\x64ynamic_resources\x18\x05 \x03(\x0b\x32\x13.v1.DynamicResource\"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"j\n\x0f\x44ynamicResource\x12\x12\n\nclaim_name\x18\x02 \x01(\t\x12\x17\n\x0f\x63laim_namespace\x18\x03 \x01(\t\x12*\n\x0f\x63laim_resources\x18\x04 \x03(\x0b\x32\x11.v1.ClaimResource\"\x94\x01\n\rClaimResource\x12\"\n\x0b\x63\x64i_devices\x18\x01 \x03(\x0b\x32\r.v1.CDIDevice\x12\x13\n\x0b\x64river_name\x18\x02 \x01(\t\x12\x11\n\tpool_name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x04 \x01(\t\x12\x15\n\x08share_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_share_id\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t2Y\n\x12PodResourcesLister\x12\x43\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bproto/podresources_v1.proto\x12\x02v1\"\x19\n\x17ListPodResourcesRequest\"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources\"A\n\x16GetPodResourcesRequest\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x15\n\rpod_namespace\x18\x02 \x01(\t\"B\n\x17GetPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x01(\x0b\x32\x10.v1.PodResources\"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources\"y\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\x12.\n\x11\x64ynamic_resources\x18\x05 \x03(\x0b\x32\x13.v1.DynamicResource\"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"j\n\x0f\x44ynamicResource\x12\x12\n\nclaim_name\x18\x02 \x01(\t\x12\x17\n\x0f\x63laim_namespace\x18\x03 \x01(\t\x12*\n\x0f\x63laim_resources\x18\x04 \x03(\x0b\x32\x11.v1.ClaimResource\"\x94\x01\n\rClaimResource\x12\"\n\x0b\x63\x64i_devices\x18\x01 \x03(\x0b\x32\r.v1.CDIDevice\x12\x13\n\x0b\x64river_name\x18\x02 \x01(\t\x12\x11\n\tpool_name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x04 \x01(\t\x12\x15\n\x08share_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_share_id\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t2\x9b\x01\n\x12PodResourcesLister\x12\x43\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse\"\x00\x12@\n\x03Get\x12\x1a.v1.GetPodResourcesRequest\x1a\x1b.v1.GetPodResourcesResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,18 +35,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTPODRESOURCESREQUEST']._serialized_end=60
   _globals['_LISTPODRESOURCESRESPONSE']._serialized_start=62
   _globals['_LISTPODRESOURCESRESPONSE']._serialized_end=129
-  _globals['_PODRESOURCES']._serialized_start=131
-  _globals['_PODRESOURCES']._serialized_end=222
-  _globals['_CONTAINERRESOURCES']._serialized_start=224
-  _globals['_CONTAINERRESOURCES']._serialized_end=345
-  _globals['_CONTAINERDEVICES']._serialized_start=347
-  _globals['_CONTAINERDEVICES']._serialized_end=408
-  _globals['_DYNAMICRESOURCE']._serialized_start=410
-  _globals['_DYNAMICRESOURCE']._serialized_end=516
-  _globals['_CLAIMRESOURCE']._serialized_start=519
-  _globals['_CLAIMRESOURCE']._serialized_end=667
-  _globals['_CDIDEVICE']._serialized_start=669
-  _globals['_CDIDEVICE']._serialized_end=694
-  _globals['_PODRESOURCESLISTER']._serialized_start=696
-  _globals['_PODRESOURCESLISTER']._serialized_end=785
+  _globals['_GETPODRESOURCESREQUEST']._serialized_start=131
+  _globals['_GETPODRESOURCESREQUEST']._serialized_end=196
+  _globals['_GETPODRESOURCESRESPONSE']._serialized_start=198
+  _globals['_GETPODRESOURCESRESPONSE']._serialized_end=264
+  _globals['_PODRESOURCES']._serialized_start=266
+  _globals['_PODRESOURCES']._serialized_end=357
+  _globals['_CONTAINERRESOURCES']._serialized_start=359
+  _globals['_CONTAINERRESOURCES']._serialized_end=480
+  _globals['_CONTAINERDEVICES']._serialized_start=482
+  _globals['_CONTAINERDEVICES']._serialized_end=543
+  _globals['_DYNAMICRESOURCE']._serialized_start=545
+  _globals['_DYNAMICRESOURCE']._serialized_end=651
+  _globals['_CLAIMRESOURCE']._serialized_start=654
+  _globals['_CLAIMRESOURCE']._serialized_end=802
+  _globals['_CDIDEVICE']._serialized_start=804
+  _globals['_CDIDEVICE']._serialized_end=829
+  _globals['_PODRESOURCESLISTER']._serialized_start=832
+  _globals['_PODRESOURCESLISTER']._serialized_end=987
 # @@protoc_insertion_point(module_scope)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from driver.process.log import configure
+from envtest.brisk import BRISK_ON_REAL
 from envtest.embedded.api import unforeseen
-from tests.brisk import BRISK_ON_REAL
 from tests.examples import LONG
 
 # "ci" is what make test runs with, "long" what make test-long does, "fuzz" what make fuzz does.

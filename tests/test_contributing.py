@@ -24,3 +24,9 @@ def test_every_path_of_the_table_exists() -> None:
 
 def test_every_row_says_where_its_code_and_its_tests_are() -> None:
     assert [what for what, code, tests, _ in rows() if "/" not in code or "/" not in tests] == []
+
+
+def test_every_file_of_the_core_on_real_kubernetes_exists() -> None:
+    files = (ROOT / "tests/cluster/core.txt").read_text().split()
+    assert files
+    assert [file for file in files if not (ROOT / file).is_file()] == []

@@ -24,7 +24,7 @@ BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(
 NOT_TO_RUN = {"grpcio-tools", "pytest"}
 """The generator of the stubs, and the plugin with the fixtures of real clusters, are for a checkout."""
 
-PROCESSES = ["gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-webhook"]
+PROCESSES = ["gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-webhook"]
 
 WORKLOAD = """\
 version: v1

@@ -28,7 +28,9 @@ from driver.devices.names import DRIVER_NAME
 from driver.policy.offers import Offers
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 
-SHARING_SAMPLES = tuple(path for path in SAMPLES if path not in (*MIG_SAMPLES, *VM_SAMPLES))
+SHARING_SAMPLES = tuple(
+    path for path in SAMPLES if path not in (*MIG_SAMPLES, *VM_SAMPLES) and "shared:" in path.read_text()
+)
 """The shipped node configurations in which GPUs are shared."""
 
 _CLASSES = [device_class("gpu", [f"device.driver == '{DRIVER_NAME}'"])]

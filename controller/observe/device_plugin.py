@@ -11,6 +11,7 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any, Literal
 
+from driver.event_reasons import EventReason
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class DevicePlugin:
                 f"{_WORDS[self._consequence]} until it is gone; remove it from the node"
             )
             _log.warning("device plugin on this node", resources=offered)
-            self._events.post("Warning", "DevicePluginBeside", text)
+            self._events.post(EventReason.DEVICE_PLUGIN_BESIDE, text)
         else:
             _log.info("no device plugin on this node any more")
             self._events.post(
-                "Normal", "DevicePluginGone", "no device plugin offers GPUs on this node any more"
+                EventReason.DEVICE_PLUGIN_GONE, "no device plugin offers GPUs on this node any more"
             )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from driver.event_reasons import EventReason
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ class Licenses:
             return former
         _log.warning("license of a vGPU ends soon", gpu=str(gpu.pci), product=found.product)
         self._events.post(
-            "Warning",
-            "VgpuLicenseEnds",
+            EventReason.VGPU_LICENSE_ENDS,
             f"the license of vGPU {gpu.pci} ({found.product}) ends at {found.expires:%Y-%m-%dT%H:%M:%SZ} and "
             "was not renewed yet: see whether nvidia-gridd reaches the license server",
         )
@@ -79,6 +79,6 @@ class Licenses:
                 f"vGPU {gpu.pci} has no license ({found.product}), so no new pod gets it: see that "
                 "nvidia-gridd runs, and what it logs"
             )
-            self._events.post("Warning", "VgpuUnlicensed", text)
+            self._events.post(EventReason.VGPU_UNLICENSED, text)
         elif found.licensed and had is False:
-            self._events.post("Normal", "VgpuLicensed", f"vGPU {gpu.pci} has its license ({found.product})")
+            self._events.post(EventReason.VGPU_LICENSED, f"vGPU {gpu.pci} has its license ({found.product})")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from driver.kube.events import Reference
 
 if TYPE_CHECKING:
+    from driver.event_reasons import EventReason
     from driver.kube.events import EventRecorder
 
 
@@ -22,8 +23,6 @@ class NodeEvents:
         self._node = node
         self.uid = ""
 
-    def post(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def post(self, reason: EventReason, message: str) -> None:
         """Post an event soon; returns at once and never raises."""
-        self._recorder.post(
-            Reference("v1", "Node", self._node, self.uid or self._node), kind, reason, message
-        )
+        self._recorder.post(Reference("v1", "Node", self._node, self.uid or self._node), reason, message)

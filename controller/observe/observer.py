@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, cast, get_args
 
 from controller.observe.licenses import Licenses, utc_now
 from controller.plugin.blocked import with_blocked
 from driver.devices.device import Taint
-from driver.devices.health import taint_of_failure
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
 from driver.errors import NvmlError
+from driver.event_reasons import EventReason
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import LetGo
 from driver.hardware.gpu import Inventory
+from driver.health.health_rules import HealthRules
+from driver.health.problems import taint_of_failure, taints
 from driver.kinds.registry import KINDS
 from driver.nvml.api import DriverNotLoaded
 from driver.policy.elsewhere import Doubt
 from driver.policy.offers import HIDDEN_BY_RULE, Offers, Withheld, node_offers
 from driver.policy.virtual_functions import virtual_to_enable
 from driver.process.log import get_logger
+from driver.process.metrics.registry import NvmlFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -39,6 +43,8 @@ _log = get_logger(__name__)
 
 _TOLD: Mapping[Part, str] = {"gpu": "", "passthrough": " to virtual machines"}
 """What that is withheld is an event, and how that says it: no attribute of a device tells it."""
+
+_FAILURES = frozenset(get_args(NvmlFailure))
 
 BESIDE_DEVICE_PLUGIN = "a device plugin on the node hands it out"
 
@@ -69,7 +75,8 @@ class Observer:
     machines. A GPU that a claim has in such a form is no GPU that is missing. With ``withholds`` nothing is
     offered while a device plugin offers GPUs of the node. What changes is logged once, when it changes; a
     GPU that is withheld is an event of the node as well. ``on_virtual_off`` hears which GPUs are to get
-    virtual functions by their rule, have none, and are in no claim's hands.
+    virtual functions by their rule, have none, and are in no claim's hands. ``on_look`` hears of each look
+    that succeeds: the GPUs, how their faults are judged, and how many seconds ago it began.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class Observer:
         *,
         withholds: bool = False,
         on_virtual_off: Callable[[frozenset[PciAddress]], None] = lambda _gpus: None,
+        on_look: Callable[[Inventory, HealthRules, float], None] = lambda _inventory, _rules, _seconds: None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._discovery = discovery
@@ -93,6 +101,7 @@ class Observer:
         self._kinds = kinds
         self._withholds = withholds
         self._on_virtual_off = on_virtual_off
+        self._on_look = on_look
         self._licenses = Licenses(events, now)
         self._device_plugin: tuple[str, ...] = ()
         self._lock = threading.Lock()
@@ -110,7 +119,7 @@ class Observer:
 
         While NVML is let go of for the plugin there is nothing to look at, and nothing is wrong.
         """
-        rules = self._rules()
+        rules, began_at = self._rules(), time.monotonic()
         busy, away = self._busy(), self._away()
         missing: Taint | None = None
         try:
@@ -132,6 +141,9 @@ class Observer:
             self._seen, self._failure = _Seen(inventory, rules, missing, away, virtual_off), None
             offers = self._offers(self._seen)
             self._pass_on()
+        self._on_look(
+            inventory, HealthRules() if rules is None else rules.health, time.monotonic() - began_at
+        )
         self._report(inventory, offers)
 
     def _offers(self, seen: _Seen) -> Offers:
@@ -205,7 +217,10 @@ class Observer:
             devices = ()
             withheld = (
                 *withheld,
-                *(Withheld(gpu.pci, BESIDE_DEVICE_PLUGIN, problems=gpu.problems) for gpu in inventory.gpus),
+                *(
+                    Withheld(gpu.pci, BESIDE_DEVICE_PLUGIN, taints=taints(gpu.problems))
+                    for gpu in inventory.gpus
+                ),
             )
         elif self._device_plugin:
             beside = Taint(TAINT_DEVICE_PLUGIN, self._device_plugin[0], "NoSchedule")
@@ -245,8 +260,8 @@ class Observer:
                 *inventory.problems,
                 *(found for gpu in inventory.gpus for found in gpu.problems),
             ):
-                if problem.reason != "unlicensed":  # a call that has answered
-                    self._metrics.nvml_failed(problem.reason)
+                if problem.reason in _FAILURES and not problem.value:  # else the call has answered
+                    self._metrics.nvml_failed(cast("NvmlFailure", problem.reason))
         if changed:
             _log.info("GPUs of the node", **changed)
         self._logged = now
@@ -257,8 +272,9 @@ class Observer:
         now = {f"{held.pci} is not offered{_TOLD[held.part]}": held.reason for held in withheld}
         for what, reason in now.items():
             if self._withheld.get(what) != reason:
-                kind: Literal["Normal", "Warning"] = "Normal" if reason == HIDDEN_BY_RULE else "Warning"
-                self._events.post(kind, "GpuWithheld", f"GPU {what}: {reason}")
+                hidden = reason == HIDDEN_BY_RULE
+                told = EventReason.GPU_HIDDEN if hidden else EventReason.GPU_WITHHELD
+                self._events.post(told, f"GPU {what}: {reason}")
         self._withheld = now
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
+from driver.event_reasons import EventReason
 from driver.kinds.registry import KINDS
 from driver.policy.config import load_file
 from driver.process.log import get_logger
@@ -96,7 +97,7 @@ class RulesFile:
         self._told[about] = str(error)
         then = "nothing is offered before it is right" if self._pool is None else "the rules before it stay"
         _log.error(f"node configuration not loaded, {then}", error=str(error))
-        self._events.post("Warning", "NodeConfigurationWrong", f"{error.what}: {then}; {error.way_out}")
+        self._events.post(EventReason.NODE_CONFIGURATION_WRONG, f"{error.what}: {then}; {error.way_out}")
 
     def _tell_elsewhere(self, wrong: str) -> None:
         if wrong and wrong != self._told.get("elsewhere"):

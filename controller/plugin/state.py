@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from controller.plugin.watch import UNIMPLEMENTED, Stream
-from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.devices.node_state import BlockedPlacement, Healed, NodeState
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
@@ -110,20 +110,33 @@ class PluginState:
                 held=state.held,
                 blocked=[f"{one.pci}: {one.message or one.reason}" for one in state.blocked],
                 busy=list(map(str, state.busy)),
+                healed=[str(one.pci) for one in state.healed],
             )
             self._on_state(state)
 
 
 def union(states: Iterable[NodeState]) -> NodeState:
-    """What any of the states holds, blocks or is busy with, in an order that does not depend on theirs."""
+    """What any of the states holds, blocks, is busy with or has healed, in an order that does not depend on
+    theirs.
+
+    Of a GPU that several have healed the last time counts.
+    """
     held: set[str] = set()
     blocked: set[BlockedPlacement] = set()
     busy: set[PciAddress] = set()
+    healed: dict[PciAddress, int] = {}
     for state in states:
         held.update(state.held)
         blocked.update(state.blocked)
         busy.update(state.busy)
-    return NodeState(tuple(sorted(held)), tuple(sorted(blocked, key=_order)), tuple(sorted(busy)))
+        for one in state.healed:
+            healed[one.pci] = max(one.unix_milliseconds, healed.get(one.pci, 0))
+    return NodeState(
+        tuple(sorted(held)),
+        tuple(sorted(blocked, key=_order)),
+        tuple(sorted(busy)),
+        healed=tuple(Healed(pci, healed[pci]) for pci in sorted(healed)),
+    )
 
 
 def _order(blocked: BlockedPlacement) -> tuple[PciAddress, int, int, str, str]:
@@ -135,7 +148,8 @@ def read_state(data: bytes) -> NodeState:
     """The state in a message of the plugin; raises ValueError or DecodeError when it is none."""
     message = v1.State.FromString(data)
     busy = tuple(map(PciAddress.parse, message.busy))
-    return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)), busy, message.let_go)
+    healed = tuple(Healed(PciAddress.parse(one.pci_bus_id), one.unix_milliseconds) for one in message.healed)
+    return NodeState(tuple(message.held), tuple(map(_blocked, message.blocked)), busy, message.let_go, healed)
 
 
 def _blocked(message: v1.BlockedPlacement) -> BlockedPlacement:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -15,6 +16,7 @@ import grpc
 
 from driver.process.log import get_logger
 from driver.process.sockets import checked_socket_path, service_socket_name
+from driver.process.stamp import stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.intervals import Intervals
+    from driver.process.stamp import Stamp
 
 Answer = TypeVar("Answer")
 
@@ -35,6 +38,9 @@ _OPTIONS = (
     # Each try makes a connection of its own, without the waiting times that gRPC would share.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
+    # Who reads a stream waits for it in gRPC's own queue. The other way wakes two threads ten times a second.
+    # Its name stands in grpc.experimental.ChannelOptions, whose import takes time.
+    ("SingleThreadedUnaryStream", 1),
 )
 
 
@@ -83,6 +89,7 @@ class PluginWatch:
         self._lock = threading.Lock()
         self._calls: dict[_Key, grpc.Call] = {}
         self._codes: dict[_Key, str] = {}
+        self._listed: tuple[Stamp | None, dict[Path, object]] = (None, {})
 
     def run(self) -> None:
         """Watch until the stop event is set, then end all listening."""
@@ -111,15 +118,25 @@ class PluginWatch:
             call.cancel()
 
     def _sockets(self) -> dict[Path, object]:
-        """The sockets that are there, each with what tells it from a later one at the same path."""
-        found: dict[Path, object] = {}
+        """The sockets that are there, each with what tells it from a later one at the same path.
+
+        The folder is listed only when something came into it or left it.
+        """
         try:
-            for path in self._folder.glob("dra*.sock"):
-                if path.is_socket():
+            stamp = stamp_of(self._folder)
+            if stamp is None or stamp != self._listed[0]:
+                self._listed = stamp, self._list()
+        except OSError:
+            self._listed = None, {}  # the plugin has not made its folder yet, or not opened it to us
+        return self._listed[1]
+
+    def _list(self) -> dict[Path, object]:
+        found: dict[Path, object] = {}
+        for path in self._folder.glob("dra*.sock"):
+            if path.is_socket():
+                with suppress(FileNotFoundError):  # a plugin has just ended
                     stat = path.lstat()
                     found[path] = stat.st_ino, stat.st_ctime_ns
-        except OSError:
-            return found  # the plugin has not made its folder yet, not opened it to us, or just ended
         return found
 
     def _listen(self, path: Path, method: str) -> float:

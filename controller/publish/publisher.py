@@ -10,8 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from controller.health.book import Book
+from controller.health.stored import booted_seconds, stored_faults
 from controller.observe.allocations import allocated_devices
 from controller.publish.changeover import Changeover
 from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS, storable
@@ -20,6 +24,7 @@ from controller.publish.overlay import Overlay
 from controller.publish.slice_diff import plan_sync
 from driver.devices.names import pool_name
 from driver.errors import DriverError
+from driver.health.placing import with_verdicts
 from driver.kinds.registry import KINDS
 from driver.kube.backoff import Backoff
 from driver.kube.paths import RESOURCE_SLICES
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from controller.intervals import Intervals
     from controller.publish.slice_diff import Object, SyncPlan
     from controller.publish.slice_writer import SliceWriter
+    from driver.devices.device import Device
     from driver.errors import ApiError
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
@@ -49,8 +55,10 @@ class Publisher:
 
     ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's
     thread until ``stop``, each piece of work in ``at_work``. ``follow_claims`` is told while allocations of
-    withdrawn devices may come; what is found then is for ``claims_given``. All slices of the driver for the
-    node count as this pool's, so that those of another installation of that driver name are taken over.
+    withdrawn devices may come; what is found then is for ``claims_given``. ``book`` has what is wrong with
+    GPUs beside what the offers tell; it is first given what the stored slices tell of that. All slices of the
+    driver for the node count as this pool's, so that those of another installation of that driver name are
+    taken over.
     """
 
     def __init__(
@@ -66,8 +74,12 @@ class Publisher:
         kinds: Kinds = KINDS,
         at_work: AtWork = nullcontext,
         follow_claims: Callable[[bool], None] = lambda _asked: None,
+        book: Book | None = None,
     ) -> None:
         self._writer = writer
+        self.book = book or Book()
+        self._server_time = client.server_time
+        self._kinds = kinds
         self._intervals = intervals
         self._metrics = metrics
         self._node, self._driver = node, driver
@@ -104,6 +116,8 @@ class Publisher:
         self._stopped = False
         self._due = 0.0
         self._not_before = 0.0
+        self._behind_since: float | None = None
+        self._offered: tuple[Device, ...] = ()
 
     def offer(self, offers: Offers, held: frozenset[str] = frozenset()) -> None:
         """Publish this from now on; devices that break a limit of the API are left out and told.
@@ -116,6 +130,14 @@ class Publisher:
             self._wanted = (offers, held)
             same = before is not None and offers == before[0]
             if before is None or not same or (held != before[1] and self._held_matters):
+                self._falls_behind()
+                self._wake(0.0)
+
+    def sick_changed(self) -> None:
+        """Tell that ``book`` has other verdicts than before."""
+        with self._changed:
+            if self._wanted is not None:
+                self._falls_behind()
                 self._wake(0.0)
 
     def claims_given(self, allocated: frozenset[str]) -> None:
@@ -151,6 +173,16 @@ class Publisher:
             return "the GPUs have not been looked at yet, or the kubelet plugin has not told what claims hold"
         return self._why_not if self._has_turn else ""
 
+    def age_seconds(self) -> float:
+        """For how long something has waited to be published; 0 when all is, or another one publishes."""
+        since = self._behind_since
+        return 0.0 if since is None or not self._has_turn else time.monotonic() - since
+
+    def offered(self) -> tuple[tuple[Device, ...], frozenset[str]]:
+        """The devices that were published last, and the names of those that claims hold now."""
+        wanted = self._wanted
+        return self._offered, frozenset() if wanted is None else wanted[1]
+
     def stop(self) -> None:
         """Make ``run`` return after the write that is under way; the slices stay."""
         with self._changed:
@@ -165,8 +197,12 @@ class Publisher:
                     self._sync(*wanted)
                 self._why_not = ""
                 self._backoff.reset()
+                with self._changed:
+                    if self._wanted == wanted:
+                        self._behind_since = None
             except DriverError as error:
                 self._why_not = str(error)
+                self._falls_behind()
                 wait_seconds = self._backoff.next_seconds(error)
                 _log.warning("publishing failed", error=str(error), again_in_seconds=round(wait_seconds, 2))
                 with self._changed:
@@ -187,6 +223,11 @@ class Publisher:
 
     def _reflector_failed(self, error: ApiError, wait_seconds: float) -> None:
         _log.warning("slices not followed", error=str(error), again_in_seconds=round(wait_seconds, 2))
+
+    def _falls_behind(self) -> None:
+        """Something is to be published that is not."""
+        if self._behind_since is None:
+            self._behind_since = time.monotonic()
 
     def _wake(self, seconds: float) -> None:
         """Sync in so many seconds, or earlier when that is due already. The lock is held."""
@@ -212,6 +253,8 @@ class Publisher:
     def _sync(self, wanted: Offers, held: frozenset[str]) -> None:
         self._held_matters = True
         stored = self._overlay.objects()
+        faults = partial(stored_faults, stored, self._server_time(), self._kinds)
+        self.book.take_over(faults, booted_seconds())
         if wanted.blind and not stored:
             return
         wanted = storable(wanted, self._writer.dropped)
@@ -219,11 +262,13 @@ class Publisher:
             wanted, held, stored, taints_stored="taints" not in self._writer.dropped
         )
         self._look_for_late_claims(stored, frozenset(one.name for one in offers.devices), held)
-        layout = self._layout(offers)
+        sick = with_verdicts(offers.devices, self.book.verdicts())
+        layout = self._layout(replace(offers, devices=sick))
         plan = plan_sync(layout.specs, stored, self._writer.same)
         if not plan.empty:
             with self._metrics.operation("publish"):
                 self._write(plan)
+        self._offered = sick
         self._metrics.published_slices.set(len(layout.specs))
         self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in layout.specs))
         with self._changed:

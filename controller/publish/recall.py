@@ -69,7 +69,9 @@ def _in_stored_order(
 
 
 _LIMITS = frozenset({MEMORY_LIMITS, LIMITS_WITHHELD})
-_OF_NEIGHBORS = frozenset({"index", "nvlinkDomain", "nvlinkMesh", "nvlinkPeers", "nvlinkPeerCount"})
+_OF_NEIGHBORS = frozenset(
+    {"index", "nvlinkDomain", "nvlinkMesh", "nvlinkPeers", "nvlinkPeerCount", "nvlinkPeerLinks"}
+)
 """What a GPU says of itself and its neighbors: it is another when one of them leaves the NVIDIA driver."""
 
 

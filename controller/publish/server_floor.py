@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driver.errors import ApiError
+from driver.event_reasons import EventReason
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class ServerFloor:
         while (why_not := self._too_old()) and not self._stop_event.is_set():
             if not told:
                 _log.error("the API server is too old, nothing is published", error=why_not)
-                self._events.post("Warning", "KubernetesTooOld", why_not)
+                self._events.post(EventReason.KUBERNETES_TOO_OLD, why_not)
                 self._waits(why_not)
                 told = True
             self._stop_event.wait(self._again_seconds)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.publish.slice_diff import generate_name
 from driver.errors import ConfigError
+from driver.event_reasons import EventReason
 from driver.kube.errors import NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
 from driver.process.log import get_logger
@@ -133,7 +134,7 @@ class SliceWriter:
         """Say once in the log, and as an event of the node, why a device is not published."""
         name, reasons = rejected.device.name, "; ".join(rejected.reasons)
         message = f"device {name} is not published, the API would refuse it: {reasons}"
-        self._tell("DeviceNotPublished", message)
+        self._tell(EventReason.DEVICE_NOT_PUBLISHED, message)
 
     def _compare(self, index: int, sent: Mapping[str, Any], stored: Object) -> None:
         self._accepted.pop(index, None)
@@ -146,17 +147,17 @@ class SliceWriter:
         dropped = ", ".join(fields) or "something"
         way_out = f": enable the feature gate {', '.join(gates)} of the API server" if gates else ""
         self._tell(
-            "SliceFieldsDropped",
+            EventReason.SLICE_FIELDS_DROPPED,
             f"the API server stored slice {index} of this node without its {dropped}{way_out}",
         )
 
-    def _tell(self, reason: str, message: str) -> None:
+    def _tell(self, reason: EventReason, message: str) -> None:
         """Log and post an event, the first time that this is said."""
         if message in self._told:
             return
         self._told.add(message)
-        _log.warning("slice problem", reason=reason, problem=message)
-        self._events.post("Warning", reason, message)
+        _log.warning("slice problem", reason=reason.word, problem=message)
+        self._events.post(reason, message)
 
 
 def _missing_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[str]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from driver.devices.device import Taint
-from driver.devices.health import taints
 from driver.devices.names import unshared_name
 from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING
 from driver.kinds.registry import KINDS
@@ -172,7 +171,7 @@ def _merged(
 def _health_taints(wanted: Offers) -> dict[PciAddress | None, tuple[Taint, ...]]:
     """What is wrong with each GPU now, as taints: stored ones may be out of date."""
     found: dict[PciAddress | None, tuple[Taint, ...]] = {
-        withheld.pci: taints(withheld.problems) for withheld in wanted.withheld
+        withheld.pci: withheld.taints for withheld in wanted.withheld
     }
     for device in wanted.devices:
         if device.pci is not None:

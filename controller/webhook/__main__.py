@@ -76,7 +76,7 @@ def start(service: Service, cert_file: Path, key_file: Path, addr: str, metrics_
     help="What is logged.",
 )
 def main(log_level: Level, cert_file: Path, key_file: Path, addr: str, metrics_addr: str) -> None:
-    """Review claims, claim templates and device classes that configure GPUs, before they are stored.
+    """Review claims, claim templates and DeviceClasses that configure GPUs, before they are stored.
 
     Every flag can be given as the environment variable that is shown with it.
     """

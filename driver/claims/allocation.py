@@ -24,7 +24,8 @@ class AllocatedDevice:
     """One allocation result that is ours.
 
     ``request`` is ``<request>`` or ``<request>/<subrequest>``; ``consumed_capacity`` holds quantities
-    as text and is empty for devices that are not shared.
+    as text and is empty for devices that are not shared. ``device_class`` is the DeviceClass that the request
+    names, empty where the claim does not say.
     """
 
     request: str
@@ -33,6 +34,7 @@ class AllocatedDevice:
     share_id: str | None = None
     admin_access: bool = False
     consumed_capacity: tuple[tuple[str, str], ...] = ()
+    device_class: str = ""
 
     @property
     def top_request(self) -> str:
@@ -103,12 +105,16 @@ def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
                 f"claim {name} is not allocated",
                 "wait for the scheduler, or delete the pod if it was bound by hand",
             )
-        devices = allocation.get("devices", {})
+        devices, classes = allocation.get("devices", {}), _classes(stored.get("spec") or {})
         return Claim(
             metadata["namespace"],
             metadata["name"],
             uid,
-            tuple(_device(result) for result in devices.get("results", ()) if result["driver"] == driver),
+            tuple(
+                _device(result, classes)
+                for result in devices.get("results", ())
+                if result["driver"] == driver
+            ),
             tuple(_configs(devices.get("config", ()), driver)),
             str((metadata.get("annotations") or {}).get(_POD_CLAIM_NAME, "")),
         )
@@ -119,7 +125,18 @@ def read_claim(stored: Mapping[str, Any], uid: str, driver: str) -> Claim:
         ) from error
 
 
-def _device(result: Mapping[str, Any]) -> AllocatedDevice:
+def _classes(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The DeviceClass of each request, and of each subrequest as ``request/subrequest``."""
+    found: dict[str, str] = {}
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        name = str(request.get("name", ""))
+        found[name] = str((request.get("exactly") or {}).get("deviceClassName", ""))
+        for one in request.get("firstAvailable") or ():
+            found[f"{name}/{one.get('name', '')}"] = str(one.get("deviceClassName", ""))
+    return found
+
+
+def _device(result: Mapping[str, Any], classes: Mapping[str, str]) -> AllocatedDevice:
     return AllocatedDevice(
         str(result["request"]),
         str(result["pool"]),
@@ -127,6 +144,7 @@ def _device(result: Mapping[str, Any]) -> AllocatedDevice:
         _share_id(result.get("shareID")),
         result.get("adminAccess") is True,
         tuple(sorted((str(key), str(value)) for key, value in result.get("consumedCapacity", {}).items())),
+        classes.get(str(result["request"]), ""),
     )
 
 

@@ -20,7 +20,8 @@ class BlockedPlacement:
     ``mps-daemon``, the MPS daemon of a shared device does not run; ``driver-hangs``, a program of the driver
     that was to change how the GPU is shared did not end; ``vfio-user``, a process that belongs to no claim
     uses the GPU through vfio; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a
-    claim has it that another driver prepared, so that no scheduler knows. ``message`` is for people.
+    claim has it that another driver prepared, so that no scheduler knows; ``healing``, an admin has it reset.
+    ``message`` is for people.
     """
 
     pci: PciAddress
@@ -34,8 +35,17 @@ class BlockedPlacement:
         "held-by-claim",
         "device-plugin",
         "vfio-user",
+        "healing",
     ]
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """A GPU was reset then, by this node's clock: what was said of it before holds no longer."""
+
+    pci: PciAddress
+    unix_milliseconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +54,12 @@ class NodeState:
 
     ``busy`` are the GPUs whose MIG mode the plugin is changing: a call into them may wait for as long.
     ``let_go`` is the number with which the plugin asks that nobody has an NVML session, 0 where it does not.
+    ``healed`` are the GPUs that were reset since the machine was started, each once with the last time,
+    sorted.
     """
 
     held: tuple[str, ...] = ()
     blocked: tuple[BlockedPlacement, ...] = ()
     busy: tuple[PciAddress, ...] = ()
     let_go: int = 0
+    healed: tuple[Healed, ...] = ()

@@ -8,14 +8,23 @@ TAINT_LOST = "gpu.nvidia.com/gpu-lost"
 TAINT_UNRESPONSIVE = "gpu.nvidia.com/unresponsive"
 """A call into the GPU's driver hangs."""
 
-TAINT_RESET = "gpu.nvidia.com/reset-required"
-"""NVML says that the GPU needs a reset."""
+TAINT_XID = "gpu.nvidia.com/xid"
+"""The NVIDIA driver told a critical error; the value is its code. NVIDIA's own driver uses the same key."""
+
+TAINT_RESET = "gpu.nvidia.com/needs-reset"
+"""The GPU works again after a reset."""
+
+TAINT_REBOOT = "gpu.nvidia.com/needs-reboot"
+"""The GPU works again after the machine was restarted."""
+
+TAINT_MEMORY = "gpu.nvidia.com/memory"
+"""The GPU's memory has errors that nothing repairs, or that wait for a reset to be repaired."""
 
 TAINT_FAILING = "gpu.nvidia.com/failing"
 """A call fails as it does on no healthy GPU, or what decides about the GPU's devices cannot be read."""
 
-TAINT_FABRIC = "gpu.nvidia.com/fabric-not-ready"
-"""The NVLink fabric is still being set up: until then CUDA does not start (error 802)."""
+TAINT_FABRIC = "gpu.nvidia.com/fabric"
+"""The NVLink fabric is not ready or not well: CUDA does not start (error 802), or jobs over links fail."""
 
 TAINT_UNLICENSED = "gpu.nvidia.com/unlicensed"
 """A vGPU without a license: CUDA stops to work on it after a while."""

@@ -44,6 +44,18 @@ DESCRIBING: Mapping[str, str] = {
 }
 """The calls that no device depends on: a failure of one that says nothing about the GPU is only marked."""
 
+CONDITION: Mapping[str, str] = {
+    "recovery_action": "what makes the GPU well again",
+    "remapped_rows": "whether a row of the memory waits to be replaced, or could not be",
+    "retired_pages_pending": "whether a bad page of the memory stays in use until a reset",
+    "unrepairable_memory": "whether the memory has what no reset repairs",
+    "fabric_health": "whether the GPU's part of the NVLink fabric is well; asked in a fabric that is up",
+}
+"""The calls that only tell how well a GPU is, and what: a failure of one is marked as of those above.
+
+They come last in a look. "Not supported" is remembered of a board for as long as the NVIDIA driver stays.
+"""
+
 MAY_END = frozenset({"nvlinks", "fabric"})
 """What a GPU may stop to support, in MIG mode. "Not supported" of others is a fault once answered."""
 

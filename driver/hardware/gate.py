@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LetGo(NvmlError):
-    """NVML is not asked now, since a GPU changes its kernel driver; it says nothing about any GPU."""
+    """NVML is not asked while a GPU changes its kernel driver; it says nothing about any GPU."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, "nothing: it is tried again")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from driver.fabric.seen import NO_FABRIC, FabricView
+from driver.hardware.condition.condition import NOT_ASKED, Condition
 from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
 
@@ -15,23 +16,43 @@ if TYPE_CHECKING:
     from driver.nvml.mig import ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Placement
 
 
-Reason = Literal["lost", "hung", "reset-required", "failing", "fabric", "unlicensed", "error"]
+Reason = Literal[
+    "lost",
+    "hung",
+    "reset-required",
+    "reset-when-free",
+    "reboot-required",
+    "memory-broken",
+    "memory-suspect",
+    "memory-repairable",
+    "failing",
+    "fabric",
+    "fabric-degraded",
+    "unlicensed",
+    "error",
+]
 """``lost``: fell off the bus. ``hung``: a call does not return. ``reset-required``: NVML says so.
-``failing``: a call fails as it does on no healthy GPU, or one that decides about the devices fails.
-``fabric``: the NVLink fabric is not up, so CUDA does not start. ``unlicensed``: a vGPU without a license,
-which stops to compute after a while. ``error``: we cannot ask something."""
+``reset-when-free``: it works, and NVML wants it to be reset once its work has ended. ``reboot-required``:
+the machine has to be restarted. ``memory-broken``: the memory has what nothing repairs. ``memory-suspect``:
+a bad page stays in use until a reset. ``memory-repairable``: a reset replaces a row that nobody uses any
+more. ``failing``: a call fails as it does on no healthy GPU, or one that decides about the devices fails.
+``fabric``: the NVLink fabric is not up or not well, so that CUDA does not start or jobs over links fail.
+``fabric-degraded``: the fabric works with less than it has. ``unlicensed``: a vGPU without a license, which
+stops to compute after a while. ``error``: we cannot ask something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something is wrong with a GPU or with the whole node, found while looking at it.
 
-    ``call`` names what was tried (an NVML call or a sysfs file), ``message`` is for people.
+    ``call`` names what was tried (an NVML call or a sysfs file), ``message`` is for people. ``value`` is one
+    word for what the call answered, empty where it failed.
     """
 
     call: str
     reason: Reason
     message: str
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +117,8 @@ class Gpu:
 
     ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
     is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
+    ``pcie_switches`` are ports of PCIe switches above it, and ``cpu_affinity`` the CPUs that are near it, as
+    driver.hardware.pci tells them.
     ``module_id`` is its place on the baseboard. ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a
     multi-node NVLink domain, and only there. ``mig`` is None where the GPU knows no MIG or could not tell; a
     vGPU guest has none either. A GPU that is passed through to this machine is as on bare metal. ``vgpu`` is
@@ -103,7 +126,8 @@ class Gpu:
     elsewhere and where no licensing is known. ``memory_limits`` is whether the NVIDIA driver can hold
     containers to limits of the GPU's memory, None where that was not asked: on a node without cgroup v2.
     ``untold`` names the calls (driver.nvml.api) that failed whenever this board was asked: what they would
-    tell is not known, whereas other fields that are None are what the GPU does not have.
+    tell is not known, whereas other fields that are None are what the GPU does not have. ``condition`` is
+    what NVML says of how well it is; what is wrong of it is among ``problems``.
     """
 
     pci: PciAddress
@@ -118,6 +142,8 @@ class Gpu:
     addressing_mode: str | None = None
     numa_node: int | None = None
     pcie_root: str | None = None
+    pcie_switches: tuple[str, ...] = ()
+    cpu_affinity: str | None = None
     mig_capable: bool | None = None
     mig_enabled: bool | None = None
     virtualization: Literal["none", "vgpu", "host-vgpu"] | None = None
@@ -132,6 +158,7 @@ class Gpu:
     problems: tuple[Problem, ...] = ()
     mig: GpuMig | None = None
     untold: frozenset[str] = frozenset()
+    condition: Condition = NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,10 @@ from uuid import UUID
 from driver.errors import NvmlError
 from driver.hardware import pci as sysfs
 from driver.hardware.asked import DECIDING, EVERYTHING, MAY_END
-from driver.hardware.gpu import Gpu, NvLink, Problem
+from driver.hardware.condition.condition import NOT_ASKED, unheard
+from driver.hardware.condition.faults import problems_of
+from driver.hardware.condition.reading import ConditionReading
+from driver.hardware.gpu import Gpu, NvLink, Problem, UnreadGpu
 from driver.hardware.mig_walk import MigWalk
 from driver.hardware.vgpu import license_of
 from driver.hardware.vgpu_places import read_vgpu_host
@@ -30,10 +33,11 @@ from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import vgpu_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from driver.hardware.gpu import GpuMig, Reason
+    from driver.hardware.mig_walk import KnownProfiles
     from driver.hardware.vgpu import VgpuLicense
     from driver.hardware.vgpu_places import VgpuHost
     from driver.nvml.api import FabricInfo, NvLinkEnd, NvmlDevice
@@ -76,6 +80,7 @@ class GpuWalk:
         sysfs_root: Path,
         present: Collection[PciAddress],
         cgroup_v2: bool = False,
+        offered: KnownProfiles | None = None,
     ) -> None:
         self._index = index
         self.pci = expected
@@ -85,9 +90,11 @@ class GpuWalk:
         self._sysfs_root = sysfs_root
         self._present = present
         self._cgroup_v2 = cgroup_v2
+        self._offered: KnownProfiles = {} if offered is None else offered
         self._former: Gpu | None = None
         self._untold: set[str] = set()
         self._gpu: Gpu | None = None
+        self._fabric_up = False
 
     def run(self, device: NvmlDevice, watch: Watch) -> None:
         """Ask all; raises GpuLost, SessionLost and DriverNotLoaded, which end the walk."""
@@ -100,13 +107,17 @@ class GpuWalk:
         minor = self._ask(watch, "minor", device.minor, before.minor if before else None)
         if uuid is None or minor is None:
             return
-        root = sysfs.pcie_root(self._sysfs_root, pci) if pci in self._present else None
-        blank = Gpu(pci, uuid, minor, self._index, pcie_root=root, untold=EVERYTHING)
+        blank = self._placed(Gpu(pci, uuid, minor, self._index, untold=EVERYTHING))
         self._gpu = blank
-        self._gpu = self._details(blank, before or blank, device, watch)
+        former = unheard(before.condition if before else NOT_ASKED)
+        self._gpu = gpu = replace(self._details(blank, before or blank, device, watch), condition=former)
+        # Last, so that a call about health that hangs costs nothing that decides about the devices.
+        reading = ConditionReading(device, watch, former, self.blame, in_fabric=self._in_fabric(gpu))
+        self._gpu = replace(gpu, condition=reading.run())
+        self.problems.extend(problems_of(self._gpu.condition))
 
     def blame(self, error: NvmlError) -> None:
-        """Note why the walk ended early."""
+        """Note a call that failed, of those on which nothing depends, or that ended the walk early."""
         self.problems.append(problem_of(error))
 
     def result(self) -> Gpu | None:
@@ -116,7 +127,7 @@ class GpuWalk:
         if before is not None and self._gpu is not None and self._gpu.uuid != before.uuid:
             before = None
         if before is not None and (self._gpu is None or self._gpu.untold == EVERYTHING):
-            return replace(before, problems=problems)
+            return replace(before, problems=problems, condition=unheard(before.condition))
         if self._gpu is None:
             return None
         return replace(self._gpu, problems=problems)
@@ -150,9 +161,11 @@ class GpuWalk:
             ),
             numa_node=self._numa_node(blank.pci, device, watch, before.numa_node),
             pcie_root=blank.pcie_root,
+            pcie_switches=blank.pcie_switches,
+            cpu_affinity=blank.cpu_affinity,
             mig_capable=capable,
             mig_enabled=mode.enabled if mode else capable,
-            mig=self._mig(device, watch, mode, virtualization, architecture, before),
+            mig=self._mig(blank.uuid, device, watch, mode, virtualization, architecture, before),
             virtualization=virtualization,
             vgpu_profile=vgpu_profile(name) if name and virtualization == "vgpu" else None,
             vgpu=self._vgpu(blank.pci, device, watch, before) if virtualization == "host-vgpu" else None,
@@ -205,6 +218,7 @@ class GpuWalk:
 
     def _mig(
         self,
+        uuid: str,
         device: NvmlDevice,
         watch: Watch,
         mode: MigMode | None,
@@ -215,7 +229,8 @@ class GpuWalk:
         """Profiles and instances of a GPU with MIG that this machine may cut: a vGPU guest may not."""
         if not mode or virtualization == "vgpu":
             return None
-        return MigWalk(device, watch, before.mig, before.untold, self._notice).run(mode, architecture)
+        walk = MigWalk(device, watch, before.mig, before.untold, self._notice, uuid, self._offered)
+        return walk.run(mode, architecture)
 
     def _vgpu(self, pci: PciAddress, device: NvmlDevice, watch: Watch, before: Gpu) -> VgpuHost:
         """The vGPUs that this host can make of the GPU, and those that are there."""
@@ -263,11 +278,27 @@ class GpuWalk:
         except NvmlError as error:
             self._notice("fabric", error, known=self._known("fabric"))
             return before
+        self._fabric_up = info.state == "completed"
         if info.state != "in-progress":
             return _clique(info)
         if mode is None or not mode.enabled:
             self.problems.append(Problem(GPU_CALLS["fabric"], "fabric", _FABRIC_STARTS))
         return before
+
+    def _in_fabric(self, gpu: Gpu) -> bool:
+        """Whether the GPU's part of a fabric is in use: one in MIG mode talks to no other."""
+        return self._fabric_up and not gpu.mig_enabled
+
+    def _placed(self, gpu: Gpu) -> Gpu:
+        """The GPU with its place in the PCIe tree, as far as sysfs tells."""
+        if gpu.pci not in self._present:
+            return gpu
+        return replace(
+            gpu,
+            pcie_root=sysfs.pcie_root(self._sysfs_root, gpu.pci),
+            pcie_switches=sysfs.pcie_switches(self._sysfs_root, gpu.pci),
+            cpu_affinity=sysfs.local_cpus(self._sysfs_root, gpu.pci),
+        )
 
     def _numa_node(self, pci: PciAddress, device: NvmlDevice, watch: Watch, before: int | None) -> int | None:
         node = sysfs.numa_node(self._sysfs_root, pci) if pci in self._present else None
@@ -323,3 +354,23 @@ def _clique(fabric: FabricInfo | None) -> str | None:
 def _direct_links(links: tuple[NvLinkEnd, ...]) -> tuple[NvLink, ...]:
     counts = Counter(end.remote for end in links if end.kind == "gpu" and end.remote is not None)
     return tuple(NvLink(peer, counts[peer]) for peer in sorted(counts))
+
+
+def unread_gpus(
+    nameless: Sequence[GpuWalk], unlisted: tuple[UnreadGpu, ...], sysfs_tells: bool
+) -> tuple[UnreadGpu, ...]:
+    """The GPUs that never told who they are, with what is wrong as far as it is known whose it is.
+
+    NVML's indexes are in the order of the addresses. Where the kernel tells as many addresses as there are
+    walks without one, the two belong together in their order.
+    """
+    found = [UnreadGpu(walk.pci, tuple(walk.problems)) for walk in nameless if walk.told_pci]
+    rest = list(unlisted)
+    dumb = [walk for walk in nameless if not walk.told_pci]
+    if not sysfs_tells:
+        return (*found, *(UnreadGpu(None, tuple(walk.problems)) for walk in dumb))
+    if len(dumb) == len(rest):
+        rest = [replace(one, problems=tuple(walk.problems)) for one, walk in zip(rest, dumb, strict=True)]
+    elif dumb:
+        rest = [replace(one, problems=tuple(p for walk in dumb for p in walk.problems)) for one in rest]
+    return (*found, *rest)

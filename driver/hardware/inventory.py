@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,25 +12,36 @@ from driver.errors import NvmlError
 from driver.fabric.seen import NO_FABRIC, SeenFabric
 from driver.hardware import pci as sysfs
 from driver.hardware.asked import FABRIC_PARTITIONS, OF_THE_DRIVER
+from driver.hardware.condition.condition import NOT_ASKED, unheard
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
-from driver.hardware.gpu_walk import GpuWalk, problem_of
+from driver.hardware.gpu_walk import GpuWalk, problem_of, unread_gpus
 from driver.hardware.pci_view import pci_view
-from driver.nvml.api import DriverNotLoaded, NotFound, NotSupported, NvmlTimeout, SessionLost
+from driver.nvml.api import (
+    DriverNotLoaded,
+    NotFound,
+    NotSupported,
+    NvmlCallFailed,
+    NvmlTimeout,
+    SessionLost,
+)
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from driver.fabric.api import FabricManager
+    from driver.hardware.mig_walk import KnownProfiles
     from driver.nvml.api import Nvml, NvmlDevice
     from driver.nvml.deadline import Guard, Pending, Watch
+    from driver.nvml.health.calls import EventSet
 
 T = TypeVar("T")
 
 NODE_LANE = "the node"
+EVENTS_LANE = "the node's events"
 _COUNT = "nvmlDeviceGetCount_v2"
 _ENTER_SECONDS = 10.0
 LET_GO_SECONDS = 15.0
@@ -52,21 +64,28 @@ class Discovery:
     cannot be unloaded, nor a GPU be taken from it: ``close`` ends the session, and the next call begins
     another; within ``let_go`` none is begun.
     ``sysfs_root`` is where sysfs is mounted, ``/sys`` on a real node. ``fabric`` is asked for the partitions
-    of the NVLink fabric, where somebody wants to know.
+    of the NVLink fabric, where somebody wants to know. ``readers`` have the lanes of ``read``.
     """
 
     def __init__(
-        self, nvml: Nvml, sysfs_root: Path, guard: Guard, fabric: FabricManager | None = None
+        self,
+        nvml: Nvml,
+        sysfs_root: Path,
+        guard: Guard,
+        fabric: FabricManager | None = None,
+        readers: Guard | None = None,
     ) -> None:
         self._nvml = nvml
         self._sysfs_root = sysfs_root
         self._guard = guard
+        self._readers = readers or guard
         self._fabric = None if fabric is None else SeenFabric(fabric)
         self._lock = Lock()
         self._gate = Gate()
         self._session = 0
         self._open = False
         self._handles_taken = False
+        self._offered: KnownProfiles = {}
         self._last: Mapping[PciAddress, Gpu] = {}
         self._last_driver: str | None = None
         self._last_cuda: str | None = None
@@ -126,6 +145,53 @@ class Discovery:
 
         return self._in_session(lambda: self._guard.run(str(pci), with_device))
 
+    def read(
+        self, jobs: Mapping[PciAddress, Callable[[NvmlDevice, Watch], T]]
+    ) -> dict[PciAddress, T | NvmlCallFailed]:
+        """Do a job with the handle of each GPU, all at once, in the readers' lanes: nobody else waits.
+
+        The jobs ask and change nothing. What each gives, or why it gives nothing. Raises LetGo, at once,
+        while no session may be begun, and NvmlError where there is none.
+        """
+
+        def with_device(pci: PciAddress, watch: Watch) -> T:
+            return jobs[pci](watch("device_by_pci", lambda: self._nvml.device_by_pci(pci)), watch)
+
+        def work() -> dict[PciAddress, T | NvmlCallFailed]:
+            found = self._readers.side_by_side({str(pci): partial(with_device, pci) for pci in jobs})
+            for answer in found.values():
+                if isinstance(answer, SessionLost | DriverNotLoaded):
+                    raise answer
+            return {pci: found[str(pci)] for pci in jobs}
+
+        return self._in_session(work, wait_seconds=0.0)
+
+    def watch_events(self) -> EventSet:
+        """What the NVIDIA driver tells of the GPUs of the last look from now on, and of none that hangs.
+
+        ``let_go``, ``close`` and a new session end it. Waiting for an event is a thread's own business: it
+        keeps no look and no ``let_go`` waiting. Raises NvmlError.
+        """
+
+        def handle(watch: Watch, pci: PciAddress) -> NvmlDevice:
+            patient = not self._handles_taken
+            return watch("device_by_pci", lambda: self._nvml.device_by_pci(pci), patient=patient)
+
+        def register() -> EventSet:
+            devices = []
+            for pci in sorted(self._last):
+                try:
+                    devices.append(self._guard.run(str(pci), partial(handle, pci=pci)))
+                except (SessionLost, DriverNotLoaded):
+                    raise
+                except NvmlError:  # the next look tells of it
+                    continue
+            return self._guard.run(
+                EVENTS_LANE, lambda watch: watch("watch_events", lambda: self._nvml.watch_events(devices))
+            )
+
+        return self._in_session(register)
+
     def on_mode_change(self, listener: Callable[[str, bool], None]) -> None:
         """Call the listener with a GPU's address when a change of its MIG mode begins, and when it ends."""
         self._guard.listener = listener
@@ -144,7 +210,7 @@ class Discovery:
         does not end: this process may hold GPUs then.
         """
         with self._gate.closed(wait_seconds):
-            hung = self._guard.hung()
+            hung = tuple(dict.fromkeys((*self._guard.hung(), *self._readers.hung())))
             if hung:
                 raise LetGo(f"NVML cannot be let go of: a call of {', '.join(hung)} does not return")
             self._end(self._session, strict=True)
@@ -170,6 +236,7 @@ class Discovery:
             self._session += 1
             self._open = True
             self._handles_taken = False
+            self._offered = {}
 
         with self._lock:
             if not self._open:
@@ -202,6 +269,7 @@ class Discovery:
         if driver != self._last_driver:
             self._last = {pci: _before_this_driver(gpu) for pci, gpu in self._last.items()}
             self._last_driver = driver
+            self._offered = {}
         cgroup_v2 = _has_cgroup_v2(self._sysfs_root)
         seen = pci_view(self._sysfs_root)
         present = tuple(function.pci for function in seen.physical)
@@ -221,7 +289,7 @@ class Discovery:
         unlisted = self._unlisted([pci for pci in present if pci not in told], gpus, problems)
         self._last = gpus
         found = tuple(gpus[pci] for pci in sorted(gpus))
-        unread = _unread(nameless, unlisted, bool(present))
+        unread = unread_gpus(nameless, unlisted, bool(present))
         fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
         if fabric.untold:
             found = tuple(replace(gpu, untold=gpu.untold | {FABRIC_PARTITIONS}) for gpu in found)
@@ -236,7 +304,9 @@ class Discovery:
         expected, walks = self._expected(present), []
         pendings: list[tuple[GpuWalk, Pending[None] | NvmlTimeout]] = []
         for index in range(count):
-            walk = GpuWalk(index, expected.get(index), self._last, self._sysfs_root, present, cgroup_v2)
+            walk = GpuWalk(
+                *(index, expected.get(index), self._last, self._sysfs_root, present, cgroup_v2, self._offered)
+            )
             walks.append(walk)
             pendings.append((walk, self._start(walk, index)))
             if not self._handles_taken:
@@ -311,7 +381,8 @@ class Discovery:
             message = f"NVML does not list the NVIDIA function {pci}, which the NVIDIA driver has"
             before = self._last.get(pci)
             if before is not None:
-                gpus[pci] = replace(before, problems=(Problem(_COUNT, "lost", message),))
+                lost = (Problem(_COUNT, "lost", message),)
+                gpus[pci] = replace(before, problems=lost, condition=unheard(before.condition))
             else:
                 problems.append(Problem(_COUNT, "error", message))
                 unread.append(UnreadGpu(pci, (Problem(_COUNT, "lost", message),)))
@@ -325,24 +396,4 @@ def _has_cgroup_v2(sysfs_root: Path) -> bool:
 
 def _before_this_driver(gpu: Gpu) -> Gpu:
     """What was known of a GPU, without what another version of the NVIDIA driver may answer otherwise."""
-    return replace(gpu, memory_limits=None, untold=gpu.untold | {OF_THE_DRIVER})
-
-
-def _unread(
-    nameless: Sequence[GpuWalk], unlisted: tuple[UnreadGpu, ...], sysfs_tells: bool
-) -> tuple[UnreadGpu, ...]:
-    """The GPUs that never told who they are, with what is wrong as far as it is known whose it is.
-
-    NVML's indexes are in the order of the addresses. Where the kernel tells as many addresses as there are
-    walks without one, the two belong together in their order.
-    """
-    found = [UnreadGpu(walk.pci, tuple(walk.problems)) for walk in nameless if walk.told_pci]
-    rest = list(unlisted)
-    dumb = [walk for walk in nameless if not walk.told_pci]
-    if not sysfs_tells:
-        return (*found, *(UnreadGpu(None, tuple(walk.problems)) for walk in dumb))
-    if len(dumb) == len(rest):
-        rest = [replace(one, problems=tuple(walk.problems)) for one, walk in zip(rest, dumb, strict=True)]
-    elif dumb:
-        rest = [replace(one, problems=tuple(p for walk in dumb for p in walk.problems)) for one in rest]
-    return (*found, *rest)
+    return replace(gpu, memory_limits=None, untold=gpu.untold | {OF_THE_DRIVER}, condition=NOT_ASKED)

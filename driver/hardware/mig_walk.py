@@ -32,6 +32,13 @@ _NEEDS_RESET = "Ampere"
 """The one architecture with MIG whose mode changes with a reset only (MIG user guide)."""
 
 
+KnownProfiles = dict[tuple[str, bool], tuple[PlacedProfile, ...]]
+"""What GPUs have told in one NVML session that they offer, by UUID and MIG mode.
+
+Only another board, driver or mode offers something else, so it is asked for once: it takes some forty calls.
+"""
+
+
 class Notice(Protocol):
     """Takes down that a call failed; ``known`` is whether an earlier answer counts on."""
 
@@ -53,23 +60,33 @@ class MigWalk:
     """One look at MIG on one GPU whose mode was just read.
 
     ``former`` is what was known of the same board, but for what the calls ``untold`` would have told. It
-    counts on, part by part, where a call fails now; ``notice`` is told of each such call. Raises GpuLost,
+    counts on, part by part, where a call fails now; ``notice`` is told of each such call. The board is
+    ``uuid``; what it offers is taken from ``offered``, and added there once it was read. Raises GpuLost,
     SessionLost and DriverNotLoaded.
     """
 
     def __init__(
-        self, device: NvmlDevice, watch: Watch, former: GpuMig | None, untold: frozenset[str], notice: Notice
+        self,
+        device: NvmlDevice,
+        watch: Watch,
+        former: GpuMig | None,
+        untold: frozenset[str],
+        notice: Notice,
+        uuid: str,
+        offered: KnownProfiles,
     ) -> None:
         self._device = device
         self._watch = watch
         self._former = former
         self._untold = untold
         self._notice = notice
+        self._uuid = uuid
+        self._offered = offered
 
     def run(self, mode: MigMode, architecture: str | None) -> GpuMig | None:
         """All of it; None where nobody ever told what MIG can make of the GPU."""
         former = self._former
-        profiles = self._part(self._profiles, None if former is None else former.profiles)
+        profiles = self._part(lambda: self._profiles(mode), None if former is None else former.profiles)
         without_reset = self._without_reset(architecture)
         if profiles is None:
             return None
@@ -97,7 +114,13 @@ class MigWalk:
         except NvmlError as error:
             raise _PartFailed(name, error) from error
 
-    def _profiles(self) -> tuple[PlacedProfile, ...]:
+    def _profiles(self, mode: MigMode) -> tuple[PlacedProfile, ...]:
+        key = (self._uuid, mode.enabled)
+        if key not in self._offered:
+            self._offered[key] = self._read_profiles()
+        return self._offered[key]
+
+    def _read_profiles(self) -> tuple[PlacedProfile, ...]:
         return tuple(
             PlacedProfile(
                 profile,

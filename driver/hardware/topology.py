@@ -68,6 +68,25 @@ def nvlink_peers(gpus: Iterable[Gpu]) -> Mapping[PciAddress, tuple[int, ...]]:
     }
 
 
+def nvlink_widths(gpus: Iterable[Gpu]) -> Mapping[PciAddress, tuple[int, ...]]:
+    """How many NVLinks lead from each GPU to each of its peers, in the order of ``nvlink_peers``.
+
+    Through switches they are those of the one that has fewer into them, as ``nvidia-smi topo -m`` counts.
+    """
+    by_pci = {gpu.pci: gpu for gpu in gpus}
+    told = {(gpu.pci, link.peer): link.count for gpu in by_pci.values() for link in gpu.links}
+
+    def width(one: PciAddress, other: PciAddress) -> int:
+        direct = told.get((one, other)) or told.get((other, one))
+        return direct or min(by_pci[one].switch_links, by_pci[other].switch_links)
+
+    return {
+        pci: tuple(width(pci, peer) for peer in sorted(peers, key=lambda peer: by_pci[peer].index))
+        for pci, peers in _linked(by_pci).items()
+        if peers
+    }
+
+
 def _named(kind: str, first: PciAddress) -> str:
     return f"{kind}-{str(first).replace(':', '-').replace('.', '-')}"
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.device import Device
-from driver.devices.health import taints
 from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
 from driver.devices.names import gpu_device_name, parse_gpu_device_name
 from driver.devices.region import Region
-from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
+from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers, nvlink_widths
 from driver.hardware.vgpu import parse_profile
+from driver.health.problems import taints
 from driver.kinds.fabric import fabric_attributes
 from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 _OF_A_CUT_GPU = 7
 """The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.devices)."""
 
-_LEAST_NEEDED = ("nvlinkPeers", "nvlinkPeerCount", "nvlinkMesh")
+_LEAST_NEEDED = (
+    *("cpuAffinity", "nvlinkPeerLinks", "nvlinkPeers", "nvlinkPeerCount"),
+    *("pcieSwitches", "nvlinkMesh"),
+)
 """What is left out first of a GPU that says too much: fabric partitions tell better what NVLinks connect."""
 
 MODE_ON = "MIG mode is on, so the GPU cannot be used as a whole"
@@ -51,12 +54,13 @@ class WholeKind:
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
         """Each GPU as a whole; one in MIG mode runs nothing outside its instances, so it is kept back."""
         islands, peers = nvlink_islands(inventory.gpus), nvlink_peers(inventory.gpus)
-        meshes = nvlink_meshes(inventory.gpus)
+        meshes, widths = nvlink_meshes(inventory.gpus), nvlink_widths(inventory.gpus)
         fabric = fabric_attributes(inventory)
         gpus = dict(so_far.gpus)
         for gpu in inventory.gpus:
             if gpu.pci in policies:
                 links = _links(gpu, islands.get(gpu.pci), meshes.get(gpu.pci), peers.get(gpu.pci))
+                links |= {"nvlinkPeerLinks": _widths(widths.get(gpu.pci, ()))}
                 links |= fabric.get(gpu.pci, {})
                 told = links | memory_limits(gpu, inventory, policies[gpu.pci])
                 forms = GpuForms(_whole_gpu(gpu, inventory, told), whole=True)
@@ -127,6 +131,8 @@ def _whole_gpu(gpu: Gpu, inventory: Inventory, told: Mapping[str, AttributeValue
             "sharing": "none",
             "memoryIsolation": _memory_isolation(gpu),
             "migCapable": gpu.mig_capable,
+            "cpuAffinity": attribute_text(gpu.cpu_affinity),
+            "pcieSwitches": attribute_text("/".join(gpu.pcie_switches)),
             **_vgpu(gpu),
         }
     )
@@ -154,3 +160,8 @@ def _links(
         "nvlinkPeerCount": None if peers is None else len(peers),
         "fabricClique": attribute_text(gpu.fabric_clique),
     }
+
+
+def _widths(counts: tuple[int, ...]) -> str | None:
+    """One number where all peers are reached by as many links, else one for each: ``18``, ``1,1,2,2``."""
+    return attribute_text(",".join(map(str, counts if len(set(counts)) > 1 else counts[:1])))

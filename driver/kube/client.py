@@ -21,6 +21,7 @@ from driver.errors import ConfigError
 from driver.kube.credentials import Credentials
 from driver.kube.decode import decode_json
 from driver.kube.errors import Unauthorized, Unreachable, error_of_response
+from driver.kube.paths import resource_of
 from driver.kube.watch import WatchStream
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 """A Kubernetes object, a list or a Status as decoded from JSON."""
 
-RequestHook = Callable[[str, str, float], None]
-"""Hears each finished request: verb, status code or error kind, seconds."""
+RequestHook = Callable[[str, str, str, float], None]
+"""Hears each finished request: verb, resource, outcome and seconds.
+
+A watch ends here once it has begun, with the verb WATCH. The outcome is the class of the status, such as 2xx,
+or ``unreachable``.
+"""
 
 PatchType = Literal[
     "application/merge-patch+json",
@@ -51,7 +56,7 @@ _WATCH_ANSWER_SECONDS = 15.0
 """A watch's headers come at once, whatever there is to report."""
 
 
-def _no_hook(_verb: str, _code: str, _seconds: float) -> None:
+def _no_hook(_verb: str, _resource: str, _outcome: str, _seconds: float) -> None:
     """Nobody listens."""
 
 
@@ -152,6 +157,25 @@ class KubeClient:
     def replace(self, path: str, body: Object, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Object:
         """Replace the object; raises Conflict when it was changed since ``body`` was read."""
         return self._request("PUT", path, None, body, timeout_seconds=timeout_seconds)
+
+    def get_bytes(self, path: str, accept: str, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> bytes:
+        """The object at ``path`` as it is encoded in this content type."""
+        timeout = urllib3.Timeout(total=timeout_seconds)
+        return self._send("GET", self._url(path, None), None, {"Accept": accept}, timeout, preload=True).data
+
+    def replace_bytes(
+        self,
+        path: str,
+        body: bytes,
+        content_type: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> None:
+        """As ``replace``, with an object that ``get_bytes`` has read."""
+        timeout = urllib3.Timeout(total=timeout_seconds)
+        headers = {"Content-Type": content_type}
+        self._send("PUT", self._url(path, params), body, headers, timeout, preload=True)
 
     def patch(
         self,
@@ -274,7 +298,7 @@ class KubeClient:
         if authorization is not None:
             headers["Authorization"] = authorization
         started = self._clock()
-        code = "unreachable"
+        outcome = "unreachable"
         try:
             response = self._credentials.transport.urlopen(
                 verb,
@@ -286,16 +310,17 @@ class KubeClient:
                 redirect=False,
                 preload_content=preload,
             )
-            code = str(response.status)
+            outcome = f"{response.status // 100}xx"
             if date := response.headers.get("Date"):
                 self._date = date, self._clock()
         except urllib3.exceptions.ProtocolError as error:
-            kind = _ConnectionWasClosed if verb == "GET" and preload else Unreachable
-            raise kind(*_no_answer(verb, url, error)) from error
+            closed = _ConnectionWasClosed if verb == "GET" and preload else Unreachable
+            raise closed(*_no_answer(verb, url, error)) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Unreachable(*_no_answer(verb, url, error)) from error
         finally:
-            self._on_request(verb, code, self._clock() - started)
+            kind = verb if preload else "WATCH"
+            self._on_request(kind, resource_of(url), outcome, self._clock() - started)
         if 200 <= response.status < 300:
             return response
         failure = error_of_response(

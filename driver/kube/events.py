@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from driver.errors import ApiError
 from driver.kube.errors import NotFound
@@ -17,12 +17,12 @@ from driver.kube.retry import retry_until
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
+    from driver.event_reasons import EventReason
     from driver.kube.client import KubeClient
 
 _log = get_logger(__name__)
 
 MAX_MESSAGE_BYTES = 1024
-_MAX_REASON_CHARACTERS = 128
 _MAX_NAME_CHARACTERS = 253
 _QUEUED = 256
 _REMEMBERED = 512
@@ -30,6 +30,11 @@ _SAME_SECONDS = 600.0
 """An event that is repeated within this time is counted, not written anew."""
 
 _BURST = 25
+"""So many events of one object are posted at once, as by client-go's filter, and then one at intervals."""
+
+_BURST_OF_ALL = 250
+"""The same of all objects: a fault of the whole node is told of each claim on it, and on its pods."""
+
 _SECONDS_PER_EVENT = 2.0
 _GIVE_UP_SECONDS = 60.0
 
@@ -48,9 +53,28 @@ class Reference:
 @dataclass(frozen=True, slots=True)
 class _Event:
     about: Reference
-    type: Literal["Normal", "Warning"]
-    reason: str
+    reason: EventReason
     message: str
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """What may be posted still: it grows with time up to the burst, and each event takes one."""
+
+    burst: int
+    level: float
+    at: float
+
+    @classmethod
+    def full(cls, burst: int) -> _Allowance:
+        """Nothing was posted yet."""
+        return cls(burst, float(burst), time.monotonic())
+
+    def allows(self) -> bool:
+        """Whether there is one."""
+        now = time.monotonic()
+        self.level, self.at = min(self.burst, self.level + (now - self.at) / _SECONDS_PER_EVENT), now
+        return self.level >= 1
 
 
 @dataclass(slots=True)
@@ -63,8 +87,9 @@ class _Posted:
 class EventRecorder:
     """Takes events from any thread and posts them in the thread that calls ``run``.
 
-    The same event within ten minutes raises the count of the first. More than a burst of 25 and then
-    one every two seconds are dropped, and the log says how many. What cannot be posted is logged.
+    The same event within ten minutes raises the count of the first. More than a burst of 25 of one object, or
+    of 250 of all, and then one every two seconds are dropped, which the log says. What cannot be posted is
+    logged.
     """
 
     def __init__(self, client: KubeClient, component: str, node: str) -> None:
@@ -74,19 +99,16 @@ class EventRecorder:
         self._queue: queue.Queue[_Event | None] = queue.Queue(_QUEUED)
         self._stop = threading.Event()
         self._posted: OrderedDict[_Event, _Posted] = OrderedDict()
-        self._allowance = float(_BURST)
-        self._allowance_at = time.monotonic()
+        self._allowance = _Allowance.full(_BURST_OF_ALL)
+        self._allowances: OrderedDict[Reference, _Allowance] = OrderedDict()
 
-    def post(self, about: Reference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Post an event soon; returns at once and never raises.
-
-        ``reason`` is one word in UpperCamelCase; ``message`` is cut to 1024 bytes.
-        """
-        event = _Event(about, kind, reason[:_MAX_REASON_CHARACTERS], _cut(message))
+    def post(self, about: Reference, reason: EventReason, message: str) -> None:
+        """Post an event soon; returns at once and never raises. ``message`` is cut to 1024 bytes."""
+        event = _Event(about, reason, _cut(message))
         try:
             self._queue.put_nowait(event)
         except queue.Full:
-            _log.warning("event dropped, too many wait", reason=reason, about=about.name)
+            _log.warning("event dropped, too many wait", reason=reason.word, about=about.name)
 
     def run(self) -> None:
         """Post until ``stop`` is called; what waits then is tried once more."""
@@ -99,7 +121,7 @@ class EventRecorder:
             except ApiError as error:
                 _log.warning(
                     "event not posted",
-                    reason=event.reason,
+                    reason=event.reason.word,
                     about=event.about.name,
                     message=event.message,
                     error=str(error),
@@ -116,24 +138,28 @@ class EventRecorder:
     def _post(self, event: _Event) -> None:
         known = self._posted.get(event)
         if known is not None and time.monotonic() - known.posted_at < _SAME_SECONDS:
-            if self._allowed():
+            if self._allowed(event.about):
                 self._count_up(event, known)
             else:
                 known.count += 1
             return
-        if not self._allowed():
-            _log.warning("event dropped, too many were posted", reason=event.reason, about=event.about.name)
+        if not self._allowed(event.about):
+            _log.warning(
+                "event dropped, too many were posted", reason=event.reason.word, about=event.about.name
+            )
             return
         self._create(event)
 
-    def _allowed(self) -> bool:
-        """Take one from the allowance, which grows with time up to the burst."""
-        now = time.monotonic()
-        grown = self._allowance + (now - self._allowance_at) / _SECONDS_PER_EVENT
-        self._allowance, self._allowance_at = min(float(_BURST), grown), now
-        if self._allowance < 1:
+    def _allowed(self, about: Reference) -> bool:
+        """Take one from the allowances of the object and of all."""
+        own = self._allowances.pop(about, None) or _Allowance.full(_BURST)
+        self._allowances[about] = own
+        if len(self._allowances) > _REMEMBERED:
+            self._allowances.popitem(last=False)
+        if not (own.allows() and self._allowance.allows()):
             return False
-        self._allowance -= 1
+        own.level -= 1
+        self._allowance.level -= 1
         return True
 
     def _create(self, event: _Event) -> None:
@@ -177,8 +203,8 @@ class EventRecorder:
             "kind": "Event",
             "metadata": {"name": name, "namespace": about.namespace or "default"},
             "involvedObject": {key: value for key, value in involved.items() if value},
-            "type": event.type,
-            "reason": event.reason,
+            "type": event.reason.severity,
+            "reason": event.reason.word,
             "message": event.message,
             "source": {"component": self._component, "host": self._node},
             "reportingComponent": self._component,

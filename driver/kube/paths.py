@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 RESOURCE_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 NODES = "/api/v1/nodes"
@@ -22,3 +22,16 @@ def claim_path(namespace: str, name: str) -> str:
 def events_path(namespace: str) -> str:
     """The collection of core/v1 Events of a namespace."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+
+
+def resource_of(url: str) -> str:
+    """The resource that a URL is about, in the plural: ``resourceclaims``; empty for one about none.
+
+    Of the forms of the API's paths, ``/api/v1/…`` and ``/apis/GROUP/VERSION/…``, with or without a namespace.
+    """
+    parts = urlsplit(url).path.strip("/").split("/")
+    start = {"api": 2, "apis": 3}.get(parts[0])
+    rest = parts[start:] if start is not None else []
+    if len(rest) > 2 and rest[0] == "namespaces":
+        rest = rest[2:]
+    return rest[0] if rest else ""

@@ -11,10 +11,16 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from driver.errors import NvmlError
+from driver.nvml.health.calls import HEALTH_CALLS, HealthCalls
 from driver.nvml.memory_calls import MEMORY_CALLS, MemoryCalls
 from driver.nvml.mig_calls import MIG_CALLS, MigCalls
+from driver.nvml.modes.calls import MODE_CALLS, ModeCalls
+from driver.nvml.use.calls import USE_CALLS, UseCalls
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from driver.nvml.health.calls import EventSet
     from driver.nvml.license import LicensableFeature
     from driver.nvml.pci_address import PciAddress
     from driver.nvml.vgpu import VgpuType
@@ -98,7 +104,7 @@ class DriverNotLoaded(NvmlCallFailed):
 
 
 class SessionLost(NvmlCallFailed):
-    """NVML is not initialized, or no longer: initialize it and take fresh handles."""
+    """NVML is not initialized, or was shut down: initialize it and take fresh handles."""
 
     default_way_out = "initialize NVML again"
 
@@ -183,14 +189,13 @@ class FabricInfo:
 
 Virtualization = Literal["none", "passthrough", "vgpu", "host-vgpu", "host-vsga"]
 AddressingMode = Literal["HMM", "ATS", "None"]
-ComputeMode = Literal["default", "prohibited", "exclusive-process"]
 TopologyLevel = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
 P2pStatus = Literal[
     "ok", "chipset", "gpu", "topology", "disabled-by-regkey", "not-supported", "unknown"
 ]  # fmt: skip
 
 
-class NvmlDevice(MigCalls, MemoryCalls, Protocol):
+class NvmlDevice(ModeCalls, MigCalls, MemoryCalls, HealthCalls, UseCalls, Protocol):
     """One GPU's handle, good until the session that gave it ends; every call may raise NvmlError.
 
     A value that the GPU cannot tell raises NotSupported; one that NVML calls unknown is None.
@@ -279,36 +284,6 @@ class NvmlDevice(MigCalls, MemoryCalls, Protocol):
         """
         ...
 
-    def compute_mode(self) -> ComputeMode | None:
-        """How many processes may compute on the GPU (nvmlDeviceGetComputeMode).
-
-        None is a mode that CUDA knows no longer (EXCLUSIVE_THREAD).
-        """
-        ...
-
-    def set_compute_mode(self, mode: ComputeMode) -> None:
-        """Set it at once, until the kernel driver is loaded anew (nvmlDeviceSetComputeMode); needs root.
-
-        Processes that compute already go on. NotSupported: this is a vGPU guest, or MIG is on, where the
-        mode stays DEFAULT. NvmlCallFailed with NO_PERMISSION: not root.
-        """
-        ...
-
-    def persistence_mode(self) -> bool:
-        """Whether the GPU stays initialised while nobody uses it (nvmlDeviceGetPersistenceMode).
-
-        NotSupported where the platform has no such mode.
-        """
-        ...
-
-    def set_persistence_mode(self, on: bool) -> None:
-        """Set it at once, until the kernel driver lets go of the GPU (nvmlDeviceSetPersistenceMode).
-
-        Where nvidia-persistenced runs, NVML has it open or close the GPU. NvmlCallFailed with NO_PERMISSION:
-        not root.
-        """
-        ...
-
     def process_ids(self) -> tuple[int, ...]:
         """Who computes or draws on the GPU, sorted (nvmlDeviceGet{Compute,Graphics}RunningProcesses_v3)."""
         ...
@@ -353,6 +328,14 @@ class Nvml(Protocol):
         """A handle (nvmlDeviceGetHandleByPciBusId_v2); NotFound when NVML lists no GPU there."""
         ...
 
+    def watch_events(self, devices: Sequence[NvmlDevice]) -> EventSet:
+        """What the NVIDIA driver tells of these GPUs from now on, until ``shutdown`` (nvmlEventSetCreate).
+
+        A GPU that tells nothing, or is lost, is left out: see ``EventSet.watched``. One incident comes once,
+        also from a driver that tells it in two forms.
+        """
+        ...
+
 
 NODE_CALLS: dict[str, str] = {
     "init": "nvmlInitWithFlags",
@@ -360,8 +343,10 @@ NODE_CALLS: dict[str, str] = {
     "driver_version": "nvmlSystemGetDriverVersion",
     "cuda_driver_version": "nvmlSystemGetCudaDriverVersion_v2",
     "device_count": "nvmlDeviceGetCount_v2",
+    "watch_events": "nvmlEventSetCreate",
+    "wait_events": "nvmlEventSetWait_v2",
 }
-"""The calls that belong to no GPU: method of Nvml -> C function."""
+"""The calls that belong to no GPU: method of Nvml -> C function; the last one is ``EventSet.wait``."""
 
 GPU_CALLS: dict[str, str] = {
     "device_by_index": "nvmlDeviceGetHandleByIndex_v2",
@@ -384,14 +369,13 @@ GPU_CALLS: dict[str, str] = {
     "virtualization": "nvmlDeviceGetVirtualizationMode",
     "vgpu_types": "nvmlDeviceGetSupportedVgpus",
     "licensable_features": "nvmlDeviceGetGridLicensableFeatures_v4",
-    "compute_mode": "nvmlDeviceGetComputeMode",
-    "set_compute_mode": "nvmlDeviceSetComputeMode",
-    "persistence_mode": "nvmlDeviceGetPersistenceMode",
-    "set_persistence_mode": "nvmlDeviceSetPersistenceMode",
     "process_ids": "nvmlDeviceGetComputeRunningProcesses_v3",
     "common_ancestor": "nvmlDeviceGetTopologyCommonAncestor",
     "p2p_read": "nvmlDeviceGetP2PStatus",
+    **MODE_CALLS,
     **MEMORY_CALLS,
     **MIG_CALLS,
+    **HEALTH_CALLS,
+    **USE_CALLS,
 }
 """The calls about one GPU: method of Nvml or NvmlDevice -> C function that errors name."""

@@ -13,10 +13,10 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from driver.nvml.api import GPU_CALLS, NODE_CALLS, NvmlTimeout
+from driver.nvml.api import GPU_CALLS, NODE_CALLS, NvmlCallFailed, NvmlTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
@@ -77,13 +77,16 @@ class Watch:
         if self._run.abandoned:
             raise _Abandoned
         self._lane.begin(name, patient=patient)
-        if name != _TOLD_CALL:
-            return call()
-        self._lane.tell(begins=True)
         try:
-            return call()
+            if name != _TOLD_CALL:
+                return call()
+            self._lane.tell(begins=True)
+            try:
+                return call()
+            finally:
+                self._lane.tell(begins=False)
         finally:
-            self._lane.tell(begins=False)
+            self._lane.ended(name)
 
 
 class _Lane:
@@ -109,6 +112,10 @@ class _Lane:
     def tell(self, *, begins: bool) -> None:
         """Tell who listens that the change of MIG mode begins, or that nobody should wait for it any more."""
         self._guard.listener(self.key, begins)
+
+    def ended(self, call: str) -> None:
+        """Tell who counts how long a call took."""
+        self._guard.counter(call, time.monotonic() - self.since)
 
     def overdue_in(self, deadline_seconds: float) -> float:
         """Seconds until the call under way is overdue; a full deadline while there is none."""
@@ -162,7 +169,8 @@ class Guard:
     """The lanes of one process. Threads start with the first use of a lane and end with ``close``.
 
     ``listener`` is called with the lane's key when a change of MIG mode begins, and when it has ended or is
-    overdue; from other threads, perhaps twice.
+    overdue; from other threads, perhaps twice. ``counter`` hears how many seconds each call took
+    that came back.
     """
 
     def __init__(self, deadline_seconds: float = DEADLINE_SECONDS) -> None:
@@ -171,6 +179,7 @@ class Guard:
         self._lock = Lock()
         self._closed = False
         self.listener: Callable[[str, bool], None] = lambda _key, _begins: None
+        self.counter: Callable[[str, float], None] = lambda _call, _seconds: None
 
     def start(self, key: str, job: Callable[[Watch], T]) -> Pending[T]:
         """Put a job into the lane; raises NvmlTimeout at once while a call of that lane is overdue."""
@@ -190,6 +199,22 @@ class Guard:
     def run(self, key: str, job: Callable[[Watch], T]) -> T:
         """Do a job in the lane and wait for it; raises what the job raises, or NvmlTimeout."""
         return self.start(key, job).result()
+
+    def side_by_side(self, jobs: Mapping[str, Callable[[Watch], T]]) -> dict[str, T | NvmlCallFailed]:
+        """Do jobs in their lanes all at once; what each gives, or why it gives nothing."""
+        found: dict[str, T | NvmlCallFailed] = {}
+        pending: dict[str, Pending[T]] = {}
+        for key, job in jobs.items():
+            try:
+                pending[key] = self.start(key, job)
+            except NvmlTimeout as overdue:
+                found[key] = overdue
+        for key, one in pending.items():
+            try:
+                found[key] = one.result()
+            except NvmlCallFailed as error:
+                found[key] = error
+        return found
 
     def forget(self, key: str) -> None:
         """Let a lane's thread end after the jobs it has; whoever comes next gets another one.

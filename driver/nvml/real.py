@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,30 +18,37 @@ from driver.nvml.api import (
     NODE_CALLS,
     AddressingMode,
     Code,
-    ComputeMode,
+    DriverNotLoaded,
     FabricInfo,
     MigMode,
     NotSupported,
     NvLinkEnd,
     NvmlCallFailed,
+    NvmlDevice,
+    NvmlTimeout,
     P2pStatus,
+    SessionLost,
     TopologyLevel,
     Virtualization,
     code_name,
     failure,
 )
+from driver.nvml.health.real import RealHealthCalls
+from driver.nvml.health.real_events import RealEventSet
 from driver.nvml.library import Loaded, NvmlLibrary
 from driver.nvml.license import LicensableFeature
+from driver.nvml.modes.calls import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.products import ARCHITECTURES, BRANDS
 from driver.nvml.real_memory import RealMemoryCalls
-from driver.nvml.real_mig import RealMigCalls
+from driver.nvml.real_mig import MigProfiles, RealMigCalls
+from driver.nvml.use.real import GpmSamples, RealUseCalls
 from driver.nvml.vgpu import VgpuType
 from driver.roots.driver_roots import DriverRoots
 from driver.roots.root import SLASH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 T = TypeVar("T")
 
@@ -79,12 +87,34 @@ class RealNvml:
     def __init__(self, roots: DriverRoots | None = None, load: Callable[[str], object] = ctypes.CDLL) -> None:
         self._library = NvmlLibrary(roots or DriverRoots.fixed(SLASH), load)
         self._loaded: Loaded | None = None
+        self._samples, self._mig_profiles = GpmSamples(), MigProfiles()
+        self._event_sets: list[RealEventSet] = []
+        self._still_open = False
 
     def init(self) -> None:
+        if self._still_open:
+            self._still_open = False
+            return
         self._load_library()
         _ask(NODE_CALLS["init"], "", pynvml.nvmlInitWithFlags, 0)
 
     def shutdown(self) -> None:
+        """End the session, and its event sets first.
+
+        A thread that hangs in a wait keeps the session open, since NVML would free what that thread uses; the
+        next ``init`` takes it over. Raises NvmlTimeout then.
+        """
+        try:
+            while self._event_sets:
+                self._event_sets[-1].close()
+                self._event_sets.pop()
+        except NvmlTimeout:
+            self._still_open = True
+            raise
+        self._mig_profiles.forget()
+        for sample in self._samples.taken():
+            with suppress(NvmlCallFailed):  # the session takes with it what cannot be freed
+                _ask("nvmlGpmSampleFree", "", pynvml.nvmlGpmSampleFree, sample)
         _ask(NODE_CALLS["shutdown"], "", pynvml.nvmlShutdown)
 
     def driver_version(self) -> str:
@@ -100,10 +130,15 @@ class RealNvml:
     def device_by_index(self, index: int) -> RealDevice:
         subject = f"GPU {index}"
         handle = _ask(GPU_CALLS["device_by_index"], subject, pynvml.nvmlDeviceGetHandleByIndex, index)
-        return RealDevice(handle, subject)
+        return RealDevice(handle, subject, self._samples, self._mig_profiles)
 
     def device_by_pci(self, pci: PciAddress) -> RealDevice:
-        return RealDevice(_handle_at(pci), str(pci))
+        return RealDevice(_handle_at(pci), str(pci), self._samples, self._mig_profiles)
+
+    def watch_events(self, devices: Sequence[NvmlDevice]) -> RealEventSet:
+        events = RealEventSet(pynvml, _ask, _told_apart(devices))
+        self._event_sets = [*(one for one in self._event_sets if not one.is_freed), events]
+        return events
 
     def _load_library(self) -> None:
         """Hand pynvml the library, anew when another file lies there since the last time.
@@ -130,14 +165,32 @@ def _pci(info: Any) -> PciAddress:
     return PciAddress(int(info.domain), int(info.bus), int(info.device), 0)
 
 
-class RealDevice(RealMigCalls, RealMemoryCalls):
+def _told_apart(devices: Sequence[NvmlDevice]) -> Iterator[tuple[Any, str]]:
+    """The handle and the UUID of each GPU that can tell who it is."""
+    for device in devices:
+        if not isinstance(device, RealDevice):
+            raise TypeError(f"{device!r} is no GPU of the real NVML")
+        try:
+            yield device.handle, device.uuid()
+        except (SessionLost, DriverNotLoaded):
+            raise
+        except NvmlCallFailed:
+            continue
+
+
+class RealDevice(RealMigCalls, RealMemoryCalls, RealHealthCalls, RealUseCalls):
     """One GPU's NVML handle; ``subject`` names the GPU in errors."""
 
     _pynvml = pynvml
 
-    def __init__(self, handle: Any, subject: str) -> None:
-        self._handle = handle
-        self._subject = subject
+    def __init__(self, handle: Any, subject: str, samples: GpmSamples, profiles: MigProfiles) -> None:
+        self._handle, self._subject = handle, subject
+        self._samples, self._mig_profiles = samples, profiles
+
+    @property
+    def handle(self) -> Any:
+        """What NVML knows the GPU by."""
+        return self._handle
 
     def _get(self, method: str, function: Callable[..., Any], *arguments: object) -> Any:
         return self._ask(method, "", function, self._handle, *arguments)
@@ -185,14 +238,15 @@ class RealDevice(RealMigCalls, RealMemoryCalls):
         return mask.bit_length() - 1
 
     def nvlinks(self) -> tuple[NvLinkEnd, ...]:
-        return tuple(self._link_end(link) for link in self._active_links())
+        links = self._link_states("nvlinks")
+        return tuple(self._link_end(link) for link, active in links if active)
 
-    def _active_links(self) -> Iterator[int]:
-        """The numbers of the links that are up; raises NotSupported when no link answers at all."""
+    def _link_states(self, method: str) -> Iterator[tuple[int, bool]]:
+        """The numbers of the links, and whether they are up; NotSupported when no link answers at all."""
         answered = False
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
             try:
-                active = self._get("nvlinks", pynvml.nvmlDeviceGetNvLinkState, link)
+                active = self._get(method, pynvml.nvmlDeviceGetNvLinkState, link)
             except NotSupported:
                 continue
             except NvmlCallFailed as error:
@@ -200,10 +254,9 @@ class RealDevice(RealMigCalls, RealMemoryCalls):
                     break
                 raise
             answered = True
-            if active:
-                yield link
+            yield link, bool(active)
         if not answered:
-            raise NotSupported(GPU_CALLS["nvlinks"], Code.NOT_SUPPORTED, self._subject)
+            raise NotSupported(GPU_CALLS[method], Code.NOT_SUPPORTED, self._subject)
 
     def _link_end(self, link: int) -> NvLinkEnd:
         kind = self._get("nvlinks", pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, link)

@@ -45,12 +45,37 @@ _ABSENT_PROFILE = (Code.NOT_SUPPORTED, Code.INVALID_ARGUMENT)
 _PROFILE_VERSION = 1
 
 
+class MigProfiles:
+    """The profiles that GPUs and GPU instances offer, as NVML's structs, kept for one session.
+
+    Only another driver offers others. A list of instances has to name each profile, and to walk through the
+    profiles for each list would be most of the calls of a look.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int | None], list[tuple[int, Any]]] = {}
+
+    def of(
+        self, gpu: int, gpu_instance_profile: int | None, read: Callable[[], list[tuple[int, Any]]]
+    ) -> list[tuple[int, Any]]:
+        """Those of a GPU, or of its GPU instances of one profile; read when they are not known."""
+        key = (gpu, gpu_instance_profile)
+        if key not in self._known:
+            self._known[key] = read()
+        return self._known[key]
+
+    def forget(self) -> None:
+        """Read all anew: the session ends."""
+        self._known.clear()
+
+
 class RealMigCalls(ABC):
     """What RealDevice asks about MIG."""
 
     _pynvml: ClassVar[Any]
     _handle: Any
     _subject: str
+    _mig_profiles: MigProfiles
 
     @abstractmethod
     def _get(self, method: str, function: Callable[..., Any], *arguments: object) -> Any:
@@ -181,10 +206,16 @@ class RealMigCalls(ABC):
     def _profile_infos(self, method: str) -> list[tuple[int, Any]]:
         """Index and struct of all profiles; raises NotSupported where there is none."""
         function = self._pynvml.nvmlDeviceGetGpuInstanceProfileInfo
-        infos = _walk(GPU_PROFILE_COUNT, lambda index: self._get(method, function, index, _PROFILE_VERSION))
-        if not infos:
-            raise failure(GPU_CALLS[method], Code.NOT_SUPPORTED, self._subject)
-        return infos
+
+        def read() -> list[tuple[int, Any]]:
+            infos = _walk(
+                GPU_PROFILE_COUNT, lambda index: self._get(method, function, index, _PROFILE_VERSION)
+            )
+            if not infos:
+                raise failure(GPU_CALLS[method], Code.NOT_SUPPORTED, self._subject)
+            return infos
+
+        return self._mig_profiles.of(handle_number(self._handle), None, read)
 
     def _compute_profile_infos(
         self, method: str, gpu_instance: Any, gpu_instance_id: int
@@ -196,7 +227,10 @@ class RealMigCalls(ABC):
             inside = _inside(gpu_instance_id)
             return self._ask(method, inside, function, gpu_instance, index, shared, _PROFILE_VERSION)
 
-        return _walk(COMPUTE_PROFILE_COUNT, ask)
+        profile_id = self._gpu_instance(method, gpu_instance).profile_id
+        return self._mig_profiles.of(
+            handle_number(self._handle), profile_id, lambda: _walk(COMPUTE_PROFILE_COUNT, ask)
+        )
 
     def _gpu_instance_handle(self, method: str, gpu_instance_id: int) -> Any:
         find = self._pynvml.nvmlDeviceGetGpuInstanceById
@@ -226,6 +260,11 @@ class RealMigCalls(ABC):
             compute_instance_slices=int(attributes.computeInstanceSliceCount),
             engines=_shared_engines(attributes),
         )
+
+
+def handle_number(handle: Any) -> int:
+    """What tells a GPU's handle from others."""
+    return int(ctypes.cast(handle, ctypes.c_void_p).value or 0)
 
 
 def _walk(count: int, ask: Callable[[int], Any]) -> list[tuple[int, Any]]:

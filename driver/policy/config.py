@@ -8,21 +8,25 @@
           - mig: {layout: all-balanced}
     rules:
       - offer: whole
+    health:
+      evict: [needs-reset, lost]
 
-The first pool whose selector a node's labels meet decides; ``rules`` are those of all other nodes. What is
-wrong with one pool's entry is kept with it, so that it does no harm to the nodes of others.
+The first pool whose selector a node's labels meet decides; ``rules`` are those of all other nodes, and
+``health`` is for all of them. What is wrong with one pool's entry is kept with it, so that it does no harm
+to the nodes of others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from driver.errors import ConfigError
+from driver.health.health_rules import read_health_rules
 from driver.kinds.registry import KINDS
 from driver.policy.rules import NodeConfig, read_rules, unknown_fields
 from driver.policy.strict_yaml import load_strictly
@@ -132,20 +136,22 @@ def _entries(document: Any, kinds: Kinds, errors: list[str]) -> Iterator[Pool]:
     if not isinstance(document, dict):
         errors.append("the document must be a mapping with version and rules")
         return
-    unknown_fields(document, {"version", "pools", "rules"}, "", errors)
+    unknown_fields(document, {"version", "pools", "rules", "health"}, "", errors)
     if document.get("version") != "v1":
         errors.append("version: must be v1")
     pools = document.get("pools", [])
     if not isinstance(pools, list):
         errors.append("pools: must be a list")
         pools = []
+    health = read_health_rules(document.get("health", {}), "health", errors)
     names: set[str] = set()
     for index, entry in enumerate(pools):
         pool = _pool(entry, kinds, f"pools[{index}]", names)
         names.add(pool.name)
-        yield pool
+        yield replace(pool, rules=replace(pool.rules, health=health))
     own: list[str] = []
-    yield Pool("", None, read_rules(document.get("rules", []), kinds, "rules", own), tuple(own))
+    rules = replace(read_rules(document.get("rules", []), kinds, "rules", own), health=health)
+    yield Pool("", None, rules, tuple(own))
 
 
 def _pool(entry: Any, kinds: Kinds, path: str, names: set[str]) -> Pool:

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
-from driver.devices.health import taints_of_doubt
 from driver.errors import ConfigError
+from driver.health.problems import taints, taints_of_doubt
 from driver.kinds.forms import Forms
 from driver.kinds.memory_limits import limits_untold
 from driver.kinds.registry import KINDS
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from driver.devices.device import CounterSet, Device, Taint
     from driver.hardware.gpu import Inventory, Problem
+    from driver.health.health_rules import HealthRules
     from driver.kinds.forms import GpuForms, Part
     from driver.kinds.kind import Kinds
     from driver.nvml.pci_address import PciAddress
@@ -39,13 +40,13 @@ class Withheld:
 
     ``part`` is what is kept back: all of the ``gpu``, the ``whole`` GPU while partitions of it are
     offered, the ``partitions`` that were asked for beside the whole GPU, the ``shared`` devices, or
-    ``passthrough``. ``problems`` are what is wrong with the GPU.
+    ``passthrough``. ``taints`` are those of a GPU that is not well.
     """
 
     pci: PciAddress
     reason: str
     part: Part = "gpu"
-    problems: tuple[Problem, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ def node_offers(
     for offering in kinds.offerings:
         forms = offering.devices(inventory, judged.policies, forms)
     ordered = [(pci, forms.gpus[pci]) for pci in sorted(forms.gpus)]
-    problems = {gpu.pci: gpu.problems for gpu in inventory.gpus}
+    sick = {gpu.pci: taints(gpu.problems) for gpu in inventory.gpus}
     withheld = [
         *judged.withheld,
         *(
-            Withheld(pci, reason, part, problems.get(pci, ()))
+            Withheld(pci, reason, part, sick.get(pci, ()))
             for pci, found in ordered
             for part, reason in found.withheld
         ),
@@ -110,11 +111,33 @@ def node_offers(
     ]
     undecided = judged.undecided | {pci for pci, found in ordered if found.doubtful}
     doubts = (one for one in _doubts(inventory, judged, undecided) if one.pci not in apart)
-    return Offers(
+    offers = Offers(
         _in_packing_order([found for _, found in ordered], forms.others),
         tuple(sorted(withheld, key=lambda one: one.pci)),
         tuple(found.counters for _, found in ordered if found.counters is not None),
         (*doubts, *apart.values()),
+    )
+    return offers if config is None else _evicting(offers, config.health)
+
+
+def _evicting(offers: Offers, rules: HealthRules) -> Offers:
+    """The offers, with the effects that the admin asks for on all that is sick.
+
+    A doubt without a GPU is about the node, whose pods are not evicted for what ails NVML as a whole.
+    """
+    if not rules.evict:
+        return offers
+
+    def effective(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+        return rules.effective(taints) if taints else taints
+
+    return replace(
+        offers,
+        devices=tuple(replace(one, taints=effective(one.taints)) for one in offers.devices),
+        withheld=tuple(replace(one, taints=effective(one.taints)) for one in offers.withheld),
+        doubts=tuple(
+            one if one.pci is None else replace(one, taints=effective(one.taints)) for one in offers.doubts
+        ),
     )
 
 
@@ -151,14 +174,14 @@ class _Judged:
             policy = policy_of()
         except NotTold as error:
             self.undecided.add(pci)
-            self.withheld.append(Withheld(pci, error.what, problems=problems))
+            self.withheld.append(Withheld(pci, error.what, taints=taints(problems)))
             return
         except ConfigError as error:
             reason = f"the node configuration does not say what to offer: {error}"
-            self.withheld.append(Withheld(pci, reason, problems=problems))
+            self.withheld.append(Withheld(pci, reason, taints=taints(problems)))
             return
         if policy.form == HIDDEN:
-            self.withheld.append(Withheld(pci, HIDDEN_BY_RULE, problems=problems))
+            self.withheld.append(Withheld(pci, HIDDEN_BY_RULE, taints=taints(problems)))
         else:
             self.policies[pci] = policy
 

@@ -13,7 +13,7 @@ matches decides; a GPU that no rule matches is offered whole, or as the partitio
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.gpu_policy import HIDDEN, GpuPolicy
@@ -22,6 +22,7 @@ from driver.hardware.functions import PciFunction
 from driver.hardware.gpu import Gpu
 from driver.hardware.pci_products import product_name
 from driver.hardware.vgpu import parse_profile
+from driver.health.health_rules import HealthRules
 from driver.policy.predicate import NotTold, compile_predicate, holds
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """The rules in the order in which they are tried."""
+    """The rules in the order in which they are tried, and how faults of GPUs are judged."""
 
     rules: tuple[Rule, ...] = ()
+    health: HealthRules = field(default_factory=HealthRules)
 
     def policy_of(self, gpu: Gpu) -> GpuPolicy:
         """What is to be offered of this GPU.

@@ -99,6 +99,8 @@ def configure(level: Level, stream: TextIO | None = None) -> None:
         logger_factory=lambda *_args: lines,
         cache_logger_on_first_use=False,
     )
+    # gRPC's core writes lines that are no JSON to stderr, unless it is told to say errors alone.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     root = logging.getLogger()
     for handler in [one for one in root.handlers if isinstance(one, _LibraryHandler)]:
         root.removeHandler(handler)

@@ -13,11 +13,13 @@ from envtest.client.watching import wait_for, wait_for_list
 
 @contextmanager
 def fresh_namespace(api: ApiClient) -> Iterator[str]:
-    """The name of a new namespace; its pods and claims are gone when the block ends."""
+    """The name of a new namespace; its workloads, pods and claims are gone when the block ends."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     wait_for(api, paths.service_account("default", name), lambda _: True)
     yield name
+    for workloads in paths.workloads(name):  # they would make their pods anew
+        api.delete(workloads)
     for pod in api.list_objects(paths.pod(namespace=name)):
         api.delete(paths.pod(pod["metadata"]["name"], name), grace_seconds=1)
     wait_for_list(api, paths.pod(namespace=name), lambda pods: not pods)

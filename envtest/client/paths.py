@@ -30,6 +30,12 @@ def event(name: str = "", namespace: str = "default") -> str:
     return _joined(f"/api/v1/namespaces/{namespace}/events", name)
 
 
+def workloads(namespace: str = "default") -> list[str]:
+    """The collections of what makes pods."""
+    apps, batch = (f"/apis/{group}/v1/namespaces/{namespace}" for group in ("apps", "batch"))
+    return [f"{apps}/deployments", f"{apps}/replicasets", f"{batch}/jobs"]
+
+
 def resource_slice(name: str = "") -> str:
     """A ResourceSlice."""
     return _joined(f"{RESOURCE_API}/resourceslices", name)

@@ -26,6 +26,7 @@ from envtest.embedded.control.objects import NAMESPACES, NODES, PODS, Objects, n
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
+from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
 from envtest.embedded.node.child_processes import ChildProcesses
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
@@ -181,6 +182,7 @@ class EmbeddedCluster:
             EmbeddedClaimController(self.api_server),
             EmbeddedTaintEviction(self.api_server),
             EmbeddedDisruptionController(self.api_server),
+            EmbeddedWorkloadController(self.api_server),
             EmbeddedScheduler(self.api_server),
         ]
 

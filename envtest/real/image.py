@@ -1,4 +1,7 @@
-"""Makes the one image of a test cluster: busybox with its applets, as sandbox and as workload."""
+"""Makes the one image of a test cluster: busybox with its applets, as sandbox and as workload.
+
+Samples name images of public registries. It has their names as well, so they run here and nothing is pulled.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,15 @@ from envtest.client.errors import MissingPrerequisite
 from envtest.real.render import IMAGE
 
 FOLDERS = ("bin", "dev", "etc", "mnt", "proc", "root", "run", "sys", "tmp", "var")
+PUBLIC_NAMES = ("docker.io/library/ubuntu:24.04", "docker.io/library/busybox:1.37")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""As in the images whose names it has: ``nvidia-smi`` is found in /usr/bin, where CDI puts it."""
 # Python's name of a machine -> the image specification's (GOARCH).
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def busybox_image() -> bytes:
-    """A docker archive with the image ``localhost/busybox:1``, whose command sleeps.
+    """A docker archive with the image ``localhost/busybox:1``, also by ``PUBLIC_NAMES``; its command sleeps.
 
     Raises:
         MissingPrerequisite: there is no busybox on the PATH.
@@ -35,10 +41,10 @@ def busybox_image() -> bytes:
     config = {
         "architecture": ARCHITECTURES.get(machine, machine),
         "os": "linux",
-        "config": {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]},
+        "config": {"Cmd": ["/bin/sleep", "1000000"], "Env": [f"PATH={PATH}"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [IMAGE, *PUBLIC_NAMES], "Layers": ["layer.tar"]}]
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         _add(tar, "layer.tar", layer)

@@ -26,6 +26,7 @@ OPT_IN_ALONE: dict[str, Any] = {
 COMPONENTS: dict[str, tuple[str, Values]] = {
     "extended-resources": ("device-classes", OPT_IN_ALONE),
     "mps": ("mps", {"mps": {"enabled": True}}),
+    "page": ("page", {"page": {"enabled": True}}),
     "network-policy": ("network-policy", {"networkPolicy": {"enabled": True}}),
     "webhook-cert-manager": (
         "webhook",

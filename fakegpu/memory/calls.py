@@ -68,13 +68,6 @@ class FakeMemoryCalls:
             raise self._failed(call, _NONE[state.accounting.silent], cgroup)
         return MemoryLimits(found.soft_bytes, found.hard_bytes, memory.used_bytes(found))
 
-    def allocated_bytes(self) -> int | None:
-        """What CUDA clients have on the GPU; None while others use it, of whom nobody knows how much."""
-        state, gpu = self._session.gpu_call("memory_bytes", self._slot.pci, self._number)
-        if gpu.process_ids or gpu.mig.processes():
-            return None
-        return living(state, gpu).memory.allocated_bytes
-
     def _supported(self, call: str) -> tuple[MachineState, int]:
         """The state and the GPU's memory, where driver and GPU have limits."""
         state, gpu = self._session.gpu_call(call, self._slot.pci, self._number)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fakegpu.capabilities import update_capabilities
 from fakegpu.memory.groups import living
+from fakegpu.partitions_shown import show_partitions
 from fakegpu.sysfs.binding import Node
 from fakegpu.sysfs.device_files import follow
 from fakegpu.sysfs.tree import apply, change_of
@@ -72,7 +72,7 @@ def _change_files(before: Node, after: Node) -> None:
     if after.kernel is not before.kernel or after.machine is not before.machine:
         for root in _there(after.kernel.device_roots):
             follow(root, before, after)
-        update_capabilities(before.machine, after.machine)
+        show_partitions(after.spec, before.machine, after.machine)
 
 
 def _there(roots: tuple[str, ...]) -> list[Path]:

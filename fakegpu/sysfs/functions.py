@@ -31,6 +31,8 @@ _SMALL_BAR_BYTES = 16 * 1024
 class Function:
     """One PCI function. ``folder`` is its place below the root of sysfs, ``group`` its IOMMU group.
 
+    ``cpus`` are those near it, None where that is not known.
+
     ``regions`` are the sizes of its memory regions in bytes, by number. ``physical`` is the function that a
     virtual one belongs to, ``number`` its number there.
     """
@@ -45,6 +47,7 @@ class Function:
     regions: tuple[tuple[int, int], ...] = ()
     physical: PciAddress | None = None
     number: int = 0
+    cpus: str | None = None
 
     @property
     def is_bridge(self) -> bool:
@@ -75,10 +78,13 @@ def _functions(
     found: dict[PciAddress, Function] = {}
     taken = {slot.iommu_group for slot in slots} - {None}
     free = (number for number in count(_FIRST_GROUP) if number not in taken)
+    above = folders_above(slots)
     for slot in slots:
         named = slot.iommu_group if iommu.present else None
         number = next(free) if named is None else named
-        for one in _board(slot, number, device_id, memory_bytes, free, apart=not iommu.present):
+        for one in _board(
+            *(slot, above[slot.pci], number, device_id, memory_bytes, free), apart=not iommu.present
+        ):
             found[one.pci] = one
     for slot in slots:
         gpu = found[slot.pci]
@@ -88,23 +94,43 @@ def _functions(
             regions = ((0, _REGISTERS_BYTES), (1, _power_of_two(memory_bytes) // 16))
             found[pci] = Function(
                 *(pci, NVIDIA, sriov.device_id if sriov else 0, GPU_CLASS, folder, next(free)),
-                *(gpu.numa_node, regions, slot.pci, index),
+                *(gpu.numa_node, regions, slot.pci, index, slot.cpus),
             )
     return found
 
 
+def folders_above(slots: tuple[Slot, ...]) -> Mapping[PciAddress, str]:
+    """Where the port that leads to each GPU alone lies: below the root complex, or below its switches.
+
+    Below the root lies a root port for each topmost switch, then upstream and downstream ports in turn. These
+    are folders without files of their own: who looks at them reads where links lead.
+    """
+    upstream: dict[str, PciAddress] = {}
+    found = {}
+    for slot in slots:
+        folder = f"devices/{slot.pcie_root}"
+        for depth, switch in enumerate(slot.switches):
+            bus = (slot.pci.bus - 2 * (len(slot.switches) - depth)) % 256
+            port = upstream.setdefault(switch, PciAddress(slot.pci.domain, bus, 0, 0))
+            over = slot.pcie_root.removeprefix("pci")
+            if depth:
+                switch_above = upstream[slot.switches[depth - 1]]
+                over = f"{switch_above.domain:04x}:{(switch_above.bus + 1) % 256:02x}"
+            folder += f"/{over}:{port.bus % 32:02x}.1/{port}"
+        found[slot.pci] = folder
+    return found
+
+
 def _board(
-    slot: Slot, group: int, device_id: int, memory_bytes: int, free: Iterator[int], *, apart: bool
+    slot: Slot, root: str, group: int, device_id: int, memory_bytes: int, free: Iterator[int], *, apart: bool
 ) -> Iterator[Function]:
-    """The bridge above a slot, its GPU, and the functions beside it.
+    """The bridge above a slot, which lies below ``root``, its GPU, and the functions beside it.
 
     ``apart``: without an IOMMU, vfio invents a group for each function.
     """
     numa = -1 if slot.numa_node is None else slot.numa_node
-    root = slot.pcie_root.removeprefix("pci")
-    # Each GPU has a root port of its own, which is enough for the rule of pcieRoot.
-    bridge = PciAddress.parse(f"{root}:{slot.minor % 32:02x}.0")
-    above = f"devices/{slot.pcie_root}/{bridge}"
+    bridge = PciAddress.parse(f"{slot.pcie_root.removeprefix('pci')}:{slot.minor % 32:02x}.0")
+    above = f"{root}/{bridge}"
     theirs = group if slot.bridge_in_group and not apart else next(free)
     yield Function(bridge, _INTEL, _ROOT_PORT_ID, BRIDGE_CLASS, above, theirs, numa)
     regions = (
@@ -112,7 +138,9 @@ def _board(
         *(((1, _power_of_two(memory_bytes)),) if memory_bytes else ()),
         (3, _DOORBELLS_BYTES),
     )
-    yield Function(slot.pci, NVIDIA, device_id, GPU_CLASS, f"{above}/{slot.pci}", group, numa, regions)
+    yield Function(
+        slot.pci, NVIDIA, device_id, GPU_CLASS, f"{above}/{slot.pci}", group, numa, regions, cpus=slot.cpus
+    )
     for number, name in enumerate(slot.beside, 1):
         pci = PciAddress(slot.pci.domain, slot.pci.bus, slot.pci.device, number)
         ours = next(free) if apart else group

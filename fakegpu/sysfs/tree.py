@@ -149,6 +149,7 @@ def _fixed_files(function: Function) -> Mapping[str, str | LinkTo]:
         "subsystem_device": "0x0000",
         "class": f"0x{code}",
         "numa_node": str(function.numa_node),
+        "local_cpulist": function.cpus or "",
         "modalias": alias,
         "resource": _resource(function),
     }

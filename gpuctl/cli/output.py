@@ -16,7 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def output_option(*more: str) -> Callable[[Command], Command]:
-    """Add ``-o``, as ``output``: table, json, yaml, and what the command knows besides, of wide and name."""
+    """Add ``-o``, as ``output``: table, json, yaml, and what it knows besides, of wide, name and svg."""
 
     def add(command: Command) -> Command:
         return click.option(
@@ -36,14 +36,20 @@ def emit(
     data: Any,
     picture: Callable[[], str | RenderableType],
     names: Callable[[], Iterable[str]] = tuple,
+    svg: Callable[[], str] = str,
 ) -> None:
-    """Print ``data`` for scripts, the ``names`` of what is shown, or the ``picture`` of it for people."""
+    """Print ``data`` for scripts, the ``names`` of what is shown, or the ``picture`` of it for people.
+
+    ``svg`` is the picture as a file of its own.
+    """
     if output == "json":
         click.echo(json.dumps(data, indent=2))
     elif output == "yaml":
         import yaml
 
         click.echo(yaml.safe_dump(data, sort_keys=False), nl=False)
+    elif output == "svg":
+        click.echo(svg(), nl=False)
     elif output == "name":
         for name in names():
             click.echo(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,13 +14,13 @@ from driver.errors import DriverError
 from gpuctl.cli.documents import document
 from gpuctl.cli.failures import told
 from gpuctl.cli.output import emit, output_option
+from gpuctl.demo.ending import signals_end_it_once
 from gpuctl.node.machine_option import machine_option
 
 if TYPE_CHECKING:
     from gpuctl.demo.cluster import DemoCluster
 
 _CLUSTERS = ("embedded", "real")
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(context_settings={"show_default": True})
@@ -58,7 +57,7 @@ def demo(machine: str, kind: Literal["embedded", "real"], output: str, *, keep: 
     configure("warning", sys.stderr)
     cluster = DemoCluster(kind, machine)
     console = Console(quiet=output != "table")
-    with _signals_end_it_once() as ending, _closed(cluster, ending), _logs_of_failure(cluster):
+    with signals_end_it_once() as ending, _closed(cluster, ending), _logs_of_failure(cluster):
         facts = tell(cluster, Narrator(console))
         if output != "table":
             emit(output, document("DemoStory", facts), lambda: "")
@@ -76,24 +75,6 @@ def _wait_for_the_end(cluster: DemoCluster) -> None:
         threading.Event().wait()
     except KeyboardInterrupt:
         click.echo("ending the cluster", err=True)
-
-
-@contextmanager
-def _signals_end_it_once() -> Iterator[Callable[[], None]]:
-    """SIGTERM and SIGHUP act as Ctrl-C does; after the call of what is given, none of them does anything:
-    a second Ctrl-C must not keep the processes alive. What is ignored, as below nohup, stays so."""
-    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
-
-    def ignore() -> None:
-        for number in heard:
-            signal.signal(number, signal.SIG_IGN)
-
-    try:
-        yield ignore
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -52,13 +52,7 @@ def run_in_pod(
 
     Its exit code may be 1, as that of a doctor who found something.
     """
-    command = [
-        "kubectl",
-        *(["--kubeconfig", str(kubeconfig)] if kubeconfig else []),
-        *(["--context", context] if context else []),
-        *("exec", "--namespace", target.namespace, target.pod, "--container", target.container),
-        *("--", "gpuctl", *words),
-    ]
+    command = exec_command(target, words, kubeconfig, context)
     try:
         code, printed, said = run_bounded(command, TIMEOUT_SECONDS, MOST_BYTES)
     except FileNotFoundError as error:
@@ -74,6 +68,25 @@ def run_in_pod(
             f"{TIMEOUT_SECONDS:.0f} s",
         )
     return printed
+
+
+def exec_command(
+    target: PluginPod,
+    words: Sequence[str],
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    interactive: bool = False,
+) -> list[str]:
+    """The command that runs ``gpuctl`` with these words in the pod; ``interactive`` gives it a stdin."""
+    return [
+        "kubectl",
+        *(["--kubeconfig", str(kubeconfig)] if kubeconfig else []),
+        *(["--context", context] if context else []),
+        *("exec", "--namespace", target.namespace, target.pod, "--container", target.container),
+        *(["--stdin"] if interactive else []),
+        *("--", "gpuctl", *words),
+    ]
 
 
 def run_bounded(command: Sequence[str], timeout_seconds: float, most_bytes: int) -> tuple[int, bytes, str]:

@@ -9,6 +9,7 @@ from gpuctl.explain.findings import Explanation, Finding, RequestReport, Verdict
 from gpuctl.explain.judge import Asked, Judged, judge
 from gpuctl.explain.pod.claims import claims_of_pod
 from gpuctl.explain.pod.placed import placed
+from gpuctl.explain.pod.unused import unused_claims
 from gpuctl.explain.snapshot import Snapshot
 
 Object = dict[str, Any]
@@ -20,18 +21,19 @@ def explain_pod(
     """Why a pod waits; ``events`` are the pod's, ``templates`` those that it names."""
     answer = _answering("pod", pod["metadata"], snapshot)
     found = placed(pod, events)
+    unused = unused_claims(pod)
     if found is not None:
-        return answer(found.verdict, found.summary, *found.findings)
+        return answer(found.verdict, found.summary, *found.findings, *unused)
     claims = claims_of_pod(pod, snapshot, templates, events)
     judged = judge(snapshot, Asked(pod, claims.claims, claims.extended))
     findings = [*claims.findings, *_gates_of(pod), *judged.findings]
     if findings or not judged.fits:
-        return answer("waits", _waiting("it waits", judged), *findings, reports=judged.reports)
+        return answer("waits", _waiting("it waits", judged), *findings, *unused, reports=judged.reports)
     if not claims.claims and not (claims.extended and claims.extended.asks_devices):
         return answer("fits", "it asks for no devices; something else keeps it waiting")
     where = ", ".join(judged.fits[:3]) + (" and others" if len(judged.fits) > 3 else "")
     summary = f"its devices are there on {where}; if it still waits, then for CPU, memory or the scheduler"
-    return answer("fits", summary, reports=judged.reports)
+    return answer("fits", summary, *unused, reports=judged.reports)
 
 
 def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuctl.explain.findings import FITS, Outcome
+from gpuctl.explain.has_instead import has_instead
 from gpuctl.explain.taken_counters import taken_counters
 from kubernetes_rules.allocator.allocate import Allocator
 from kubernetes_rules.allocator.constraints import Constraint
@@ -23,7 +24,7 @@ def outcomes(
     allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]
 ) -> tuple[Outcome, ...]:
     """All devices that the node can reach, grouped by gate and reason; those that fit come last."""
-    grouped: dict[tuple[str, str], list[str]] = {}
+    grouped: dict[tuple[str, str], list[Device]] = {}
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
     for device in view.devices:
         refused = refusal(allocator, view, request, device, constraints)
@@ -35,17 +36,28 @@ def outcomes(
             taken = taken_counters(allocator, view, device) if refused.gate is Gate.COUNTERS else None
             where = (refused.gate.value, taken or _reason(refused, device))
             claims[where] = refused.claims
-        grouped.setdefault(where, []).append(device.id.device)
+        grouped.setdefault(where, []).append(device)
     ordered = sorted(grouped.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1]))
     return tuple(
-        Outcome(gate, reason, tuple(names), claims.get((gate, reason), ()))
-        for (gate, reason), names in ordered
+        Outcome(
+            gate,
+            _told(gate, reason, found),
+            tuple(one.id.device for one in found),
+            claims.get((gate, reason), ()),
+        )
+        for (gate, reason), found in ordered
     )
 
 
 def fitting(allocator: Allocator, view: NodeView, request: Request, constraints: Sequence[Constraint]) -> int:
     """How many devices of the node nothing rules out, each by itself."""
     return sum(refusal(allocator, view, request, device, constraints) is None for device in view.devices)
+
+
+def _told(gate: str, reason: str, devices: Sequence[Device]) -> str:
+    """The reason, and where a selector is false of the devices, what they have instead."""
+    instead = has_instead(reason, devices) if gate == Gate.SELECTOR else ""
+    return f"{reason}; {instead}" if instead else reason
 
 
 def _reason(refused: Refusal, device: Device) -> str:

@@ -15,7 +15,7 @@ from gpuctl.explain.prospects import Prospects
 from gpuctl.explain.remedies import Look, Tried, findings_of
 from gpuctl.explain.snapshot import Snapshot
 from gpuctl.explain.unheld import unheld
-from gpuctl.explain.withheld import withheld
+from gpuctl.explain.withheld import changing, withheld
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, PoolInvalid
 from kubernetes_rules.allocator.requests import Request, RequestedClaim, read_claim
 from kubernetes_rules.device_taint_rules import tainted_slices
@@ -86,7 +86,8 @@ def judge(snapshot: Snapshot, asked: Asked) -> Judged:
         asked_for = (claim for look in looks for claim in look.read)
         judged = replace(judged, findings=(*judged.findings, *unheld(snapshot.slices, asked_for)))
     if any(finding.kind == "no-match" for finding in judged.findings):
-        return replace(judged, findings=(*judged.findings, *withheld(snapshot.slices)))
+        more = (*changing(snapshot.slices, snapshot.claims), *withheld(snapshot.slices))
+        return replace(judged, findings=(*judged.findings, *more))
     return judged
 
 

@@ -98,7 +98,9 @@ def _no_match(report: RequestReport) -> Finding:
     return Finding(
         "no-match",
         f"request {report.request} ({report.wants}) selects no device that a node could use",
-        "see that the driver runs and publishes; compare the selectors with its ResourceSlices",
+        "compare the selectors with what the devices have"
+        if any(node.outcomes for node in report.nodes)
+        else "see that the driver runs and publishes",
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-_LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+LIVING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def take_snapshot(
         quotas=(perhaps("resourcequotas", lambda: view.listed(_quotas_path(str(namespace)))) or ())
         if namespace
         else (),
-        pods=perhaps("pods", lambda: view.listed("/api/v1/pods", fieldSelector=_LIVING))
+        pods=perhaps("pods", lambda: view.listed("/api/v1/pods", fieldSelector=LIVING))
         if by_plugin
         else None,
         unread=tuple(unread),

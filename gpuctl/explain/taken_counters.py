@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from driver.devices.names import DRIVER_NAME
 from driver.kinds.registry import KINDS
 from gpuctl.node.picture import ranges
+from gpuctl.node.share_words import STRATEGIES
 
 if TYPE_CHECKING:
     from kubernetes_rules.allocator.allocate import Allocator
@@ -31,10 +32,10 @@ def taken_counters(allocator: Allocator, view: NodeView, device: Device) -> str 
     parts = []
     for other in (*pool.devices, *pool.other_devices):
         takes = {key for key, nanos in amounts(other).items() if nanos > 0}
-        holders = allocator.held.exclusive.get(other.id, ())
+        sharers = [claim for claim, _ in allocator.held.shares.get(other.id, ())]
+        holders = tuple(dict.fromkeys((*allocator.held.exclusive.get(other.id, ()), *sharers)))
         if holders and short & takes:
-            claims = ", ".join(dict.fromkeys(holders))
-            parts.append(_part(other, takes & short, takes, claims))
+            parts.append(_part(other, takes & short, takes, holders))
     return "; ".join(dict.fromkeys(parts)) or None
 
 
@@ -48,11 +49,18 @@ def amounts(device: Device) -> Amounts:
 
 
 def _part(
-    holder: Device, missing: Iterable[tuple[str, str]], takes: Iterable[tuple[str, str]], claims: str
+    holder: Device,
+    missing: Iterable[tuple[str, str]],
+    takes: Iterable[tuple[str, str]],
+    holders: Sequence[str],
 ) -> str:
     name = KINDS.parse(holder.id.device)
+    claims = f"claim{'s' * (len(holders) > 1)} {', '.join(holders)}"
     if name is not None and name.takes_all:
-        return f"its GPU is held as a whole by claim {claims} ({holder.id.device})"
+        if name.shared is not None:
+            how = STRATEGIES[name.shared.strategy]
+            return f"its GPU is shared by {how}, and shares are held by {claims} ({holder.id.device})"
+        return f"its GPU is held as a whole by {claims} ({holder.id.device})"
     engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
     slices = sorted(
         int(counter.removeprefix(_MEMORY_SLICE)) for _, counter in takes if counter.startswith(_MEMORY_SLICE)
@@ -62,4 +70,4 @@ def _part(
     if not overlaps:
         what = " and ".join(engine.replace("-", " ") for engine in engines)
     verb = "is" if overlaps and len(slices) == 1 else "are"
-    return f"its GPU is cut: {what} {verb} held by claim {claims} ({holder.id.device})"
+    return f"its GPU is cut: {what} {verb} held by {claims} ({holder.id.device})"

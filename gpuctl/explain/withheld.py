@@ -1,11 +1,12 @@
-"""Says where the node configuration wants partitions of a GPU, and why the driver withholds them."""
+"""Says what nodes do not offer yet though their node configuration wants it, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME
+from driver.devices.taints import TAINT_CHANGING
 from gpuctl.explain.findings import Finding
 
 Object = Mapping[str, Any]
@@ -30,3 +31,34 @@ def withheld(slices: Iterable[Object]) -> tuple[Finding, ...]:
         )
         for (node, reason), names in sorted(found.items())
     )
+
+
+def changing(slices: Iterable[Object], claims: Iterable[Object]) -> tuple[Finding, ...]:
+    """The devices of this driver that go when their claims end: their GPUs are to be offered otherwise."""
+    holders: dict[tuple[str, str], list[str]] = {}
+    for claim in claims:
+        allocation = (claim.get("status") or {}).get("allocation") or {}
+        for result in (allocation.get("devices") or {}).get("results") or ():
+            if result["driver"] == DRIVER_NAME:
+                name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+                holders.setdefault((str(result["pool"]), str(result["device"])), []).append(name)
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for one in slices:
+        spec = one["spec"]
+        for device in spec.get("devices") or () if spec["driver"] == DRIVER_NAME else ():
+            held_by = tuple(dict.fromkeys(holders.get((str(spec["pool"]["name"]), str(device["name"])), ())))
+            if held_by and any(taint["key"] == TAINT_CHANGING for taint in device.get("taints") or ()):
+                found.setdefault((str(spec.get("nodeName")), held_by), []).append(str(device["name"]))
+    return tuple(
+        Finding(
+            "changing",
+            f"{node} is about to offer other devices: {', '.join(names)} "
+            f"{'go' if len(names) > 1 else 'goes'} when {_ended(held_by)}",
+            "look again then: what the node configuration wants is published within seconds",
+        )
+        for (node, held_by), names in sorted(found.items())
+    )
+
+
+def _ended(claims: Sequence[str]) -> str:
+    return f"claim {claims[0]} ends" if len(claims) == 1 else f"claims {', '.join(claims)} end"

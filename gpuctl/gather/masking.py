@@ -39,6 +39,7 @@ FLAGS = frozenset(
         "memory-hook",
         "metrics-addr",
         "mps-dir",
+        "name",
         "node-name",
         "nvml",
     }

@@ -19,6 +19,10 @@ _PROFILES = """\
 # Partitions that are not shared have their resources (nvidia.com/mig-1g.10gb: 1) in
 # deviceclasses/opt-in/mig-profiles.yaml.
 """
+_EITHER = """\
+# {resource} stands for whole GPUs on some nodes and for shares on others, as it did with the device
+# plugin: who asks for it cannot know which it gets. With renameByDefault: true shares have their own name.
+"""
 
 
 def device_classes(found: Iterable[Imported], *, mixed: bool) -> str:
@@ -38,8 +42,10 @@ def device_classes(found: Iterable[Imported], *, mixed: bool) -> str:
 def _device_class(resource: str, devices: list[Devices]) -> str:
     alternatives = " ||\n".join(sorted(" &&\n".join(_conditions(one)) for one in devices))
     expression = f"device.driver == 'gpu.nvidia.com' &&\n'type' in {_ATTRIBUTES} && (\n{alternatives})"
+    shared = {one.strategy is not None for one in devices}
+    head = _EITHER.format(resource=resource) if len(shared) > 1 else ""
     return f"""\
-apiVersion: resource.k8s.io/v1
+{head}apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata:
   name: {resource.removeprefix(PREFIX)}

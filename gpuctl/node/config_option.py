@@ -30,8 +30,11 @@ def config_options(what: str) -> Callable[[Command], Command]:
 
 
 def _labels(_ctx: click.Context, _param: click.Parameter, value: str | None) -> dict[str, str] | None:
-    if value is None:
-        return None
+    return None if value is None else read_labels(value)
+
+
+def read_labels(value: str) -> dict[str, str]:
+    """Labels between commas; raises BadParameter."""
     pairs = [pair.partition("=") for pair in value.split(",") if pair]
     wrong = next(("".join(pair) for pair in pairs if not pair[0] or not pair[1]), None)
     if wrong is not None:

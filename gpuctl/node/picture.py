@@ -31,6 +31,9 @@ Holder = tuple[str, str]
 class GpuFacts:
     """A physical GPU as it is published and the pods that hold it; what the slices do not say is None.
 
+    ``nvlink_peer_links`` counts the NVLinks to each of ``nvlink_peers``, empty where that is not published.
+    ``pcie_switches`` are ports of PCIe switches from the root down, shared with who stands below the same.
+
     ``device`` is the name of the GPU as a whole, whether it is offered so or not: ``forms`` are those in
     which it is, with how many devices there are of each: ``(("whole", 1), ("1g.10gb", 7))``; a shared GPU
     has its form in words: ``MPS: 4 shares of 19.9 GiB``. ``held_by`` names a pod with what it holds where
@@ -46,6 +49,9 @@ class GpuFacts:
     nvlink_island: str | None
     nvlink_peers: tuple[int, ...]
     pcie_root: str | None = None
+    pcie_switches: tuple[str, ...] = ()
+    nvlink_peer_links: tuple[int, ...] = ()
+    cpu_affinity: str | None = None
     forms: tuple[tuple[str, int], ...] = ((WHOLE, 1),)
     held_by: tuple[str, ...] = ()
 
@@ -127,7 +133,8 @@ def _facts(
     pci = value("resource.kubernetes.io/pciBusID")
     if pci is not None:
         pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs tells that of the first
-    peers = value("nvlinkPeers")
+    told, switches = value("nvlinkPeers"), value("pcieSwitches")
+    peers = tuple(map(int, told.split(","))) if told else ()
     memory = ((whole or {}).get("capacity") or {}).get("memory")
     return GpuFacts(
         device=name,
@@ -137,11 +144,21 @@ def _facts(
         numa_node=value("numaNode"),
         memory_bytes=None if memory is None else int(parse_quantity(memory["value"])),
         nvlink_island=value("nvlinkDomain"),
-        nvlink_peers=tuple(map(int, peers.split(","))) if peers else (),
+        nvlink_peers=peers,
         pcie_root=value("resource.kubernetes.io/pcieRoot"),
+        pcie_switches=tuple(str(switches).split("/")) if switches else (),
+        nvlink_peer_links=_links(value("nvlinkPeerLinks"), len(peers)),
+        cpu_affinity=value("cpuAffinity"),
         forms=_forms(name, listed),
         held_by=tuple(_holder(one, *holder) for one in listed for holder in holders.get(one["name"], ())),
     )
+
+
+def _links(published: str | None, peers: int) -> tuple[int, ...]:
+    """The NVLinks to each peer; one number is that of all, and any other number of numbers says nothing."""
+    counts = tuple(map(int, published.split(","))) if published else ()
+    counts = counts * peers if len(counts) == 1 else counts
+    return counts if len(counts) == peers else ()
 
 
 def _forms(name: str, listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:

@@ -22,30 +22,55 @@ if TYPE_CHECKING:
 @machine_option(required=True)
 @config_options("The node configuration; without it every GPU is offered as a whole.")
 @click.option("--node-name", default="node", show_default=True, help="The node's name.")
-@output_option("name")
+@output_option("name", "svg")
 def plan(
     machine: str, config: Path | None, node_labels: dict[str, str] | None, node_name: str, output: str
 ) -> None:
     """Show exactly what a node would publish. Needs no cluster and no GPU.
 
     With -o json or yaml it is a List of ResourceSlices that kubectl applies, as autoscalers that simulate
-    nodes want it. Exit codes: 0, 1 for a machine or a configuration that cannot be used, 2 for a wrong
-    command line.
+    nodes want it. With -o svg it is a picture of the forms that GPUs have; GPUs alike are drawn once.
+
+    Exit codes: 0, 1 for a machine or a configuration that cannot be used, 2 for a wrong command line.
     """
     from gpuctl.node.planned import plan_node
 
     planned = plan_node(machine, node_name, config, node_labels)
-    emit(output, planned.as_list(), lambda: _picture(planned, node_name), lambda: map(_name, planned.slices))
+    emit(
+        output,
+        planned.as_list(),
+        lambda: _picture(planned, node_name),
+        lambda: map(_name, planned.slices),
+        lambda: _svg(planned),
+    )
 
 
 def _name(one: dict[str, Any]) -> str:
     return f"resourceslice.resource.k8s.io/{one['metadata']['name']}"
 
 
+def _svg(planned: PlannedNode) -> str:
+    from gpuctl.node.picture import ranges
+    from gpuctl.status.cluster_state import views_of
+    from gpuctl.status.forms_svg import forms_svg
+    from gpuctl.status.gpus import GpuState
+
+    alike: dict[object, list[GpuState]] = {}
+    for gpu in (gpu for view in views_of(planned.slices, ()) for gpu in view.gpus):
+        alike.setdefault((gpu.product, gpu.memory_bytes, gpu.memory_slices, gpu.forms), []).append(gpu)
+    named = []
+    for members in alike.values():
+        indexes = [one.index for one in members if one.index is not None]
+        name = f"GPU {ranges(indexes)}" if len(indexes) == len(members) else members[0].device
+        named.append((name, members[0]))
+    return forms_svg(named)
+
+
 def _picture(planned: PlannedNode, node: str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
+    from gpuctl.node.health_words import health_lines
     from gpuctl.node.held_memory import limits_lines
     from gpuctl.node.picture import gpu_table, published_gpus
 
@@ -59,5 +84,6 @@ def _picture(planned: PlannedNode, node: str) -> RenderableType:
     devices = "device" if numbers == "1" else "devices"
     lines = [f"{len(counts)} {many}, {numbers} {devices}{shared}; {where}"]
     lines += limits_lines(planned.slices)
+    lines += health_lines(planned.health)
     lines += [f"not offered: {what}: {reason}" for what, reason in sorted(planned.withheld.items())]
     return Group(gpu_table(node, published_gpus(planned.slices, ())), Text("\n".join(lines)))

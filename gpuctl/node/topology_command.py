@@ -16,21 +16,24 @@ from gpuctl.node.machine_option import machine_option
 
 if TYPE_CHECKING:
     from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.node.topology_matrix import Matrix
 
 
 @click.command()
 @click.argument("node", required=False, shell_complete=nodes)
 @machine_option(what="Instead of a node: a machine that `gpuctl machines` lists, or a machine file.")
 @cluster_options
-@output_option()
+@output_option("svg")
 def topology(
     node: str | None, machine: str | None, kubeconfig: Path | None, context: str | None, output: str
 ) -> None:
     """Draw how the GPUs of NODE reach each other, in the terms of nvidia-smi topo -m.
 
     It is read from what the node publishes. A GPU that is offered in partitions only stands there without
-    NVLinks, since partitions cannot use them. Exit codes: 0, 1 for a node that publishes no GPU or a cluster
-    that cannot be reached, 2 for a wrong command line.
+    NVLinks, since partitions cannot use them. With -o svg it is a picture.
+
+    Exit codes: 0, 1 for a node that publishes no GPU or a cluster that cannot be reached, 2 for a wrong
+    command line.
     """
     from driver.devices.names import DRIVER_NAME, parse_gpu_device_name
     from gpuctl.cli.cluster_view import ClusterView
@@ -55,7 +58,14 @@ def topology(
         output,
         document("NodeTopology", {"node": name, **matrix.as_data()}),
         lambda: matrix_table(name, matrix),
+        svg=lambda: _svg(name, matrix),
     )
+
+
+def _svg(name: str, matrix: Matrix) -> str:
+    from gpuctl.node.topology_svg import topology_svg
+
+    return topology_svg(name, matrix)
 
 
 def _slices_of(view: ClusterView, node: str) -> list[Object]:

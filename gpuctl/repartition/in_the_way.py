@@ -92,7 +92,7 @@ def _devices(claim: Object, node: str, gpus: Collection[PciAddress]) -> Iterable
     for result in allocation.get("devices", {}).get("results") or ():
         if (result["driver"], result["pool"]) == (DRIVER_NAME, pool_name(node)):
             name = KINDS.parse(result["device"])
-            if name is not None and name.pci in gpus:
+            if name is not None and any(region.pci in gpus for region in name.regions):
                 yield str(result["device"])
 
 

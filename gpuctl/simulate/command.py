@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gpuctl.simulate.cluster import SimulatedCluster
     from gpuctl.simulate.cost import Cost
+    from gpuctl.simulate.machines import LikeNodes
     from gpuctl.simulate.results import GroupResult, Result
     from gpuctl.simulate.workload import PodGroup
 
@@ -47,7 +48,10 @@ pods:
 
 
 @click.command(context_settings={"show_default": True}, epilog=WORKLOAD_HELP)
-@click.option("--nodes", help="How many nodes of --machine, or of several: hgx-h100=4,a30-quad=2.")
+@click.option(
+    "--nodes",
+    help="How many nodes of --machine, or of several, with labels or without: hgx-h100=4,t4[pool=dev]=2.",
+)
 @machine_option()
 @click.option("--from-cluster", is_flag=True, help="Begin with a cluster as it is, with the claims in use.")
 @cluster_options
@@ -110,7 +114,9 @@ def simulate(
     )
     simulation = Simulation(cluster, groups, seed, until)
     started = time.perf_counter()
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    errors = Console(stderr=True)
+    # Where nobody watches, rich would leave an empty line behind.
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("pods", total=sum(group.count for group in groups))
         result = simulation.run(lambda come: bar.update(task, completed=come))
     seconds = time.perf_counter() - started
@@ -129,7 +135,7 @@ def _until(hours: float, groups: Sequence[PodGroup]) -> float:
 
 
 def _planned(
-    machines: Sequence[tuple[str, int]],
+    machines: Sequence[LikeNodes],
     config: Path | None,
     labels: dict[str, str] | None,
     classes: Sequence[Path],
@@ -138,7 +144,10 @@ def _planned(
     from gpuctl.simulate.cluster import planned_cluster
     from gpuctl.simulate.device_classes import load_classes
 
-    published = [(count, plan_node(machine, "node", config, labels).slices) for machine, count in machines]
+    published = []
+    for one in machines:
+        its_labels = labels if one.labels is None else {**(labels or {}), **one.labels}
+        published.append((one.count, plan_node(one.machine, "node", config, its_labels).slices))
     return planned_cluster(published, load_classes(classes))
 
 

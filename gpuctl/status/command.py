@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from gpuctl.cli.output import emit, output_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
+    from gpuctl.cli.cluster_view import Object
     from gpuctl.status.fleet import NodeState
 
 AMISS_EXIT_CODE = 3
@@ -22,9 +26,9 @@ INTERRUPTED_EXIT_CODE = 130
 
 
 @click.command()
-@click.option("-w", "--watch", is_flag=True, help="Go on, and print what changes, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Go on, and show what changes, until Ctrl-C.")
 @cluster_options
-@output_option("wide", "name")
+@output_option("wide", "name", "svg")
 def status(watch: bool, kubeconfig: Path | None, context: str | None, output: str) -> None:
     """Show the nodes with GPUs: what is allocated or free by tier, and what is amiss.
 
@@ -35,10 +39,16 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     Below stand what shares of GPUs hold of memory and what they use, as far as the status of claims tells:
     by GPU, with -o wide by share as well.
 
+    With --watch a terminal shows every GPU with its holders and its health, drawn anew when something has
+    changed. In a pipe, and with -o json, yaml or name, rows that changed go on below those of before. With
+    -o svg it is a picture of who holds what.
+
     Exit codes: 0 when all is well, 3 when a device is tainted, a pool cannot be used or a memory limit is not
     held, 1 for a cluster that cannot be reached, 2 for a wrong command line, 130 when --watch is ended with
     Ctrl-C.
     """
+    if watch and output == "svg":
+        raise click.UsageError("a picture does not go on: leave out --watch, or -o svg")
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.cli.context import connect_client
     from gpuctl.status.fleet import fleet
@@ -46,12 +56,24 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
 
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)
-    nodes = fleet(view.slices(), view.claims())
+    if watch and output in ("table", "wide") and (console := _screen()) is not None:
+        from gpuctl.status.live import watch_live
+
+        watch_live(client, console, view)
+        click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
+    slices, claims = view.slices(), view.claims()
+    nodes = fleet(slices, claims)
 
     def show(found: Sequence[NodeState]) -> None:
         data = document("GpuStatus", {"nodes": found})
         names = (f"node/{node.name}" for node in found)
-        emit(output, data, lambda: picture(found, wide=output == "wide"), lambda: names)
+        emit(
+            output,
+            data,
+            lambda: picture(found, wide=output == "wide"),
+            lambda: names,
+            lambda: _svg(slices, claims),
+        )
 
     show(nodes)
     if watch:
@@ -66,3 +88,20 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
             click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
     if any(node.is_amiss for node in nodes):
         click.get_current_context().exit(AMISS_EXIT_CODE)
+
+
+def _screen() -> Console | None:
+    """The terminal to draw on; None where there is none, or one that can only go on line by line."""
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return None if console.is_dumb_terminal else console
+
+
+def _svg(slices: Sequence[Object], claims: Sequence[Object]) -> str:
+    from gpuctl.status.cluster_state import views_of
+    from gpuctl.status.occupancy_svg import occupancy_svg
+
+    return occupancy_svg(views_of(slices, claims))

@@ -103,29 +103,55 @@ class NodeState:
 
 def fleet(slices: Iterable[Object], claims: Iterable[Object]) -> list[NodeState]:
     """The nodes with GPUs of this driver, by name. Raises AllocationFailed for a malformed slice or claim."""
-    allocated = [claim for claim in claims if (claim.get("status") or {}).get("allocation")]
-    holders, held = _holders(allocated), Held()
-    for claim in allocated:
-        held.add(claim)
-    nodes: list[NodeState] = []
+    return [node_state(one) for one in published_nodes(slices, claims)]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNode:
+    """What a node publishes that counts, and the allocated claims that have something of its pools."""
+
+    name: str
+    slices: tuple[Object, ...]
+    claims: tuple[Object, ...]
+
+
+def published_nodes(slices: Iterable[Object], claims: Iterable[Object]) -> list[PublishedNode]:
+    """The nodes with GPUs of this driver, by name, each with the claims that have devices of it."""
+    holders: dict[str, list[Object]] = {}
+    for claim in claims:
+        allocation = (claim.get("status") or {}).get("allocation") or {}
+        results = allocation.get("devices", {}).get("results") or ()
+        for pool in dict.fromkeys(one["pool"] for one in results if one["driver"] == DRIVER_NAME):
+            holders.setdefault(pool, []).append(claim)
+    nodes = []
     for name, members in sorted(_by_node(slices).items()):
         current = [one for pool in newest_slices(members).values() for one in pool]
-        counters = counters_of(name, current, held)
-        state = NodeState(name, pool_problem=counters.problem)
-        free: dict[str, list[str]] = {}
-        for one in sorted(current, key=lambda item: str(item["metadata"]["name"])):
-            pool = one["spec"]["pool"]["name"]
-            for device in one["spec"].get("devices") or ():
-                tier = tier_of(device)
-                if _count(state, tier, device, holders[pool, device["name"]], counters):
-                    free.setdefault(tier, []).append(str(device["name"]))
-        for tier, names in free.items():
-            state.tiers[tier].at_once = counters.at_once(names)
-        state.tainted = _tainted(current)
-        pools = frozenset(str(one["spec"]["pool"]["name"]) for one in current)
-        state.memory = gpu_memory(pools, _places(current), allocated)
-        nodes.append(state)
+        pools = dict.fromkeys(str(one["spec"]["pool"]["name"]) for one in current)
+        theirs = {id(claim): claim for pool in pools for claim in holders.get(pool, ())}
+        nodes.append(PublishedNode(name, tuple(current), tuple(theirs.values())))
     return nodes
+
+
+def node_state(node: PublishedNode) -> NodeState:
+    """What of a node is allocated, free or amiss. Raises AllocationFailed for a malformed slice or claim."""
+    holders, held = _holders(node.claims), Held()
+    for claim in node.claims:
+        held.add(claim)
+    counters = counters_of(node.name, node.slices, held)
+    state = NodeState(node.name, pool_problem=counters.problem)
+    free: dict[str, list[str]] = {}
+    for one in sorted(node.slices, key=lambda item: str(item["metadata"]["name"])):
+        pool = one["spec"]["pool"]["name"]
+        for device in one["spec"].get("devices") or ():
+            tier = tier_of(device)
+            if _count(state, tier, device, holders[pool, device["name"]], counters):
+                free.setdefault(tier, []).append(str(device["name"]))
+    for tier, names in free.items():
+        state.tiers[tier].at_once = counters.at_once(names)
+    state.tainted = _tainted(node.slices)
+    pools = frozenset(str(one["spec"]["pool"]["name"]) for one in node.slices)
+    state.memory = gpu_memory(pools, _places(node.slices), node.claims)
+    return state
 
 
 def tier_of(device: Object) -> str:

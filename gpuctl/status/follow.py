@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -18,64 +18,105 @@ from gpuctl.status.fleet import NodeState, fleet
 if TYPE_CHECKING:
     from driver.kube.client import KubeClient
 
+Object = dict[str, Any]
+
+
+class Followed:
+    """The slices and claims of a cluster, kept true by watches while the block lasts.
+
+    Nothing is asked again and again: the API server says what changes.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._stop = threading.Event()
+        self._wakes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._reflectors = [
+            Reflector(
+                client,
+                Selection(f"{DRA}/{resource}", {}, {}),
+                self._stop,
+                on_event=lambda _type, _item: self.wake(),
+                on_list=lambda _count: self.wake(),
+                on_failure=lambda error, _wait_seconds: self._wakes.put(error),
+            )
+            for resource in ("resourceslices", "resourceclaims")
+        ]
+        self._threads = [threading.Thread(target=self._guarded, args=(one,)) for one in self._reflectors]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._stop.set()
+        self._client.close()
+        for thread in self._threads:
+            thread.join()
+
+    def wake(self) -> None:
+        """End the wait at once; may be called by a handler of a signal, in whatever moment that comes."""
+        self._wakes.put(None)
+
+    def wait(self) -> list[ApiError]:
+        """Wait until something has changed, and tell which watches broke off since: they are begun anew.
+
+        Raises KeyboardInterrupt at Ctrl-C, and what a watch met that it cannot go on after.
+        """
+        first = self._wakes.get()
+        return self._broken([first]) + self.drained()
+
+    def drained(self) -> list[ApiError]:
+        """As ``wait``, of what has come already."""
+        found = []
+        while not self._wakes.empty():
+            found.append(self._wakes.get())
+        return self._broken(found)
+
+    def _broken(self, found: list[BaseException | None]) -> list[ApiError]:
+        broken = []
+        for error in filter(None, found):
+            if not isinstance(error, ApiError):
+                raise error
+            broken.append(error)
+        return broken
+
+    def seen(self) -> tuple[list[Object], list[Object]] | None:
+        """The slices and the claims; None until both were listed."""
+        if not all(one.synced.is_set() for one in self._reflectors):
+            return None
+        slices, claims = (one.snapshot()[0] for one in self._reflectors)
+        return slices, claims
+
+    def _guarded(self, reflector: Reflector) -> None:
+        try:
+            reflector.run()
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self._wakes.put(error)
+
 
 def follow(
     client: KubeClient, shown: Sequence[NodeState], tell: Callable[[Sequence[NodeState]], None]
 ) -> None:
     """Call ``tell`` whenever the nodes are otherwise than they were ``shown`` last; never returns.
 
-    Nothing is asked again and again: the API server says what changes. A watch that breaks off is told on
-    stderr and begun anew. Raises KeyboardInterrupt at Ctrl-C, and AllocationFailed for an object that is
-    malformed.
+    A watch that breaks off is told on stderr and begun anew. Raises KeyboardInterrupt at Ctrl-C, and
+    AllocationFailed for an object that is malformed.
     """
-    stop, wake = threading.Event(), threading.Event()
-    failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
-
-    def failed(error: BaseException, _wait_seconds: float = 0.0) -> None:
-        failures.put(error)
-        wake.set()
-
-    reflectors = [
-        Reflector(
-            client,
-            Selection(f"{DRA}/{resource}", {}, {}),
-            stop,
-            on_event=lambda _type, _item: wake.set(),
-            on_list=lambda _count: wake.set(),
-            on_failure=failed,
-        )
-        for resource in ("resourceslices", "resourceclaims")
-    ]
-    threads = [threading.Thread(target=_guarded, args=(one, failed)) for one in reflectors]
-    for thread in threads:
-        thread.start()
-    try:
+    with Followed(client) as followed:
         while True:
-            wake.wait()
-            wake.clear()
-            _tell_failures(failures)
-            if all(one.synced.is_set() for one in reflectors):
-                nodes = fleet(*(one.snapshot()[0] for one in reflectors))
-                if nodes != shown:
-                    tell(nodes)
-                    shown = nodes
-    finally:
-        stop.set()
-        client.close()
-        for thread in threads:
-            thread.join()
+            for error in followed.wait():
+                click.echo(f"gpuctl: {broke_off(error)}", err=True)
+            seen = followed.seen()
+            if seen is None:
+                continue
+            nodes = fleet(*seen)
+            if nodes != shown:
+                tell(nodes)
+                shown = nodes
 
 
-def _guarded(reflector: Reflector, failed: Callable[[BaseException], None]) -> None:
-    try:
-        reflector.run()
-    except BaseException as error:  # noqa: BLE001 - the main thread raises it
-        failed(error)
-
-
-def _tell_failures(failures: queue.SimpleQueue[BaseException]) -> None:
-    while not failures.empty():
-        error = failures.get()
-        if not isinstance(error, ApiError):
-            raise error
-        click.echo(f"gpuctl: {told(error)}; the watch begins anew", err=True)
+def broke_off(error: ApiError) -> str:
+    """What happened to a watch."""
+    return f"{told(error)}; the watch begins anew"

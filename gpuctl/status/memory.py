@@ -15,7 +15,7 @@ Place = tuple[str, int | None]
 """A GPU: its PCI address, or the device's name where that is not published, and its index."""
 
 _GUARANTEED, _LIMIT, _USED = "memoryGuaranteedBytes", "memoryLimitBytes", "memoryUsedBytes"
-_READY = "Ready"
+_NOT_HELD = "MemoryLimitNotHeld"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _share(claim: Object, entry: Object) -> ShareMemory | None:
     false = (
         str(one.get("message") or one.get("reason") or "no reason is told")
         for one in entry.get("conditions") or ()
-        if one.get("type") == _READY and one.get("status") == "False"
+        if one.get("reason") == _NOT_HELD and one.get("status") == "False"
     )
     return ShareMemory(
         f"{metadata.get('namespace') or ''}/{metadata['name']}",

@@ -9,7 +9,7 @@ from typing import Any
 from kubernetes_rules.allocator.capacity import consumption
 from kubernetes_rules.allocator.counters import Available, available_counters, exhausted, take
 from kubernetes_rules.allocator.held import Held
-from kubernetes_rules.allocator.pools import gather_pools
+from kubernetes_rules.allocator.pools import Pool, gather_pools
 from kubernetes_rules.allocator.published import Device, read_slice
 from kubernetes_rules.node_selectors import read_node
 
@@ -67,9 +67,18 @@ class PoolCounters:
 
 def counters_of(node: str, slices: Sequence[Object], held: Held) -> PoolCounters:
     """The counters of the pool of one node, given its slices; raises AllocationFailed for a malformed one."""
+    return counters_in(pools_of(node, slices), held)
+
+
+def pools_of(node: str, slices: Sequence[Object]) -> tuple[Pool, ...]:
+    """The pools of one node, read from its slices; raises AllocationFailed for a malformed one."""
     read = [read_slice(one) for one in slices]
     by_pool = {one.pool_id: [other for other in read if other.pool_id == one.pool_id] for one in read}
-    pools = gather_pools(read, read_node({"metadata": {"name": node}}), by_pool)
+    return gather_pools(read, read_node({"metadata": {"name": node}}), by_pool)
+
+
+def counters_in(pools: Sequence[Pool], held: Held) -> PoolCounters:
+    """The counters of pools that were read, with what claims hold now."""
     problems = [problem for pool in pools if (problem := pool.incomplete or pool.invalid)]
     devices = {device.id.device: device for pool in pools for device in pool.devices}
     left: Available = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 
 from driver.errors import StorageError
@@ -10,6 +11,7 @@ from kubeletplugin.cdi.store import CdiStore
 from kubeletplugin.claims.specs import Spec
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.metadata.of_claims import ClaimMetadata
+from kubeletplugin.wire.timing import NO_TIMING, Timing
 
 
 class ClaimFiles:
@@ -18,16 +20,24 @@ class ClaimFiles:
     A runtime may start a container as soon as it sees the spec, so that is written last and removed first.
     """
 
-    def __init__(self, store: CdiStore, metadata: ClaimMetadata, step: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        store: CdiStore,
+        metadata: ClaimMetadata,
+        step: Callable[[str], None],
+        timing: Timing = NO_TIMING,
+    ) -> None:
         self._store = store
         self._metadata = metadata
         self._step = step
+        self._timing = timing
 
     def write(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> None:
         """Write the spec of a claim whose devices are made, and its metadata. Raises StorageError.
 
         All of the metadata is written for a claim that ``is_new``, else what is missing of it.
         """
+        started = time.perf_counter()
         if is_new:
             self._metadata.write(entry)
         else:
@@ -36,6 +46,7 @@ class ClaimFiles:
         if entry.is_taken_over:
             self._store.remove_former(entry.uid)
         self._store.write(entry.uid, spec.data)
+        self._timing.files(time.perf_counter() - started)
 
     def remove(self, uid: str, entry: Entry | None) -> None:
         """Remove what is there of a claim; ``entry`` is what the journal has of it. Raises StorageError."""

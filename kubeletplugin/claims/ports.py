@@ -10,6 +10,7 @@ from driver.errors import DriverError
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.kinds.kind import Look
 from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.wire.timing import NO_TIMING, Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Ports:
     ``note(claim, text)`` tells what the hardware does not do for a claim that is prepared all the same.
     ``prepared(entry)`` and ``left_behind(uid)`` hear of a claim that is ready, and of one of which not
     everything could be taken back. ``forget_memory(uid)`` gives back what the containers of a claim are held
-    to, once there are none; it raises StorageError. ``step(name)`` is for tests to follow.
+    to, once there are none; it raises StorageError. ``step(name)`` is for tests to follow. ``timing`` hears
+    how long phases took.
     """
 
     get_claim: Callable[[str, str], dict[str, Any]]
@@ -34,3 +36,4 @@ class Ports:
     left_behind: Callable[[str], None]
     forget_memory: Callable[[str], None]
     step: Callable[[str], None]
+    timing: Timing = NO_TIMING

@@ -64,6 +64,7 @@ class Preparer:
         self._specs = specs
         self._files = files
         self._ports = ports
+        self._during = ports.timing.during
         self._patience = Patience(journal.wait_for_release)
         self._patience_seconds = patience_seconds
 
@@ -204,7 +205,8 @@ class Preparer:
             return False
         if not self._shares.lacks_limits(entry):
             return False
-        self._prepare_once(ClaimRef(entry.namespace, entry.name, entry.uid), _own_call())
+        call = Call(boottime_ns(), lambda: True, lambda: 0.0)  # which no kubelet makes
+        self._prepare_once(ClaimRef(entry.namespace, entry.name, entry.uid), call)
         return True
 
     def forget(self, tomb: Entry) -> None:
@@ -214,9 +216,11 @@ class Preparer:
                 self._journal.forget(tomb.uid)
 
     def _take_back(self, entry: Entry) -> None:
-        self._shares.leave(entry)
+        with self._during("sharing"):
+            self._shares.leave(entry)
         try:
-            take_back(entry, self._identity.era(), self._kinds, self._journal, self._ports.step)
+            with self._during("hardware"):
+                take_back(entry, self._identity.era(), self._kinds, self._journal, self._ports.step)
         except DriverError:
             self._ports.left_behind(entry.uid)
             raise
@@ -251,7 +255,8 @@ class Preparer:
                 entry = self._journal.get(ref.uid)
                 if entry is not None and self._is_complete(entry, era):
                     return answer(self._verify(entry).devices)
-        claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
+        with self._during("claim"):
+            claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
         gpus = tuple(sorted(self._fabric.reach(self._shares.reach({*before, *gpus_of(planned)}))))
@@ -268,7 +273,8 @@ class Preparer:
             self._shares.clear(gpus, ref.uid)
             self._fabric.clear(gpus)
             look = self._ports.look()
-            held = self._located(ref, planned, entry, era, look)
+            with self._during("locate"):
+                held = self._located(ref, planned, entry, era, look)
             if not held:
                 return ()
             return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, era, look))
@@ -321,11 +327,13 @@ class Preparer:
                 # From here on something may be left on the hardware; before, nothing has to be known.
                 progress.write("begun", "preparing")
             self._fabric.join(progress.entry, partition)
-            for index, device in enumerate(held):
-                note = progress.noting(index, "preparing")
-                progress.is_now(index, self._kinds.of(device).make(progress.entry, index, look, note))
-            for text in self._shares.join(progress.entry):
-                self._ports.note(ref, text)
+            with self._during("hardware"):
+                for index, device in enumerate(held):
+                    note = progress.noting(index, "preparing")
+                    progress.is_now(index, self._kinds.of(device).make(progress.entry, index, look, note))
+            with self._during("sharing"):
+                for text in self._shares.join(progress.entry):
+                    self._ports.note(ref, text)
             spec = self._specs.spec(progress.entry, look)
             return self._commit(progress.entry, spec, is_new=True).devices
         except Exception:  # what nobody foresaw leaves nothing behind, either
@@ -389,8 +397,3 @@ class Preparer:
         return self._is_finished(entry, era) and all(
             self._kinds.of(held).intact(held) for held in entry.devices
         )
-
-
-def _own_call() -> Call:
-    """A call that no kubelet makes."""
-    return Call(boottime_ns(), lambda: True, lambda: 0.0)

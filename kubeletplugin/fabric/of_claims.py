@@ -98,6 +98,14 @@ class ClaimFabric:
             gpus, outlives = self._holders.gpus(entry.devices), self._holders.outlive_driver(entry.devices)
             self._activation.begin(partition, gpus, outlives_driver=outlives)
 
+    def number_of(self, entry: Entry) -> int | None:
+        """The number of the partition that is active for the claim, None for none; raises StorageError."""
+        gpus = self._holders.gpus(entry.devices)
+        if not gpus:
+            return None
+        found = (one for one in self._records.on(gpus) if one.active and set(one.gpus) == gpus)
+        return next((one.partition for one in found), None)
+
     def leave(self, entry: Entry) -> None:
         """Deactivate the claim's partition unless others need it.
 

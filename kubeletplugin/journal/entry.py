@@ -110,6 +110,7 @@ class HeldDevice:
     has for it, where another driver published and prepared it; else that is ``device``. ``memory`` is None
     where the NVIDIA driver holds the containers to nothing, in rebuilt entries, and where an instance that
     knows no limits has written the entry anew: what the device was published with then tells.
+    ``device_class`` is the DeviceClass of the request, empty in entries of instances that did not note it.
     """
 
     request: str
@@ -126,6 +127,7 @@ class HeldDevice:
     more_gpus: tuple[str, ...] = ()
     published_as: str = ""
     memory: MemoryRecord | None = None
+    device_class: str = ""
 
     @classmethod
     def of(cls, planned: PlannedDevice, uuid: str, record: Record | None = None) -> HeldDevice:
@@ -144,6 +146,7 @@ class HeldDevice:
             planned.name.kind.word,
             record or {},
             more_gpus=tuple(more),
+            device_class=allocated.device_class,
         )
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from driver.process.durable import TEMPORARY_PREFIX, remove, write_atomically
 from driver.process.stamp import Stamp, stamp_of
 from kubeletplugin.journal.entry import Entry, HeldDevice, MalformedEntry, decode, encode
 from kubeletplugin.wire.names import is_safe_uid
+from kubeletplugin.wire.timing import NO_TIMING, Timing
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
@@ -47,10 +49,15 @@ class Journal:
     """
 
     def __init__(
-        self, folder: Path, changed_elsewhere: Callable[[], bool], on_change: Callable[[], None] = _nobody
+        self,
+        folder: Path,
+        changed_elsewhere: Callable[[], bool],
+        on_change: Callable[[], None] = _nobody,
+        timing: Timing = NO_TIMING,
     ) -> None:
         self._folder = folder
         self._on_change = on_change
+        self._timing = timing
         self._changed_elsewhere = changed_elsewhere
         self._has_to_read = True
         self._lock = threading.RLock()
@@ -118,7 +125,9 @@ class Journal:
 
     def put(self, entry: Entry) -> None:
         """Write an entry, then remember it. Raises StorageError; then what is remembered stays."""
+        started = time.perf_counter()
         write_atomically(self._path(entry.uid), encode(entry))
+        self._timing.journal(time.perf_counter() - started)
         with self._lock:
             before = self._entries.get(entry.uid)
             self._remember(entry, None)

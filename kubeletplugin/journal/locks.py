@@ -14,7 +14,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,14 +46,20 @@ def gpu_key(pci: str) -> str:
     return f"GPU {pci}"
 
 
+def _nobody(_seconds: float) -> None:
+    """Nobody hears of waits."""
+
+
 class KeyedLocks:
     """Mutual exclusion per key; a call takes all its keys at once, in the order given.
 
     Callers agree on an order (claims before GPUs, GPUs sorted), so that no two wait for each other.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, waited: Callable[[float], None] = _nobody) -> None:
+        """``waited`` hears how many seconds each call waited for its keys."""
         self._file = file
+        self._waited = waited
         self._guard = threading.Lock()
         self._locks: dict[str, tuple[threading.Lock, int]] = {}
 
@@ -64,7 +70,8 @@ class KeyedLocks:
         Raises ClaimBlocked when another thread, or another instance, did not let go within
         ``timeout_seconds``, which are for all keys together.
         """
-        deadline = time.monotonic() + timeout_seconds
+        started = time.monotonic()
+        deadline = started + timeout_seconds
         taken: list[str] = []
         try:
             for key in keys:
@@ -74,6 +81,7 @@ class KeyedLocks:
             try:
                 for key in keys:
                     self._take_from_others(descriptor, key, deadline, timeout_seconds)
+                self._waited(time.monotonic() - started)
                 yield
             finally:
                 os.close(descriptor)

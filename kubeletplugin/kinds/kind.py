@@ -14,12 +14,12 @@ from kubeletplugin.host.gpu_nodes import FolderStamps
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
-    from driver.devices.health import Health
     from driver.devices.node_state import BlockedPlacement
     from driver.devices.region import Region
     from driver.hardware.boards import Boards
     from driver.hardware.gpu import Inventory
     from driver.hardware.inventory import GpuIdentity
+    from driver.health.verdict import Health
     from driver.kinds.kind import DeviceName, OfferedKind
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.cdi.spec import Edits
@@ -55,8 +55,7 @@ class HeldKind(Protocol):
 
     Everything that asks the hardware raises NvmlError; then it can be repeated as it was.
 
-    ``condition`` is how the status of a claim says that a device of which it tells something is ready: a
-    reason and a message.
+    ``condition`` is how the status of a claim says that a device is ready: a reason and a message.
     """
 
     offered: OfferedKind
@@ -126,7 +125,10 @@ class HeldKind(Protocol):
         ...
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """What the status of the claim tells of the device, and no slice does; empty for nothing."""
+        """What the status of the claim tells of the device, besides its UUID and its GPU's address.
+
+        A few short values: the API takes 10 KiB for each device.
+        """
         ...
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:

@@ -17,9 +17,9 @@ from kubeletplugin.journal.entry import Entry, HeldDevice, Record
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
-    from driver.devices.health import Health
     from driver.devices.node_state import BlockedPlacement
     from driver.hardware.gpu import Inventory
+    from driver.health.verdict import Health
     from kubeletplugin.cdi.spec import Edits
     from kubeletplugin.kinds.kind import HeldKinds, Look, Note
     from kubeletplugin.wire.planned import PlannedDevice

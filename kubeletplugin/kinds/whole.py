@@ -18,7 +18,7 @@ from kubeletplugin.kinds.kind import Look, Note
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
-    from driver.devices.health import Health
+    from driver.health.verdict import Health
     from kubeletplugin.wire.planned import PlannedDevice
 
 
@@ -29,6 +29,7 @@ class HeldWhole(FoundKind):
     """
 
     offered: OfferedKind = WHOLE
+    condition = ("GpuReady", "The GPU can be used.")
 
     def __init__(
         self, discovery: Discovery, nodes: GpuNodes, leave_mig_mode: Callable[[PciAddress], None]
@@ -79,7 +80,7 @@ class HeldWhole(FoundKind):
         return gpus.get(_pci(held))
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Nothing that the slice does not tell."""
+        """Nothing but where it is and who, which is told of every device."""
         return {}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:

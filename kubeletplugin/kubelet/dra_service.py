@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Executor
 
-    from driver.process.metrics import Metrics, Operation
+    from driver.process.metrics.registry import Metrics, Operation
 
 PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 DRA_V1 = "v1.DRAPlugin"

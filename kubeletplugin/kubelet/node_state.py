@@ -1,5 +1,6 @@
 """Tells the controller which devices claims hold and where nothing can be made (NodeState.Watch), asks it to
-let go of NVML (NodeState.HasLetGo is its answer), and does what it asks for (EnableVirtualFunctions).
+let go of NVML (NodeState.HasLetGo is its answer), and does what it asks for (EnableVirtualFunctions). Does
+what an admin asks for (Heal), too.
 
 It is no stream of the kubelet's: whether one is open says nothing about the kubelet.
 """
@@ -15,6 +16,7 @@ import grpc
 from driver.errors import DriverError
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
+from kubeletplugin.kubelet.heal_call import heal_steps
 from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.streams import Published, TooManyStreams
 from proto import node_state_v1_pb2 as v1
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from driver.devices.node_state import NodeState
+    from kubeletplugin.wire.heal import Heal
     from kubeletplugin.wire.streams import StreamCall
 
 _log = get_logger("node-state")
@@ -46,6 +49,7 @@ class NodeStateBoard:
         self._lock = Lock()
         self._let_go = 0
         self._enable_virtual: Callable[[PciAddress], None] | None = None
+        self._heal: Heal | None = None
         self.controllers = Controllers(self._ask)
 
     @property
@@ -80,6 +84,17 @@ class NodeStateBoard:
             _log.warning("virtual functions not turned on", gpu=str(pci), error=error.logged)
             return str(error)
         return ""
+
+    def heals(self, heal: Heal) -> None:
+        """Take in who heals GPUs."""
+        self._heal = heal
+
+    @property
+    def heal(self) -> Heal:
+        """Who heals GPUs; raises NotReady before anybody can."""
+        if self._heal is None:
+            raise NotReady
+        return self._heal
 
     def close(self) -> None:
         """End all streams, when the plugin stops."""
@@ -118,6 +133,12 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
         except NotReady:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the plugin is not ready yet")
 
+    def heal(request: v1.HealRequest, context: grpc.ServicerContext) -> Iterator[v1.HealProgress]:
+        try:
+            yield from heal_steps(board.heal, request)
+        except NotReady:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the plugin is not ready yet")
+
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Watch": grpc.unary_stream_rpc_method_handler(
             watch,
@@ -134,6 +155,11 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
             request_deserializer=v1.EnableVirtualFunctionsRequest.FromString,
             response_serializer=v1.EnableVirtualFunctionsResponse.SerializeToString,
         ),
+        "Heal": grpc.unary_stream_rpc_method_handler(
+            heal,
+            request_deserializer=v1.HealRequest.FromString,
+            response_serializer=v1.HealProgress.SerializeToString,
+        ),
     }
     return (grpc.method_handlers_generic_handler(NODE_STATE_V1, methods),)
 
@@ -141,6 +167,8 @@ def handlers(board: NodeStateBoard) -> tuple[grpc.GenericRpcHandler, ...]:
 def answer(state: NodeState) -> v1.State:
     """The state as it is sent."""
     message = v1.State(held=state.held, busy=map(str, state.busy), let_go=state.let_go)
+    for one in state.healed:
+        message.healed.add(pci_bus_id=str(one.pci), unix_milliseconds=one.unix_milliseconds)
     for blocked in state.blocked:
         span = blocked.span
         message.blocked.add(

@@ -154,7 +154,7 @@ class ClaimMemory:
             return {device: why for found in self._faults.values() for device, why in found.items()}
 
     def used(self) -> tuple[ContainerMemory, ...]:
-        """What each live container has and uses; NVML is asked at most once a second. Raises StorageError."""
+        """What each live container has and uses; NVML is asked each time. Raises StorageError."""
         return self._uses.now()
 
     def _start(self, start: ContainerStart, group: Cgroup) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -17,30 +15,17 @@ if TYPE_CHECKING:
     from kubeletplugin.host.cgroups import Cgroup
     from kubeletplugin.memory.one_gpu import MemoryPorts
 
-FRESH_SECONDS = 1.0
-"""For so long an answer is given again, whoever asks how often."""
-
 _log = get_logger("memory")
 
 
 class MemoryUses:
-    """Looks where nobody has looked just now. Takes no lock of a GPU, so no container waits for it."""
+    """Looks whenever it is asked. Takes no lock of a GPU, so no container waits for it."""
 
     def __init__(self, ports: MemoryPorts) -> None:
         self._ports = ports
-        self._lock = threading.Lock()
-        self._seen: tuple[ContainerMemory, ...] = ()
-        self._until = 0.0
 
     def now(self) -> tuple[ContainerMemory, ...]:
         """What containers have and use, sorted by claim, device and group; raises StorageError."""
-        with self._lock:
-            if time.monotonic() >= self._until:
-                self._seen = self._look()
-                self._until = time.monotonic() + FRESH_SECONDS
-            return self._seen
-
-    def _look(self) -> tuple[ContainerMemory, ...]:
         gpus = sorted({pci for _, pci in self._ports.ledger.places()})
         return tuple(one for pci in gpus for one in self._on_gpu(pci))
 
@@ -48,7 +33,7 @@ class MemoryUses:
         parts = [part for part in self._ports.ledger.on_gpu(pci) if self._ports.cgroups.is_there(part.cgroup)]
         allowed = self._ports.allowances.on_gpu(pci, lambda: 0, ())
         try:
-            told = self._ports.limits.read(pci, (part.cgroup.path for part in parts))
+            told = self._ports.limits.glance(pci, (part.cgroup.path for part in parts))
         except NvmlError as error:
             _log.warning("used memory is not known", gpu=pci, error=error.logged)
             told = {}

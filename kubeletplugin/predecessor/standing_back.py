@@ -21,9 +21,6 @@ _log = get_logger("predecessor")
 
 _YOUNG = "young"
 
-WAITS = "OtherDriver"
-"""The reason of the event that says why the plugin waits."""
-
 
 @dataclass(frozen=True, slots=True)
 class Ports:

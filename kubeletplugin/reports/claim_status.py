@@ -1,4 +1,4 @@
-"""Writes into the status of claims what they have: partitions, shares, memory; from its own thread.
+"""Keeps the status of claims true: what their devices are, and how they are; from its own thread.
 
 What is to be written comes from the journal, so nothing is queued and nothing is lost while the API is
 away. Prepare neither waits for this nor fails because of it.
@@ -7,33 +7,35 @@ away. Prepare neither waits for this nor fails because of it.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
 from driver.errors import ApiError, DriverError
 from driver.kube.backoff import Backoff
-from driver.kube.client import KubeClient
 from driver.kube.errors import Invalid, NotFound
-from driver.kube.paths import claim_path
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds
-from kubeletplugin.reports.device_status import MemoryTold, ToldClaim, statuses_to_apply, told_claims
-
-FIELD_MANAGER = "gpu-dra-kubeletplugin"
+from kubeletplugin.reports.device_status import Now, ToldClaim, told_claims
+from kubeletplugin.reports.status.writer import StatusWriter
 
 _SETTLE_SECONDS = 0.2
-"""How long after a change the writing begins: the kubelet's calls that are under way go first."""
+"""So long nothing changes before the writing begins: the kubelet's calls that are under way go first."""
 
-_REQUEST_SECONDS = 5.0
+_MOST_SETTLES = 10
+"""How many times as long the writing waits at most, where calls come without an end."""
+
+_FIRST_LOOK_SECONDS = 5.0
+"""How long the first writing waits for the first look at the devices."""
+
 _LONGEST_PAUSE_SECONDS = 60.0
 _MOST_REFUSALS = 5
 """So often a claim is tried of which the API server says that it breaks a rule, until it has other devices.
 
-It says so of one that lost its allocation meanwhile, which the next look sees, and of each apply to a claim
-whose opaque configuration is no compact JSON, since an apply rewrites that and allocations are immutable.
+It says so of one that lost its allocation meanwhile, which the next look sees.
 """
 
 _log = get_logger("claim status")
@@ -42,47 +44,47 @@ _log = get_logger("claim status")
 class ClaimStatuses:
     """Keeps ``status.devices`` of the claims of one node true.
 
-    A claim of whole GPUs costs no request. Entries and conditions of
-    others stay as they are, since only our own fields are applied (server-side apply). When a claim loses
-    its allocation, the API server removes what drivers said of its devices.
+    When a claim loses its allocation, the API server removes what drivers said of its devices.
     """
 
     def __init__(
         self,
-        client: KubeClient,
+        writer: StatusWriter,
         journal: Journal,
         era: Callable[[], Era],
         kinds: HeldKinds,
+        now: Callable[[], Now],
         settle_seconds: float = _SETTLE_SECONDS,
-        memory: Callable[[], MemoryTold] = dict,
     ) -> None:
-        """``memory()`` is what there is to tell of GPU memory; ``changed`` says that it is other."""
-        self._client = client
+        """``now()`` is what there is to tell besides the journal; ``changed`` says that it is other."""
+        self._writer = writer
         self._journal = journal
         self._era = era
         self._kinds = kinds
+        self._now = now
         self._settle_seconds = settle_seconds
-        self._memory = memory
         self._changed = threading.Condition()
         self._due = True
+        self._changed_at = 0.0
         self._stopped = False
         self._settled: dict[str, ToldClaim] = {}
         self._failures: Counter[str] = Counter()
 
-    def prepared(self, entry: Entry) -> None:
-        """Tell it that a claim was prepared; a claim of whole GPUs has nothing to tell."""
-        if not any(told_claims((entry,), entry.era, self._kinds)):
-            return
+    def prepared(self, _entry: Entry) -> None:
+        """Tell it that a claim was prepared."""
         self.changed()
 
     def changed(self) -> None:
-        """Tell it that the status of claims may have something new to tell."""
+        """Tell it that the status of claims may have something new to tell; costs next to nothing."""
         with self._changed:
-            self._due = True
-            self._changed.notify_all()
+            self._changed_at = time.monotonic()
+            if not self._due:  # else it is awake, or about to be
+                self._due = True
+                self._changed.notify_all()
 
     def run(self) -> None:
         """Write what is missing, at first of all claims, then at each change, until ``stop``."""
+        self._wait_for_first_look()
         backoff = Backoff(most_seconds=_LONGEST_PAUSE_SECONDS)
         pause_seconds = 0.0
         failure: DriverError | None = None
@@ -103,6 +105,16 @@ class ClaimStatuses:
             self._stopped = True
             self._changed.notify_all()
 
+    def _wait_for_first_look(self) -> None:
+        """Wait until it is known how the devices are, so that a restart does not look at each claim twice."""
+        until = time.monotonic() + _FIRST_LOOK_SECONDS
+        with self._changed:
+            while not self._stopped and self._now().healths is None:
+                self._due = False  # so that the next change is heard of
+                if not self._changed.wait(max(0.0, until - time.monotonic())):
+                    break
+            self._due = True
+
     def _wait(self, pause_seconds: float, *, wakes: bool) -> bool:
         """Wait for the next change, or after a failure for the pause; False when it is over.
 
@@ -111,9 +123,22 @@ class ClaimStatuses:
         with self._changed:
             if wakes:
                 self._changed.wait_for(lambda: self._due or self._stopped, pause_seconds or None)
-            self._changed.wait_for(lambda: self._stopped, self._settle_seconds if wakes else pause_seconds)
+                self._settle()
+            else:
+                self._changed.wait_for(lambda: self._stopped, pause_seconds)
             self._due = False
             return not self._stopped
+
+    def _settle(self) -> None:
+        """Wait until nothing has changed for a while: claims that come together go first."""
+        began = now = time.monotonic()
+        while not self._stopped:
+            calm_at = max(began, self._changed_at) + self._settle_seconds
+            until = min(calm_at, began + _MOST_SETTLES * self._settle_seconds)
+            if now >= until:
+                return
+            self._changed.wait_for(lambda: self._stopped, until - now)
+            now = time.monotonic()
 
     def _write_missing(self) -> DriverError | None:
         """Write the status of each claim that lacks it, up to the first failure, which is returned.
@@ -122,10 +147,12 @@ class ClaimStatuses:
         being written after it: its tenant may have meant that.
         """
         try:
-            told = told_claims(self._journal.entries(), self._era(), self._kinds, self._memory())
+            told = told_claims(self._journal.entries(), self._era(), self._kinds, self._now())
             wanted = {claim.uid: claim for claim in told}
         except DriverError as error:
             return error
+        for uid in self._settled.keys() - wanted.keys():
+            self._writer.forget(uid)
         self._settled = {uid: claim for uid, claim in self._settled.items() if wanted.get(uid) == claim}
         self._failures = Counter({uid: self._failures[uid] for uid in wanted.keys() & self._failures.keys()})
         refused: DriverError | None = None
@@ -136,40 +163,20 @@ class ClaimStatuses:
             if self._stopped:
                 return None
             try:
-                self._write(claim)
+                is_told = self._writer.write(claim)
             except NotFound:
+                is_told = True
                 _log.debug("claim is gone, its status is not written", uid=claim.uid)
             except Invalid as error:
                 self._failures[claim.uid] += 1
                 if self._failures[claim.uid] < _MOST_REFUSALS:
                     refused = error
                     continue
+                is_told = True
                 _log.warning("claim status cannot be written", uid=claim.uid, error=str(error))
             except ApiError as error:
                 self._failures[claim.uid] += 1
                 return error
-            self._settled[claim.uid] = claim
+            if is_told:
+                self._settled[claim.uid] = claim
         return refused
-
-    def _write(self, claim: ToldClaim) -> None:
-        path = claim_path(claim.namespace, claim.name)
-        stored = self._client.get(path, timeout_seconds=_REQUEST_SECONDS)
-        if stored.get("metadata", {}).get("uid") != claim.uid:
-            return  # another one of the same name
-        entries = statuses_to_apply(claim, stored, self._client.server_time().strftime("%Y-%m-%dT%H:%M:%SZ"))
-        if not entries:
-            return
-        body = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            # The UID makes the API server refuse the write when the claim is replaced meanwhile.
-            "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
-            "status": {"devices": entries},
-        }
-        self._client.patch(
-            f"{path}/status",
-            body,
-            "application/apply-patch+yaml",
-            {"fieldManager": FIELD_MANAGER, "force": "true"},
-            timeout_seconds=_REQUEST_SECONDS,
-        )

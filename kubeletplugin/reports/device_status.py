@@ -1,18 +1,20 @@
-"""Says what the status of a claim has to tell of what was made for it and of shares, which no slice tells.
+"""Says what the status of a claim has to tell of its devices: what they are, and how they are.
 
 The form is that of ``AllocatedDeviceStatus`` (resource.k8s.io/v1), one for each device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
 from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.kinds.kind import HeldKind, HeldKinds
+from kubeletplugin.reports.status.health import Healths, Ill
 
 Object = dict[str, Any]
 
@@ -25,6 +27,8 @@ USED = "memoryUsedBytes"
 """What the claim's containers use, where a flag asks for it."""
 
 _MUCH_PERCENT = 5
+_MAX_DATA_BYTES = 10 * 1024
+"""AllocatedDeviceStatusDataMaxLength of resource.k8s.io."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +50,51 @@ _WELL = DeviceMemory()
 
 
 @dataclass(frozen=True, slots=True)
-class ToldDevice:
-    """A device of a claim of which there is something to tell: a partition made on request, or a share.
+class Now:
+    """What is known besides the journal, at one moment.
 
-    ``condition`` is the reason and the message of its condition Ready, and ``ready`` its status. ``data`` is
-    for people and tools: ``uuid`` is what CUDA knows the device by (``MIG-…`` for a partition).
+    ``healths`` is None where the devices were not looked at yet. ``fabric_partition(entry)`` is the number of
+    the fabric partition that is active for a claim, None for none; it raises DriverError.
+    """
+
+    memory: MemoryTold = field(default_factory=dict)
+    healths: Healths | None = None
+    fabric_partition: Callable[[Entry], int | None] = lambda _entry: None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The condition Ready of a device."""
+
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+
+    def written(self, since: str) -> Object:
+        """As the API has it."""
+        return {
+            "type": "Ready",
+            "status": self.status,
+            "reason": self.reason,
+            "message": self.message,
+            "lastTransitionTime": since,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ToldDevice:
+    """A device of a claim. ``data`` is for people and tools.
+
+    ``is_seen`` is False where nobody looked at the device since it was prepared, or since the plugin started:
+    what the status says of it then stays.
     """
 
     pool: str
     device: str
     share_id: str | None
-    condition: tuple[str, str]
+    ready: Ready
     data: Mapping[str, Any]
-    ready: bool = True
+    is_seen: bool = field(default=True, compare=False)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -71,18 +107,6 @@ class ToldDevice:
         The time of its condition is that of ``before`` if that had the same status. Memory that is used stays
         as ``before`` had it, unless it is much other.
         """
-        ready = {
-            "type": "Ready",
-            "status": "True" if self.ready else "False",
-            "reason": self.condition[0],
-            "message": self.condition[1],
-        }
-        same = (
-            one
-            for one in _conditions(before)
-            if one.get("type") == "Ready" and one.get("status") == ready["status"]
-        )
-        since = next((one["lastTransitionTime"] for one in same), now)
         data, told = dict(self.data), before.get("data")
         used = told.get(USED) if isinstance(told, Mapping) else None
         if USED in data and isinstance(used, int) and not changed_much(used, data[USED]):
@@ -92,14 +116,23 @@ class ToldDevice:
             "pool": self.pool,
             "device": self.device,
             **({"shareID": self.share_id} if self.share_id else {}),
-            "conditions": [{**ready, "lastTransitionTime": since}],
+            "conditions": [self._condition(ready_of(before), now)],
             "data": data,
         }
+
+    def _condition(self, before: Object | None, now: str) -> Object:
+        if before is None:
+            return self.ready.written(now)
+        if not self.is_seen and before.get("reason") != NOT_HELD:
+            return before
+        return self.ready.written(
+            before["lastTransitionTime"] if before["status"] == self.ready.status else now
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ToldClaim:
-    """A prepared claim with at least one device of which there is something to tell.
+    """A prepared claim, with its devices.
 
     ``prepared_ns`` tells one prepare of the claim from the next: in between it may have lost its
     allocation, and its status with that, and been given the same devices again.
@@ -113,25 +146,26 @@ class ToldClaim:
 
 
 def told_claims(
-    entries: Iterable[Entry], era: Era, kinds: HeldKinds, memory: MemoryTold | None = None
+    entries: Iterable[Entry], era: Era, kinds: HeldKinds, now: Now | None = None
 ) -> Iterator[ToldClaim]:
-    """The claims of journal entries whose status has something to tell; ``memory`` is what is known of that.
+    """The claims of journal entries whose status has something to tell.
 
-    A device with admin access to somebody else's partition counts as well. Claims of an earlier boot
-    have no partitions any more, and of a rebuilt entry nobody knows the name.
+    A device with admin access counts as well. Left out are claims of an earlier boot, which have nothing any
+    more, rebuilt entries, of which nobody knows the name, what another driver prepared, and kinds of a newer
+    version.
     """
+    known = now or Now()
     for entry in entries:
-        if entry.state != "prepared" or entry.rebuilt:
+        if entry.state != "prepared" or not entry.is_named:
             continue
-        devices = tuple(
-            told
-            for held in entry.devices
-            if kinds.is_live(entry, held, era)
-            and (told := _told(held, kinds.of(held), (memory or {}).get((entry.uid, held.cdi_device), _WELL)))
-            is not None
-        )
+        devices: dict[tuple[str, ...], ToldDevice] = {}
+        for held in entry.devices:
+            if held.published_as or not kinds.knows(held) or not kinds.is_live(entry, held, era):
+                continue
+            told = _told(entry, held, kinds.of(held), known)
+            devices.setdefault(told.key, told)  # one that several requests look at is one in the API
         if devices:
-            yield ToldClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, devices)
+            yield ToldClaim(entry.uid, entry.namespace, entry.name, entry.changed_ns, tuple(devices.values()))
 
 
 def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> list[Object]:
@@ -142,8 +176,8 @@ def statuses_to_apply(claim: ToldClaim, stored: Mapping[str, Any], now: str) -> 
     """
     status = stored.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-    allocated = {_key(result) for result in results}
-    there = {_key(entry): entry for entry in status.get("devices") or ()}
+    allocated = {key_of(result) for result in results}
+    there = {key_of(entry): entry for entry in status.get("devices") or ()}
     devices = [device for device in claim.devices if device.key in allocated]
     entries = [device.status(there.get(device.key, {}), now) for device in devices]
     missing = any(
@@ -157,16 +191,54 @@ def changed_much(before: int, now: int) -> bool:
     return abs(now - before) * 100 > before * _MUCH_PERCENT
 
 
-def _told(held: HeldDevice, kind: HeldKind, memory: DeviceMemory) -> ToldDevice | None:
-    made = kind.status(held)
+def ready_of(entry: Mapping[str, Any]) -> Object | None:
+    """The condition Ready of an entry of ``status.devices``, None where it has none."""
+    return next((one for one in _conditions(entry) if one.get("type") == "Ready"), None)
+
+
+def key_of(holder: Mapping[str, Any]) -> tuple[str, ...]:
+    """What tells an entry of ``status.devices``, or an allocation's result, from others of its claim."""
+    return tuple(holder.get(name) or "" for name in ("driver", "pool", "device", "shareID"))
+
+
+def _told(entry: Entry, held: HeldDevice, kind: HeldKind, now: Now) -> ToldDevice:
+    memory = now.memory.get((entry.uid, held.cdi_device), _WELL)
     share = {} if held.share is None else held.share.told
     limits = {} if held.memory is None else _limits(held.memory, memory)
-    if not (made or share or limits):
-        return None
-    uuid = kind.cuda_uuid(held)
-    data = {**({"uuid": uuid} if uuid else {}), **made, **share, **limits}
-    condition = (NOT_HELD, memory.fault) if memory.fault else _SHARE if share or limits else kind.condition
-    return ToldDevice(held.pool, held.device, held.share_id, condition, data, ready=not memory.fault)
+    uuid, fabric = kind.cuda_uuid(held), None if held.admin_access else now.fabric_partition(entry)
+    data = {
+        **({"uuid": uuid} if uuid else {}),
+        **({"pciBusID": held.pci} if held.pci else {}),
+        **kind.status(held),
+        **share,
+        **limits,
+        **({} if fabric is None else {"fabricPartition": fabric}),
+    }
+    key = held.pool, held.device
+    is_seen = now.healths is not None and key in now.healths
+    ill = now.healths.get(key) if now.healths is not None else None
+    well = _SHARE if share or limits else kind.condition
+    ready = _ready(ill, memory.fault, well)
+    return ToldDevice(
+        held.pool, held.device, held.share_id, ready, _bounded(data), is_seen or bool(memory.fault)
+    )
+
+
+def _ready(ill: Ill | None, fault: str, well: tuple[str, str]) -> Ready:
+    """What is wrong for certain comes before what nobody can tell."""
+    if fault and (ill is None or ill.status == "Unknown"):
+        return Ready("False", NOT_HELD, fault)
+    if ill is not None:
+        return Ready(ill.status, ill.reason, ill.message)
+    return Ready("True", *well)
+
+
+def _bounded(data: Mapping[str, Any]) -> dict[str, Any]:
+    """As much of it as the API takes, from the front: one value too many must not cost a claim its status."""
+    kept = dict(data)
+    while len(json.dumps(kept, separators=(",", ":")).encode()) > _MAX_DATA_BYTES:
+        kept.popitem()
+    return kept
 
 
 def _limits(record: MemoryRecord, memory: DeviceMemory) -> dict[str, Any]:
@@ -180,7 +252,3 @@ def _tells(there: Mapping[str, Any], entry: Object) -> bool:
 
 def _conditions(entry: Mapping[str, Any]) -> list[Object]:
     return entry.get("conditions") or []
-
-
-def _key(holder: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(holder.get(name) or "" for name in ("driver", "pool", "device", "shareID"))

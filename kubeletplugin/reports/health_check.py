@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from driver.devices.health import Health, health
 from driver.devices.names import gpu_device_name
 from driver.errors import DriverError, NvmlError
 from driver.hardware.gate import LetGo
-from driver.hardware.gpu import Inventory
+from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
+from driver.health.problems import health
+from driver.health.verdict import REASONS, Health, worse
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.journal.journal import Journal
@@ -27,10 +28,14 @@ _WORDS: dict[str, Literal["healthy", "unhealthy", "unknown"]] = {
 }
 
 
+_HEALTHY = Health("Healthy")
+
+
 class HealthCheck:
     """Remembers the GPUs that were seen, so that one that cannot be asked any more is not forgotten.
 
-    A partition, or a shared device, is as well as its GPU. ``watch`` also gets to see what was looked at.
+    A partition, or a shared device, is as well as its GPU, but for what was told of it alone. ``watch`` also
+    gets to see what was looked at.
     """
 
     def __init__(
@@ -52,7 +57,14 @@ class HealthCheck:
         self._kinds = kinds
         self._given_elsewhere = given_elsewhere
         self._seen: dict[PciAddress, Health] = {}
+        self.gpus: tuple[Gpu, ...] = ()
+        """Those that NVML listed in the last look."""
+        self._told: Callable[[str], Health] = lambda _device: _HEALTHY
         self._log = get_logger("health")
+
+    def hear_of(self, told: Callable[[str], Health]) -> None:
+        """Have each look ask what was told of a device, by its name, beside what the look finds."""
+        self._told = told
 
     def run_once(self) -> None:
         """Look at every GPU and send the complete list; nothing is sent while NVML is let go of."""
@@ -63,7 +75,9 @@ class HealthCheck:
             return
         except NvmlError as error:
             now = dict.fromkeys(self._seen, Health("Unknown", str(error)))
+            self.gpus = ()
         else:
+            self.gpus = inventory.gpus
             now = {gpu.pci: health(gpu.problems) for gpu in inventory.gpus}
             self._look_elsewhere(inventory)
             self._watch.saw(inventory, entries)
@@ -79,16 +93,17 @@ class HealthCheck:
         }
         for pci in self._seen.keys() - now.keys():
             if str(pci) in held:
-                now[pci] = Health("Unhealthy", "the GPU is not there any more")
+                now[pci] = Health("Unhealthy", "the GPU is not there any more", REASONS["lost"])
         self._log_changes(now)
         self._seen = now
         held_devices = {
-            (held.pool, held.allocated_name): found
+            (held.pool, held.allocated_name): worse(found, self._told(held.device))
             for entry in entries
             for held in entry.devices
             if (found := self._kinds.of(held).health(held, now)) is not None
         }
-        gpus = {(self._pool, gpu_device_name(pci)): found for pci, found in now.items()}
+        names = {gpu_device_name(pci): found for pci, found in now.items()}
+        gpus = {(self._pool, name): worse(found, self._told(name)) for name, found in names.items()}
         self._board.update(
             tuple(self._entries(sorted((held_devices | gpus).items(), key=lambda one: one[0])))
         )
@@ -105,7 +120,7 @@ class HealthCheck:
     def _entries(self, devices: Iterable[tuple[tuple[str, str], Health]]) -> Iterable[DeviceHealth]:
         checked = int(time.time())
         for (pool, device), found in devices:
-            yield DeviceHealth(pool, device, _WORDS[found.word], checked, found.message)
+            yield DeviceHealth(pool, device, _WORDS[found.word], checked, found.message, found.reason)
 
     def _log_changes(self, now: dict[PciAddress, Health]) -> None:
         for pci, found in now.items():

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.reports.device_status import DeviceMemory, changed_much
-from kubeletplugin.reports.memory_look import MemoryLook
 from kubeletplugin.reports.memory_uses import used_together
 from kubeletplugin.wire.container_memory import ContainerMemory
 
@@ -37,16 +36,17 @@ class MemoryWatch:
         self,
         entries: Callable[[], Iterable[Entry]],
         faults: Callable[[], Mapping[Key, str]],
-        look: MemoryLook,
+        containers: Callable[[], tuple[ContainerMemory, ...] | None],
         listeners: MemoryListeners,
     ) -> None:
         """``entries()`` are those of the journal; it raises StorageError.
 
-        ``faults()`` are the devices whose limits are not held, with the reason in words.
+        ``faults()`` are the devices whose limits are not held, with the reason in words. ``containers()`` are
+        what live containers have and use, None where nobody could tell in time.
         """
         self._entries = entries
         self._faults_now = faults
-        self._look = look
+        self._containers = containers
         self._listeners = listeners
         self._faults: Mapping[Key, str] = {}
         self._used: Mapping[Key, int] = {}
@@ -83,7 +83,7 @@ class MemoryWatch:
         What nobody knows now is not told, and neither is what claims use that have no limit. A look that is
         late once changes nothing: a GPU that begins to hang delays it for all.
         """
-        containers = self._look.containers()
+        containers = self._containers()
         was_late, self._was_late = self._was_late, containers is None
         if containers is None and not was_late:
             return

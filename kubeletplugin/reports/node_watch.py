@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.devices.node_state import BlockedPlacement, Healed, NodeState
 from driver.errors import StorageError
 from driver.hardware.gpu import Inventory
 from driver.nvml.pci_address import PciAddress
@@ -52,6 +52,8 @@ class NodeWatch:
         self._hanging: tuple[BlockedPlacement, ...] = ()
         self._given: tuple[BlockedPlacement, ...] = ()
         self._busy: set[PciAddress] = set()
+        self._healing: tuple[BlockedPlacement, ...] = ()
+        self._healed: tuple[Healed, ...] = ()
 
     def mode_changes(self, pci: str, begins: bool) -> None:
         """Tell it that a change of a GPU's MIG mode begins or has ended."""
@@ -91,6 +93,21 @@ class NodeWatch:
             self._hanging = blocked
             self._due = True
             self._changed.notify_all()
+
+    def healing(self, blocked: tuple[BlockedPlacement, ...]) -> None:
+        """Tell it which GPUs are being reset or are waited for, none when that has ended."""
+        with self._changed:
+            self._healing = blocked
+            self._due = True
+            self._changed.notify_all()
+
+    def healed(self, healed: tuple[Healed, ...]) -> None:
+        """Tell it when GPUs were last reset, all of them."""
+        with self._changed:
+            if healed != self._healed:
+                self._healed = healed
+                self._due = True
+                self._changed.notify_all()
 
     def given_elsewhere(self, blocked: tuple[BlockedPlacement, ...]) -> None:
         """Tell it what pods have from a device plugin."""
@@ -149,7 +166,7 @@ class NodeWatch:
         with self._changed:
             foreign, left_behind = (*self._foreign, *self._given), frozenset(self._left_behind)
             daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
-            busy = tuple(sorted(self._busy))
+            busy, healed, hanging = tuple(sorted(self._busy)), self._healed, (*hanging, *self._healing)
         entries, era = self._journal.entries(), self._era()
         left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
         with self._changed:
@@ -166,7 +183,7 @@ class NodeWatch:
         }
         taken_over = of_another_driver(entries, era, self._kinds)
         blocked = (*foreign, *leftovers(left, era, self._kinds), *taken_over, *down, *hanging)
-        return NodeState(tuple(sorted(held)), blocked, busy)
+        return NodeState(tuple(sorted(held)), blocked, busy, healed=healed)
 
     def stop(self) -> None:
         """Make ``run`` return."""

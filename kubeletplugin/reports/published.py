@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from driver.devices.device import Taint
 from driver.devices.sharing import MEMORY
 from driver.errors import ApiError
+from driver.health.verdict import Health
+from driver.kinds.told_health import told_health
 from driver.kube.client import KubeClient
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
@@ -18,8 +21,11 @@ from kubernetes_rules.quantity import parse_quantity
 _log = get_logger(__name__)
 
 
+_HEALTHY = Health("Healthy")
+
+
 class PublishedDevices:
-    """The UUID, the memory and the attributes of each published device, from the node's own slices.
+    """The UUID, the memory, the attributes and the faults of each published device, from the node's slices.
 
     A device that is not published any more keeps what was last said: the kubelet wipes the slices whenever
     it starts, and a claim that was allocated before may be prepared meanwhile.
@@ -29,7 +35,20 @@ class PublishedDevices:
         self._uuids: dict[str, str] = {}
         self._memory: dict[str, int] = {}
         self._attributes: dict[str, str] = {}
+        self._faults: dict[str, dict[str, Health]] = {}
+        self._gone: set[str] = set()
+        self._on_fault: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
+
+    def on_fault(self, listener: Callable[[], None]) -> None:
+        """Call it when other faults are told of a device than before."""
+        self._on_fault = listener
+
+    def health_of(self, device: str) -> Health:
+        """How the device is by what the controller heard of it and nobody can ask for; else healthy."""
+        with self._lock:
+            told = (faults[device] for faults in self._faults.values() if device in faults)
+            return next(told, _HEALTHY)
 
     def uuid_of(self, device: str) -> str | None:
         """The UUID of the device's GPU as last published, the parent's for a partition; None: never seen."""
@@ -47,9 +66,23 @@ class PublishedDevices:
             text = self._attributes.get(device)
         return {} if text is None else json.loads(text)
 
+    def _take_faults(self, name: str, devices: Sequence[Mapping[str, Any]]) -> None:
+        """Learn the faults of a slice; those of a deleted one end with the next that is written."""
+        found = ((str(one["name"]), told_health(str(one["name"]), _taints(one))) for one in devices)
+        faults = {device: told for device, told in found if told != _HEALTHY}
+        with self._lock:
+            before = self._faults
+            kept = {one: told for one, told in before.items() if one not in self._gone | {name}}
+            self._faults = {**kept, name: faults} if faults else kept
+            self._gone.clear()
+            changed = self._faults != before
+        if changed:
+            self._on_fault()
+
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
         """Learn from one event about a ResourceSlice; what has another form than ours is passed over."""
         if kind == "DELETED":
+            self._gone.add(_name(stored))
             return
         devices = stored.get("spec", {}).get("devices") or ()
         found = {
@@ -72,6 +105,18 @@ class PublishedDevices:
             self._attributes.update(attributes)
             self._uuids.update(found)
             self._memory.update(memory)
+        self._take_faults(_name(stored), devices)
+
+
+def _name(stored: Mapping[str, Any]) -> str:
+    return str((stored.get("metadata") or {}).get("name", ""))
+
+
+def _taints(device: Mapping[str, Any]) -> list[Taint]:
+    return [
+        Taint(str(one.get("key")), str(one.get("value") or ""), one.get("effect", "None"))
+        for one in device.get("taints") or ()
+    ]
 
 
 def _board(attributes: Mapping[str, Any]) -> Any:

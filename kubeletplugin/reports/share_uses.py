@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from driver.process.metrics import ShareUse
+from driver.process.metrics.reading import Reading
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.kinds.kind import HeldKinds
 
+SHARE_INFO = "gpu_dra_share_info"
 
-def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator[ShareUse]:
+
+def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator[Reading]:
     """Each share that a claim has, and each device that a claim shares among its own pods.
 
     What an entry of an earlier boot says is left out; a rebuilt entry does not know what it has.
@@ -22,21 +24,22 @@ def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator
                     yield _use(entry, held, held.share, kinds.of(held).cuda_uuid(held))
 
 
-def _use(entry: Entry, held: HeldDevice, share: ShareRecord, cuda_uuid: str) -> ShareUse:
+def _use(entry: Entry, held: HeldDevice, share: ShareRecord, cuda_uuid: str) -> Reading:
     mps = share.strategy == "MPS"
-    return ShareUse(
-        claim_namespace=entry.namespace,
-        claim=entry.name,
-        device=held.device,
-        share_id=held.share_id or "",
-        strategy="mps" if mps else "time-slicing",
-        uuid=cuda_uuid,
-        pci_bus_id=held.pci,
-        shares=_told(share.shares),
-        memory_bytes=_told(share.memory_bytes),
-        active_thread_percentage=_told(share.active_thread_percentage if mps else 0),
-        pinned_memory_mib=_told(share.pinned_memory_mib),
-    )
+    labels = {
+        "claim_namespace": entry.namespace,
+        "claim": entry.name,
+        "device": held.device,
+        "share_id": held.share_id or "",
+        "strategy": "mps" if mps else "time-slicing",
+        "uuid": cuda_uuid,
+        "pci_bus_id": held.pci,
+        "shares": _told(share.shares),
+        "memory_bytes": _told(share.memory_bytes),
+        "active_thread_percentage": _told(share.active_thread_percentage if mps else 0),
+        "pinned_memory_mib": _told(share.pinned_memory_mib),
+    }
+    return Reading(SHARE_INFO, labels, 1)
 
 
 def _told(amount: int) -> str:

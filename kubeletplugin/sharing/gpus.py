@@ -12,8 +12,9 @@ from typing import cast
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError, StorageError
 from driver.hardware.inventory import Discovery
-from driver.nvml.api import ComputeMode, DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
+from driver.nvml.api import DriverNotLoaded, GpuLost, NotFound, NotSupported, NvmlDevice
 from driver.nvml.deadline import Watch
+from driver.nvml.modes.calls import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import Entry, HeldDevice, ShareRecord

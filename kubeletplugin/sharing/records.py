@@ -19,7 +19,7 @@ from typing import Any, get_args
 from driver.devices.sharing import Strategy
 from driver.errors import StorageError
 from driver.kinds.kind import DeviceName
-from driver.nvml.api import ComputeMode
+from driver.nvml.modes.calls import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import remove, write_atomically
 from driver.process.log import get_logger

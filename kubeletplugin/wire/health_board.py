@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from kubeletplugin.wire.streams import Published
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kubeletplugin.wire.streams import StreamCall
 
@@ -21,7 +21,7 @@ class DeviceHealth:
     """How one published device is.
 
     ``checked_unix_seconds`` is when that was found out; ``message`` says why it is not healthy
-    (the kubelet cuts it at 1024 characters).
+    (the kubelet cuts it at 1024 characters), and ``reason`` the same in one word, empty where there is none.
     """
 
     pool: str
@@ -29,6 +29,7 @@ class DeviceHealth:
     health: Literal["unknown", "healthy", "unhealthy"]
     checked_unix_seconds: int
     message: str = ""
+    reason: str = ""
 
 
 Devices = tuple[DeviceHealth, ...]
@@ -40,6 +41,11 @@ class HealthBoard:
     def __init__(self) -> None:
         """Begin with nothing known, so that nothing is sent."""
         self._devices: Published[Devices | None] = Published(None)
+        self._listeners: list[Callable[[Devices], None]] = []
+
+    def on_update(self, listener: Callable[[Devices], None]) -> None:
+        """Call it with each list that is sent, from the thread that found it out; it may not take long."""
+        self._listeners.append(listener)
 
     @property
     def version(self) -> int:
@@ -49,6 +55,8 @@ class HealthBoard:
     def update(self, devices: Devices) -> None:
         """Send this list, which must be complete: the kubelet forgets devices that are not in it."""
         self._devices.publish(devices)
+        for listener in self._listeners:
+            listener(devices)
 
     def close(self) -> None:
         """End all streams, when the plugin stops."""

@@ -9,6 +9,14 @@ from kubernetes_rules.allocator.published import Device
 from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
 
 
+class Unanswered(AllocationFailed):
+    """A selector has no answer for one device; ``reason`` says so without the device's name."""
+
+    def __init__(self, device: Device, error: SelectorFailed) -> None:
+        super().__init__(f"device {device.id}: {error.what}", error.way_out)
+        self.reason = error.what
+
+
 def selector_device(device: Device) -> SelectorDevice:
     """The device as selectors see it."""
     return SelectorDevice(
@@ -47,7 +55,4 @@ def _evaluate(expression: str, device: Device) -> bool | AllocationFailed:
             f"the selector {expression!r} is no CEL expression: {error.what}", error.way_out
         )
     except SelectorFailed as error:
-        return AllocationFailed(
-            f"the selector {expression!r} fails on device {device.id}: {error.what}",
-            error.way_out or "test for what may be absent, with .? or has()",
-        )
+        return Unanswered(device, error)

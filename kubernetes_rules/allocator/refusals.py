@@ -10,6 +10,7 @@ from kubernetes_rules.allocator.capacity import shortage
 from kubernetes_rules.allocator.constraints import Constraint, attribute_of
 from kubernetes_rules.allocator.counters import exhausted
 from kubernetes_rules.allocator.failure import AllocationFailed
+from kubernetes_rules.allocator.gates import Unanswered
 from kubernetes_rules.tolerations import untolerated_taint
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def _in_use(allocator: Allocator, request: Request, device: Device) -> Refusal |
 def _by_selector(allocator: Allocator, request: Request, device: Device) -> Refusal | None:
     try:
         wrong = allocator.selectors.first_false(device, request.selectors)
+    except Unanswered as error:
+        return Refusal(Gate.SELECTOR_FAILED, error.reason)
     except AllocationFailed as error:
         return Refusal(Gate.SELECTOR_FAILED, error.what)
     return None if wrong is None else Refusal(Gate.SELECTOR, wrong)

@@ -5,7 +5,7 @@ The environment is that of k8s.io/dynamic-resource-allocation/cel for stored exp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,7 @@ class Selector:
         try:
             return self._program.run(device.values())
         except self._no_value as error:
-            raise self._failed(str(error)) from error
+            raise self._failed(str(error), _kept_elsewhere(str(error), device)) from error
 
     def false_parts(self, device: SelectorDevice) -> tuple[str, ...]:
         """The text of those parts joined by ``&&`` that are not true of the device, or that fail for it."""
@@ -102,11 +102,29 @@ class Selector:
         except self._no_value:
             return False
 
-    def _failed(self, reason: str) -> SelectorFailed:
+    def _failed(self, reason: str, way_out: str | None = None) -> SelectorFailed:
         return SelectorFailed(
             f"the selector {self.expression[:200]!r} has no answer: {reason}",
-            "let it test first for what a device may lack, such as device.driver",
+            way_out or "let it test first for what a device may lack, such as device.driver",
         )
+
+
+def _kept_elsewhere(reason: str, device: SelectorDevice) -> str | None:
+    """What to write for a key that is not among the attributes but among the capacities, or the reverse."""
+    missing = reason.removeprefix("no such key: ")
+    attribute, capacity = (_domain_of(missing, keys) for keys in (device.attributes, device.capacity))
+    if capacity is not None and attribute is None:
+        amount = f"device.capacity['{capacity or device.driver}'].{missing}"
+        return f"{missing} is a capacity: {amount}.compareTo(quantity('10Gi')) >= 0 compares it with 10Gi"
+    if attribute is not None and capacity is None:
+        return f"{missing} is an attribute: device.attributes['{attribute or device.driver}'].{missing}"
+    return None
+
+
+def _domain_of(name: str, keys: Iterable[str]) -> str | None:
+    """The domain of the first of these keys that has this name, "" for the driver's own, None without one."""
+    split = (key.rpartition("/") for key in keys)
+    return next((domain for domain, _, last in split if last == name), None)
 
 
 @lru_cache(maxsize=1000)

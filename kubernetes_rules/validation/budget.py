@@ -31,16 +31,19 @@ def budget_errors(budget: Mapping[str, Any]) -> list[FieldError]:
         errors.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
     for name, value in (("minAvailable", least), ("maxUnavailable", most)):
         if value is not None:
-            errors += _number_errors(f"spec.{name}", value)
+            errors += number_errors(f"spec.{name}", value, most_percent=100)
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in _POLICIES:
         errors.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, _POLICIES))
     return errors
 
 
-def _number_errors(path: str, value: int | str) -> list[FieldError]:
+def number_errors(path: str, value: int | str, most_percent: int | None = None) -> list[FieldError]:
+    """What is wrong with a number of pods, or with a share of them in percent."""
     if isinstance(value, int):
         return [invalid(path, value, "must be greater than or equal to 0")] if value < 0 else []
     if not _PERCENT.fullmatch(value):
         return [invalid(path, value, _NO_PERCENT)]
-    return [invalid(path, value, "must not be greater than 100%")] if int(value[:-1]) > 100 else []
+    if most_percent is None or int(value[:-1]) <= most_percent:
+        return []
+    return [invalid(path, value, f"must not be greater than {most_percent}%")]

@@ -12,9 +12,16 @@ import pytest
 from tests.kubeletplugin.fake_node import FakeNode
 
 
-def used() -> tuple[int, int]:
-    """How many file descriptors and threads this process has."""
-    return len(os.listdir("/proc/self/fd")), threading.active_count()
+def used() -> tuple[list[str], int]:
+    """What the file descriptors of this process lead to, and how many threads it has."""
+    return [_leads_to(name) for name in os.listdir("/proc/self/fd")], threading.active_count()
+
+
+def _leads_to(descriptor: str) -> str:
+    try:
+        return str(Path("/proc/self/fd", descriptor).readlink())
+    except FileNotFoundError:  # that by which they are listed
+        return "gone"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +35,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeNode]:
     before = used()
     yield node
     descriptors, threads = used()
-    assert descriptors <= before[0]  # those of other tests may end meanwhile
+    # Those of other tests may end meanwhile.
+    assert len(descriptors) <= len(before[0]), sorted(set(descriptors) - set(before[0]))
     assert threads <= before[1]
     assert_nothing_is_left(node)
     node.stop()

@@ -12,11 +12,11 @@ from bench.__main__ import CALLS, MACHINE, beside_floor, beside_former, start
 from bench.claims import make_namespace
 from bench.contenders import claims_of, floor_beside, plugin_of
 from bench.latency import Rounds
+from envtest.brisk import BRISK
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.former import RELEASED, former_version
 from proto import dra_v1_pb2 as pb
-from tests.brisk import BRISK
 
 ONE_ROUND = Rounds(singles=1, bursts=1, crowds=1, pause_seconds=0)
 ENOUGH = 8

@@ -122,22 +122,46 @@ class Installation:
 
         wait_for_list(self.cluster.api, paths.resource_slice(), published, _SECONDS)
 
+    def wait_taints(self, start: str, keys: set[str]) -> None:
+        """Wait until the devices whose names begin so have these taints and no others."""
+
+        def tainted(slices: list[Object]) -> bool:
+            found = [
+                {taint["key"] for taint in device.get("taints") or ()}
+                for one in slices
+                for device in one["spec"].get("devices") or ()
+                if device["name"].startswith(start)
+            ]
+            return bool(found) and all(one == keys for one in found)
+
+        wait_for_list(self.cluster.api, paths.resource_slice(), tainted, _SECONDS)
+
     def slices(self) -> list[Object]:
         """All slices of the cluster."""
         return self.cluster.api.list_objects(paths.resource_slice())
 
     def doctor(self, node: str) -> list[Object]:
         """What ``gpuctl doctor NODE`` finds, by kubectl exec in the plugin's pod of the node as well."""
-        kubectl = find_assets(self.cluster.kubernetes).binary("kubectl")
-        words = ("doctor", node, "-o", "json", "--kubeconfig", str(self.cluster.admin))
-        ran = subprocess.run(
-            [sys.executable, "-m", "gpuctl", *words],
-            env={**os.environ, "PATH": f"{kubectl.parent}:{os.environ['PATH']}"},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        ran = self.gpuctl("doctor", node, "-o", "json")
         assert ran.returncode in (0, 1), ran.stderr
         results: list[Object] = json.loads(ran.stdout)["results"]
         return results
+
+    def top(self) -> Object:
+        """What ``gpuctl top`` tells, with the metrics of the plugins' pods through the API server."""
+        ran = self.gpuctl("top", "-o", "json")
+        assert ran.returncode == 0, ran.stderr
+        found: Object = json.loads(ran.stdout)
+        return found
+
+    def gpuctl(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run gpuctl as an admin who has the cluster's kubectl."""
+        kubectl = find_assets(self.cluster.kubernetes).binary("kubectl")
+        return subprocess.run(
+            [sys.executable, "-m", "gpuctl", *words, "--kubeconfig", str(self.cluster.admin)],
+            env={**os.environ, "PATH": f"{kubectl.parent}:{os.environ['PATH']}"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
 
     def start(self, prefix: str, tiers: Sequence[str] = TIERS) -> list[str]:
         """Start a pod of each tier on each node and wait until all run; their names."""

@@ -85,6 +85,7 @@ def values(host: str, port: int, tag: str) -> Object:
         "controller": {"extraArgs": nvml},
         "plugin": {"extraArgs": nvml},
         "mps": {"enabled": True},
+        "metrics": {"enabled": True},
         "extraVolumes": [{"name": "gpus", "hostPath": {"path": "/run/nvidia", "type": "Directory"}}],
         "extraVolumeMounts": [{"name": "gpus", "mountPath": "/run/nvidia"}],
     }

@@ -18,6 +18,7 @@ from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.client.errors import ApiRefused
 from envtest.real.chart import CHART, HELMS, HelmRefused, helm, rendered
 from envtest.real.cluster import RealCluster
+from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.mps.__main__ import main as mps_main
 
@@ -62,17 +63,31 @@ EVERYTHING: Object = {
     },
     "mps": {"enabled": True, "extraArgs": ["--log-level=debug"]},
     "webhook": {"enabled": True, "replicas": 3, "failurePolicy": "Fail"},
+    "page": {
+        "enabled": True,
+        "service": {
+            "enabled": True,
+            "names": ["gpus.example"],
+            "allowedFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}],
+        },
+    },
     "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
     "extraVolumes": [{"name": "gpus", "hostPath": {"path": "/gpus", "type": "Directory"}}],
     "extraVolumeMounts": [{"name": "gpus", "mountPath": "/gpus"}],
     "metrics": {"enabled": True},
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "30s"},
+    "prometheusRule": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "docsUrl": "https://git.example/gpus",
+    },
+    "dashboards": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
     "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
     "openshift": {"securityContextConstraints": True},
 }
 CERT_MANAGER: Object = {"webhook": {"enabled": True, "certificates": {"source": "cert-manager"}}}
 VALUES = {"defaults": {}, "everything": EVERYTHING, "cert-manager": CERT_MANAGER}
-NOT_SERVED = {"Certificate", "Issuer", "ServiceMonitor", "SecurityContextConstraints"}
+NOT_SERVED = {"Certificate", "Issuer", "PrometheusRule", "ServiceMonitor", "SecurityContextConstraints"}
 """Kinds that come with cert-manager, the Prometheus operator and OpenShift."""
 
 
@@ -130,6 +145,7 @@ PROGRAMS = {
     "gpu-dra-controller": controller_main,
     "gpu-dra-kubeletplugin": plugin_main,
     "gpu-dra-mps": mps_main,
+    "gpu-dra-page": page_main,
     "gpu-dra-webhook": webhook_main,
 }
 
@@ -177,6 +193,18 @@ def test_a_cluster_below_the_floor_of_support_is_refused_by_its_version(program:
 
 
 REFUSED: dict[str, tuple[Object, str]] = {
+    "a page for everybody": (
+        {"page": {"enabled": True, "service": {"enabled": True, "names": ["gpus.example"]}}},
+        "page.service.allowedFrom is empty",
+    ),
+    "a page without a name": (
+        {"page": {"enabled": True, "service": {"enabled": True, "allowedFrom": [{"podSelector": {}}]}}},
+        "page.service.names is empty",
+    ),
+    "a service without its page": (
+        {"page": {"service": {"enabled": True}}},
+        "page.service.enabled without page.enabled",
+    ),
     "mps without its supervisor": ({"nodeConfig": {"rules": [MPS_RULE]}}, "mps.enabled is false"),
     "mps in a pool without its supervisor": (
         {"nodeConfig": {"pools": [{**POOL, "rules": [{"shared": [MPS_RULE["shared"]]}]}]}},
@@ -227,6 +255,8 @@ REFUSED: dict[str, tuple[Object, str]] = {
         "apiServer.host without apiServer.port",
     ),
     "a monitor of nothing": ({"serviceMonitor": {"enabled": True}}, "metrics.enabled"),
+    "alerts about nothing": ({"prometheusRule": {"enabled": True}}, "the rules would have no series"),
+    "dashboards of nothing": ({"dashboards": {"enabled": True}}, "the panels would be empty"),
     "affinity and all nodes": (
         {"gpuNodes": "all", "affinity": {"nodeAffinity": {}}},
         "the affinity chooses the nodes",

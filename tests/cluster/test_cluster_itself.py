@@ -216,7 +216,7 @@ def test_plugin_kubeconfig_has_the_plugins_rights_only(installed_cluster: RealCl
         ("GET", paths.pod(), None),
         ("GET", paths.resource_claim(), None),
         ("DELETE", nonesuch, None),
-        ("PUT", f"{nonesuch}/status", {}),
+        ("PUT", nonesuch, {}),
     ):
         with pytest.raises(ApiRefused) as caught:
             plugin.request(method, forbidden, body)
@@ -227,6 +227,9 @@ def test_plugin_kubeconfig_has_the_plugins_rights_only(installed_cluster: RealCl
     with pytest.raises(ApiRefused) as caught:
         plugin.patch(f"{nonesuch}/status", {})
     assert caught.value.status == 404, "it may, if there were such a claim"
+    with pytest.raises(ApiRefused) as caught:
+        plugin.request("PUT", f"{nonesuch}/status", {})
+    assert caught.value.status == 400, "it may, and this is no claim"
 
 
 def test_audit_tells_who_wrote_what(real_cluster: RealCluster) -> None:

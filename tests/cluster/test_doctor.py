@@ -103,8 +103,11 @@ def test_a_right_that_was_taken_away_is_found(installed_cluster: RealCluster) ->
     finally:
         installed_cluster.api.patch(ROLE, {"rules": role["rules"]})
 
-    right = "associated-node:patch resourceclaims/driver.resource.k8s.io gpu.nvidia.com"
-    assert found["details"] == [f"gpu-dra/gpu-dra-kubeletplugin may not {right}"]
+    assert found["details"] == [
+        f"gpu-dra/gpu-dra-kubeletplugin may not associated-node:{verb} "
+        "resourceclaims/driver.resource.k8s.io gpu.nvidia.com"
+        for verb in ("patch", "update")
+    ]
     wait_for_status(installed_cluster, "driver-rights", "ok")
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from envtest.brisk import BRISK_ON_REAL
 from envtest.client import paths
 from envtest.client.watching import wait_for
 from envtest.driver_node import DriverNode
 from envtest.real.memory_hook import memory_hook
 from envtest.real.startup import start_cluster
-from tests.brisk import BRISK_ON_REAL
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import (
     HOLDS,

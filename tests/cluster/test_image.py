@@ -19,12 +19,13 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.shipped import PACKAGE_ROOT
-from envtest.client.watching import wait_for
+from envtest.client.watching import wait_for, wait_for_list
+from envtest.real.chart import NAMESPACE, rendered
 from envtest.real.cluster import RealCluster
 from envtest.real.driver_image import IMAGE, build_anew
 from tests.controller.webhook.peer import make_pair
 
-PROCESSES = ("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-webhook")
+PROCESSES = ("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-webhook")
 HOME = "usr/local/lib/gpu-dra"
 HOOK = f"/{HOME}/nvidia-cdi-hook"
 PYTHON = f"/{HOME}/bin/python3"
@@ -279,4 +280,36 @@ def test_the_webhook_serves_from_it_without_any_rights(
 
     found = wait_for(cluster.api, paths.pod("webhook", namespace), ready)
 
+    assert found["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_the_page_of_the_chart_serves_from_it_and_reads_all_that_it_shows(cluster: RealCluster) -> None:
+    host, port = cluster.pods_see_server_at
+    repository, _, tag = IMAGE.rpartition(":")
+    values = {
+        "page": {"enabled": True},
+        "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
+        "apiServer": {"host": host, "port": str(port)},
+    }
+    objects = [one for one in rendered(values) if one["metadata"]["name"] == "gpu-dra-page"]
+    assert len(objects) == 5
+    script = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8470/').read().decode())"
+
+    def is_ready(pods: list[dict[str, Any]]) -> bool:
+        return len(pods) == 1 and ready(pods[0])
+
+    cluster.api.apply([NAMESPACE, *objects])
+    try:
+        selector = "app.kubernetes.io/name=gpu-dra-page"
+        (found,) = wait_for_list(
+            cluster.api, paths.pod(namespace="gpu-dra"), is_ready, 120, labelSelector=selector
+        )
+        shown = cluster.exec(found["metadata"]["name"], [PYTHON, "-c", script], "gpu-dra")
+    finally:
+        for one in objects:
+            cluster.api.delete(cluster.api.path_of(one, "gpu-dra"))
+
+    assert "What waits" in shown
+    assert "Not up to date" not in shown
+    assert "being read" not in shown
     assert found["status"]["containerStatuses"][0]["restartCount"] == 0

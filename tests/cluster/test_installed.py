@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from driver.devices.names import gpu_device_name
+from driver.devices.taints import TAINT_RESET
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.watching import wait_gone
 from envtest.real.chart import HelmRefused
 from envtest.real.cluster import RealCluster
 from gpuctl.doctor.inside.checks import INSIDE
@@ -51,6 +54,7 @@ def test_from_installing_to_uninstalling_no_pod_is_disturbed_and_nothing_is_left
     first = installation.start("first")
     assert all(installation.daemons())
     the_doctor_is_content(installation)
+    who_uses_what_is_told(installation)
     changes_nothing(installation, first, installation.upgrade)
     second = installation.start("second", ("whole", "mps"))
     changes_nothing(installation, [*first, *second], installation.roll_back)
@@ -75,6 +79,17 @@ def the_doctor_is_content(installation: Installation) -> None:
         assert inside.keys() == {check.name for check in INSIDE}
         left_out = {name for name, status in inside.items() if status == "skipped"}
         assert left_out - OF_MACHINES == NOT_SEEN_INSIDE
+
+
+def who_uses_what_is_told(installation: Installation) -> None:
+    """Every plugin's metrics are read through the API server, and tell what whole GPUs use."""
+    found = installation.top()
+
+    assert found["lacking"] == []
+    assert {one["node"] for one in found["devices"]} == {node.node.name for node in installation.nodes}
+    whole = [one for one in found["devices"] if one["tier"] == "whole"]
+    assert whole
+    assert [one for one in whole if "usedBytes" not in one] == []
 
 
 def changes_nothing(installation: Installation, pods: list[str], change: Callable[[], None]) -> None:
@@ -122,6 +137,7 @@ def test_a_changed_config_map_and_label_are_seen_without_a_restart_and_helm_4_un
         installation = Installation(cluster, namespace, driver_image, "helm4")
         nothing = left_in_cluster(cluster)
         installation.install()
+        heals_a_gpu_that_a_pod_has(installation)
         former = installation.driver_pods()
 
         installation.configure({"version": "v1", "pools": [POOL], "rules": [{"offer": "whole"}]})
@@ -134,3 +150,23 @@ def test_a_changed_config_map_and_label_are_seen_without_a_restart_and_helm_4_un
         assert installation.driver_pods() == former
         installation.uninstall()
         assert left_in_cluster(cluster) == nothing
+
+
+def heals_a_gpu_that_a_pod_has(installation: Installation) -> None:
+    """Its pod is evicted, its MPS daemon ended, and it is reset, by the admin's rights and kubectl."""
+    (node,) = installation.nodes
+    (pod,) = installation.start("sick", ("mps",))
+    gpu = node.machine.pci(3)
+    device = gpu_device_name(gpu)
+    node.machine.recovery_action(gpu, "reset")
+    installation.wait_taints(device, {TAINT_RESET})
+    told = installation.gpuctl("heal", node.node.name, str(gpu))
+    assert (told.returncode, f"pod {installation.namespace}/{pod}" in told.stdout) == (3, True), told
+
+    healed = installation.gpuctl("heal", node.node.name, str(gpu), "--yes", "--timeout", "120")
+
+    assert healed.returncode == 0, healed
+    wait_gone(installation.cluster.api, paths.pod(pod, installation.namespace))
+    assert node.daemons() == {}
+    installation.wait_taints(device, set())
+    assert installation.gpuctl("heal", node.node.name, str(gpu)).returncode == 0

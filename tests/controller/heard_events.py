@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.observe.node_events import NodeEvents
+from driver.event_reasons import EventReason
 
 
 class HeardEvents(NodeEvents):
@@ -11,5 +12,5 @@ class HeardEvents(NodeEvents):
     def __init__(self) -> None:
         self.posted: list[tuple[str, str, str]] = []
 
-    def post(self, kind: str, reason: str, message: str) -> None:
-        self.posted.append((kind, reason, message))
+    def post(self, reason: EventReason, message: str) -> None:
+        self.posted.append((reason.severity, reason.word, message))

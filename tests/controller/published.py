@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from controller.health.book import Book
 from controller.intervals import Intervals
 from controller.observe.node_events import NodeEvents
 from controller.publish.publisher import Publisher
@@ -76,6 +77,16 @@ class WatchedWriter(SliceWriter):
         self.writes_left -= 1
 
 
+class Clock:
+    """A clock that stands until a test moves it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 class Published:
     """A publisher of node-a with all its threads; ``start`` begins, ``end`` ends them."""
 
@@ -84,6 +95,7 @@ class Published:
         self.client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
         self.metrics = Metrics()
         self.follow: Callable[[bool], None] = lambda _asked: None
+        self.clock = Clock()
         self._stop = threading.Event()
         self.pulse = Pulse(hung_seconds=0.05)
         self._events = EventRecorder(self.client, "test", "node-a")
@@ -102,6 +114,7 @@ class Published:
             node="node-a",
             driver=DRIVER_NAME,
             intervals=Intervals(settle_seconds=SETTLE_SECONDS),
+            book=Book(now=self.clock),
             follow_claims=lambda asked: self.follow(asked),  # noqa: PLW0108 - tests set it later
             at_work=lambda: self.pulse.work("publisher"),
         )

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from controller.__main__ import main
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, object_path
+from envtest.brisk import BRISK
 from proto import node_state_v1_pb2 as v1
-from tests.brisk import BRISK
 from tests.controller.fake_plugin import FakePlugin
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ MIG_MACHINES = (
     *("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb", "gb200-tray", "gh200"),
     *("hgx-b200", "hgx-h100", "hgx-h200", "rtx-pro-6000-octo"),
 )
-SAME_GPUS = "hgx-h100-shared-nvswitch"
-"""Its GPUs are those of hgx-h100, so the tables of partitions do without it."""
+SAME_GPUS = frozenset({"hgx-h100-shared-nvswitch", "hgx-a100-quad"})
+"""Their GPUs are those of hgx-h100 and dgx-a100-80gb, so the tables of partitions do without them."""
 
-OTHER_MACHINES = tuple(sorted(set(known_machines()) - {*MIG_MACHINES, *VGPU_HOSTS, SAME_GPUS}))
+OTHER_MACHINES = tuple(sorted(set(known_machines()) - {*MIG_MACHINES, *VGPU_HOSTS, *SAME_GPUS}))
 
 DYNAMIC = "version: v1\nrules: [{mig: dynamic}]\n"
 BALANCED = "version: v1\nrules: [{mig: {layout: all-balanced}}]\n"

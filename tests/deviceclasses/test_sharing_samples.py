@@ -43,7 +43,7 @@ def node_config(name: str) -> str:
 
 
 FILES = {file.stem: file for file in SHARED_SAMPLE_FILES}
-MACHINES = sorted(set(known_machines()) - {SAME_GPUS, *VGPU_HOSTS})
+MACHINES = sorted(set(known_machines()) - {*SAME_GPUS, *VGPU_HOSTS})
 """Those whose GPUs containers can have; a host of vGPUs offers none of what is shared."""
 GIVING = [machine for machine in MACHINES if machine not in UNLICENSED]
 WITH_MPS = [machine for machine in GIVING if machine not in VGPU_GUESTS]

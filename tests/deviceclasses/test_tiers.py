@@ -29,6 +29,7 @@ TIER = {
     "dgx2": "medium",
     "gb200-tray": "large",
     "gh200": "large",
+    "hgx-a100-quad": "large",
     "hgx-b200": "large",
     "hgx-h100": "large",
     "hgx-h100-shared-nvswitch": "large",

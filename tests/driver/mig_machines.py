@@ -9,7 +9,10 @@ from driver.policy.config import parse_config
 from driver.policy.rules import NodeConfig
 from fakegpu.machine import FakeMachine
 
-__all__ = ["MIG_MACHINES", "all_profiles", "device", "look", "mig_of", "rules", "with_mode_on"]
+__all__ = ["AMPERE", "MIG_MACHINES", "all_profiles", "device", "look", "mig_of", "rules", "with_mode_on"]
+
+AMPERE = ("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb", "hgx-a100-quad")
+"""Those whose GPUs get another MIG mode by a reset alone."""
 
 
 def device(machine: FakeMachine, index: int = 0) -> NvmlDevice:

@@ -104,7 +104,7 @@ def test_nvidia_smi_lists_only_the_gpus_whose_nodes_it_sees(tmp_path: Path, mach
     for minor in (0, 1, 2, 3, 5, 6, 7):
         (root / f"dev/nvidia{minor}").unlink()
     said = subprocess.run([root / "usr/bin/nvidia-smi"], capture_output=True, text=True, check=True).stdout
-    assert said == f"GPU 1: NVIDIA L40S (UUID: {machine.uuid(machine.pci(1))})\n"
+    assert said == f"GPU 0: NVIDIA L40S (UUID: {machine.uuid(machine.pci(1))})\n"
 
 
 @pytest.mark.parametrize("name", STUBS)

@@ -34,7 +34,7 @@ def test_the_shipped_machines_are_all_there() -> None:
         "dgx-a100", "hgx-h100", "a30-quad", "l40s-octo", "t4", "dgx1-v100", "gb200-tray",
         "a100-vgpu-guest", "a100-vgpu-guest-quad", "a30-vgpu-guest", "a30-passthrough-guest",
         "l40s-vgpu-unlicensed", "dgx2", "dgx-a100-80gb", "gh200", "hgx-h200", "hgx-b200", "rtx-pro-6000-octo",
-        "passthrough-quad", "l4-quad",
+        "passthrough-quad", "l4-quad", "hgx-a100-quad",
     }  # fmt: skip
 
 
@@ -56,6 +56,7 @@ def test_the_shipped_machines_are_all_there() -> None:
         ("l40s-vgpu-unlicensed", 2, {None: 2}, 1, 0),
         ("dgx2", 16, {0: 8, 1: 8}, 8, 6),
         ("dgx-a100-80gb", 8, {3: 2, 1: 2, 7: 2, 5: 2}, 4, 12),
+        ("hgx-a100-quad", 4, {3: 1, 1: 1, 7: 1, 5: 1}, 4, 12),
         ("gh200", 1, {0: 1}, 1, 0),
         ("hgx-h200", 8, {0: 4, 1: 4}, 8, 18),
         ("hgx-b200", 8, {0: 4, 1: 4}, 8, 18),

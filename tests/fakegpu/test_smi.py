@@ -167,3 +167,49 @@ def test_a_gpu_that_is_not_there_a_lost_one_and_no_driver_have_codes_of_their_ow
     code, lines = programs.smi("-L")
     assert code == Code.DRIVER_NOT_LOADED
     assert "couldn't communicate with the NVIDIA driver" in lines[0]
+
+
+def test_a_gpu_that_nobody_has_open_is_reset(programs: Programs) -> None:
+    programs.smi("-c", "PROHIBITED")
+
+    code, lines = programs.smi("--gpu-reset", "-i", FIRST)
+
+    assert (code, lines) == (0, [f"GPU {FIRST} was successfully reset.", "All done."])
+    assert [mode == "default" for mode in modes(programs)] == [True, *[False] * 7]
+
+
+def test_a_gpu_that_somebody_has_open_is_not_reset(programs: Programs) -> None:
+    nvml = programs.machine.nvml()
+    nvml.init()
+    nvml.device_by_index(0).set_compute_mode("prohibited")
+    code, lines = programs.smi("--gpu-reset", "-i", f"{FIRST},1")
+    nvml.shutdown()
+
+    assert code == Code.IN_USE
+    assert lines[:2] == ["The following GPUs could not be reset:", f"  GPU {FIRST}: In use by another client"]
+    assert lines[3].startswith("1 device is currently being used by one or more other processes")
+    assert modes(programs)[0] == "prohibited"
+    assert programs.smi("-r")[0] == 0
+    assert modes(programs)[0] == "default"
+
+
+def test_a_lost_gpu_one_that_is_not_there_and_one_with_a_process_are_not_reset(programs: Programs) -> None:
+    programs.machine.lose(0)
+    assert programs.smi("--gpu-reset", "-i", "0")[0] == Code.GPU_IS_LOST
+    assert programs.smi("--gpu-reset", "-i", "8") == (Code.NOT_FOUND, ["No devices were found"])
+    programs.machine.set_processes(1, (4711,))
+    assert programs.smi("--gpu-reset", "-i", "1")[0] == Code.IN_USE
+    programs.machine.driver_gone()
+    assert programs.smi("--gpu-reset", "-i", "2")[0] == Code.DRIVER_NOT_LOADED
+
+
+@pytest.mark.parametrize("machine", ["dgx1-v100", "dgx2"])
+def test_linked_gpus_before_ampere_are_only_reset_together(tmp_path: Path, machine: str) -> None:
+    programs = Programs(tmp_path, machine)
+    programs.smi("-c", "PROHIBITED")
+    code, lines = programs.smi("--gpu-reset", "-i", "0")
+    assert code == Code.INVALID_ARGUMENT
+    assert "have to be reset together" in lines[0]
+    assert set(modes(programs)) == {"prohibited"}
+    assert programs.smi("--gpu-reset")[0] == 0
+    assert set(modes(programs)) == {"default"}

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from fakegpu.capabilities import CAPABILITY_NODES, access_minor
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
@@ -53,3 +54,50 @@ def test_programs_that_several_machines_share_stay_as_they_are(tmp_path: Path) -
 
     assert not (root / "dev/nvidia0").exists()
     assert (shared / "bin/nvidia-smi").read_text() == before
+
+
+def test_a_container_lists_its_gpus_from_zero_as_nvml_counts_them(tmp_path: Path) -> None:
+    machine = FakeMachine.open("a30-quad")
+    root = build_driver_root(tmp_path, machine)
+    for minor in (0, 2):
+        (root / f"dev/nvidia{minor}").unlink()
+
+    assert listed(root).splitlines() == [
+        f"GPU 0: NVIDIA A30 (UUID: {machine.uuid(machine.pci(1))})",
+        f"GPU 1: NVIDIA A30 (UUID: {machine.uuid(machine.pci(3))})",
+    ]
+
+
+def cut_in_two(machine: FakeMachine) -> tuple[str, str]:
+    """Make a 2g and a 1g of the first GPU; the UUIDs of both."""
+    nvml = machine.nvml()
+    nvml.init()
+    gpu = nvml.device_by_index(0)
+    gpu.set_mig_mode(enabled=True)
+    profiles = {profile.name: profile.id for profile in gpu.gpu_instance_profiles()}
+    for name, start in (("2g.20gb", 0), ("1g.10gb", 2)):
+        place = next(one for one in gpu.gpu_instance_placements(profiles[name]) if one.start == start)
+        made = gpu.create_gpu_instance(profiles[name], place)
+        widest = max(gpu.compute_instance_profiles(made.id), key=lambda profile: profile.slices)
+        gpu.create_compute_instance(made.id, widest.id)
+    first, second = gpu.mig_devices()
+    return first.uuid, second.uuid
+
+
+def test_partitions_are_listed_below_their_gpu_and_in_a_container_its_own_alone(tmp_path: Path) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    root = build_driver_root(tmp_path, machine)
+    two, one = cut_in_two(machine)
+    lines = listed(root).splitlines()
+
+    assert lines[1:3] == [
+        f"  MIG 2g.20gb     Device  0: (UUID: {two})",
+        f"  MIG 1g.10gb     Device  1: (UUID: {one})",
+    ]
+
+    instance = next(
+        gi.id for gi in machine.state.gpus[machine.pci(0)].mig.instances if gi.placement.size == 2
+    )
+    (root / CAPABILITY_NODES / f"nvidia-cap{access_minor(0, instance)}").unlink()
+
+    assert listed(root).splitlines()[1] == f"  MIG 1g.10gb     Device  0: (UUID: {one})"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.nvml.api import Code
+from driver.nvml.health.values import EccErrors
 from fakegpu.capabilities import access_minor
 from fakegpu.smi import VISIBLE_NODES
 from tests.fakegpu.programs import DEADLINE_SECONDS, Programs
@@ -45,24 +46,41 @@ def test_units_stay_in_the_head_and_leave_the_values(programs: Programs) -> None
 
     head, first, *_ = ask(programs, fields, "--format=csv,nounits")
     assert head == "memory.total [MiB], utilization.gpu [%], memory.used [MiB], memory.free [MiB]"
-    assert first == "81559, 0, 0, 81559"
-    assert ask(programs, fields)[0] == "81559 MiB, 0 %, 0 MiB, 81559 MiB"
-    assert ask(programs, fields, NO_UNITS)[0] == "81559, 0, 0, 81559"
+    assert first == "81559, 0, 0, 81047"
+    assert ask(programs, fields)[0] == "81559 MiB, 0 %, 0 MiB, 81047 MiB"
+    assert ask(programs, fields, NO_UNITS)[0] == "81559, 0, 0, 81047"
+    assert ask(programs, "memory.reserved")[0] == "512 MiB"
 
 
-def test_used_memory_is_what_cuda_clients_have_and_unknown_beside_others(
-    programs: Programs, tmp_path: Path
-) -> None:
+def test_used_memory_is_what_processes_have(programs: Programs, tmp_path: Path) -> None:
     group = programs.machine.pretend_cgroups(tmp_path / "cgroups").make("/pod/a").path
     client = programs.machine.cuda(0, group, process_id=4711)
     client.allocate(3 * 2**30)
 
-    assert ask(programs, "memory.used,memory.free")[:2] == ["3072 MiB, 78487 MiB", "0 MiB, 81559 MiB"]
-    programs.machine.set_processes(0, (12,))
-    assert ask(programs, "memory.used,memory.free")[0] == "[N/A], [N/A]"
-    programs.machine.set_processes(0, ())
+    assert ask(programs, "memory.used,memory.free")[:2] == ["3072 MiB, 77975 MiB", "0 MiB, 81047 MiB"]
+    programs.machine.use(0, processes={12: 2**30})
+    assert ask(programs, "memory.used,memory.free")[0] == "4096 MiB, 76951 MiB"
+    programs.machine.use(0, processes={})
     client.end()
-    assert ask(programs, "memory.used,memory.free")[0] == "0 MiB, 81559 MiB"
+    assert ask(programs, "memory.used,memory.free")[0] == "0 MiB, 81047 MiB"
+
+
+def test_says_how_busy_and_how_hot_a_gpu_is(programs: Programs) -> None:
+    fields = "utilization.gpu,utilization.memory,power.draw,enforced.power.limit,temperature.gpu"
+
+    assert ask(programs, fields)[0] == "0 %, 0 %, 87.50 W, 700.00 W, 31"
+    programs.machine.use(0, compute=0.97, memory=0.4, power_milliwatts=689_120, temperature_celsius=71)
+    assert ask(programs, fields)[:2] == [
+        "97 %, 40 %, 689.12 W, 700.00 W, 71",
+        "0 %, 0 %, 87.50 W, 700.00 W, 31",
+    ]
+
+
+def test_says_how_many_errors_the_memory_has_had(programs: Programs) -> None:
+    programs.machine.ecc(0, EccErrors(5, 1))
+    fields = "ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total"
+
+    assert ask(programs, fields)[:2] == ["5, 1", "0, 0"]
 
 
 def test_says_what_the_driver_and_the_bus_say(programs: Programs) -> None:
@@ -98,12 +116,13 @@ def test_mig_mode_is_said_and_takes_the_utilization_away(programs: Programs) -> 
 
 
 def test_what_a_fake_gpu_has_no_value_for_is_not_available(programs: Programs, tmp_path: Path) -> None:
-    assert ask(programs, "power.draw,temperature.gpu,serial")[0] == "[N/A], [N/A], [N/A]"
-    programs.machine.set_processes(0, (4711,))
-    assert ask(programs, "memory.used,utilization.gpu")[0] == "[N/A], [N/A]"
+    assert ask(programs, "clocks.max.sm,temperature.memory,serial")[0] == "[N/A], [N/A], [N/A]"
     (tmp_path / "older").mkdir()
     older = Programs(tmp_path / "older", "t4")
     assert ask(older, "mig.mode.current,utilization.gpu")[0] == "[N/A], 0 %"
+    (tmp_path / "guest").mkdir()
+    guest = Programs(tmp_path / "guest", "a100-vgpu-guest")
+    assert ask(guest, "power.draw,temperature.gpu")[0] == "[N/A], [N/A]"
 
 
 def test_a_call_that_fails_is_told_in_its_place(programs: Programs) -> None:

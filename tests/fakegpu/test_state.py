@@ -7,13 +7,17 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.nvml.health.values import EccErrors, FabricHealth, GpuEvent, NvLinkState, RemappedRows
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
+from fakegpu.call_faults import Fault
+from fakegpu.health.state import FakeEvent, GpuHealth, Told
 from fakegpu.machine import FakeMachine
 from fakegpu.memory.state import Accounting, CudaClient, GpuMemory, GroupLimits
 from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from fakegpu.mps_faults import MpsFault
-from fakegpu.state import Fault, GpuState, MachineState
+from fakegpu.state import GpuState, MachineState
+from fakegpu.use.state import GpuUse, PartitionUse, ProcessState
 
 addresses = st.builds(
     PciAddress, st.integers(0, 0xFFFFFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7)
@@ -30,6 +34,43 @@ clients = st.builds(
     CudaClient, st.integers(0), st.text(), st.integers(0), byte_counts, st.none() | st.integers(1)
 )
 memories = st.builds(GpuMemory, st.lists(limits).map(tuple), st.lists(clients).map(tuple))
+counts = st.integers(0, 2**40)
+links = st.builds(NvLinkState, st.integers(0, 35), st.booleans(), counts, counts, counts)
+healths = st.builds(
+    GpuHealth,
+    recovery_action=st.sampled_from([None, "none", "reset"]),
+    rows=st.builds(RemappedRows, counts, counts, pending=st.booleans(), failed=st.booleans()),
+    page_pending=st.booleans(),
+    unrepairable=st.booleans(),
+    ecc=st.builds(EccErrors, counts, counts),
+    fabric=st.builds(FabricHealth, st.sampled_from(["healthy", "unhealthy"]), st.lists(st.text()).map(tuple)),
+    links=st.lists(links).map(tuple),
+)
+parts = st.floats(0, 1)
+uses = st.builds(
+    GpuUse,
+    parts,
+    parts,
+    st.none() | byte_counts,
+    st.none() | counts,
+    st.none() | st.integers(0, 120),
+    st.lists(st.builds(ProcessState, st.integers(1), st.none() | byte_counts, parts)).map(tuple),
+    st.lists(st.builds(PartitionUse, ids, ids, parts, st.none() | byte_counts)).map(tuple),
+)
+events = st.builds(
+    GpuEvent,
+    kind=st.sampled_from(["xid", "clock", "operational"]),
+    uuid=st.text(),
+    xid=st.none() | counts,
+    gpu_instance=st.none() | ids,
+    severity=st.sampled_from([None, "fatal"]),
+    contained=st.none() | st.booleans(),
+    dropped=st.booleans(),
+    incident=st.text(),
+)
+tellings = st.builds(
+    Told, st.integers(1), st.lists(st.builds(FakeEvent, st.integers(1), addresses, events)).map(tuple)
+)
 gpus = st.builds(
     GpuState,
     minor=st.integers(0, 31),
@@ -41,6 +82,8 @@ gpus = st.builds(
     compute_mode=st.sampled_from(["default", "prohibited", "exclusive-process"]),
     time_slice=st.integers(0, 3),
     memory=memories,
+    health=healths,
+    use=uses,
 )
 faults = st.builds(
     Fault,
@@ -75,6 +118,7 @@ states = st.builds(
     mps_faults=st.lists(mps_faults).map(tuple),
     pretend_cgroups=st.text(),
     accounting=st.builds(Accounting, st.integers(1), st.booleans()),
+    told=tellings,
 )
 
 
@@ -92,8 +136,10 @@ def test_a_state_that_knows_no_sharing_is_read_with_every_gpu_unshared() -> None
     assert MachineState.from_json(json.dumps(document), "t4") == machine.state
 
 
-def test_a_machine_without_limits_is_written_as_former_versions_read_it() -> None:
+def test_a_machine_that_is_well_and_idle_is_written_as_former_versions_read_it() -> None:
     machine = FakeMachine.open("l4-quad")
     machine.fail("uuid")
     text = machine.state.to_json("l4-quad")
-    assert not any(word in text for word in ("memory", "lie", "pretend_cgroups", "accounting"))
+    assert not any(
+        word in text for word in ("memory", "lie", "pretend_cgroups", "accounting", "health", "use", "told")
+    )

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from envtest.brisk import BRISK
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
-from tests.brisk import BRISK
 from tests.flow.claims import restored
 
 # The real kubelet looks for sockets every second, tries a failed unprepare again after ten seconds, a failed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -116,10 +117,10 @@ def profile(name: str, device_class: str = "mig.nvidia.com", more: str = "true")
     return request(device_class=device_class, selectors=[{"cel": {"expression": expression}}])
 
 
-def create_sample(cluster: Cluster, namespace: str, sample: str) -> list[Object]:
+def create_sample(cluster: Cluster, namespace: str, sample: str, folder: Path = SAMPLES) -> list[Object]:
     """Create the objects of a sample, with the image that the cluster has; its pods."""
     pods = []
-    for made in yaml.safe_load_all((SAMPLES / f"{sample}.yaml").read_text()):
+    for made in yaml.safe_load_all((folder / f"{sample}.yaml").read_text()):
         if made["kind"] == "Pod":
             made["spec"]["terminationGracePeriodSeconds"] = 0
             for container in made["spec"]["containers"]:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from envtest.brisk import BRISK, BRISK_ON_REAL
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from fakegpu.memory.calls import knows_limits
-from tests.brisk import BRISK, BRISK_ON_REAL
 from tests.flow.claims import wait_published
 
 Installed = tuple[Cluster, tuple[DriverNode, ...]]
@@ -42,13 +42,13 @@ def installed_on(
 
         with start_cluster(len(machines), str(config.getoption("--kubernetes")), audit=True) as real:
             hook = memory_hook() if pretend_cgroups else None
-            yield _installed(real, BRISK_ON_REAL, machines, classes, rules, hook)
+            yield installed_in(real, BRISK_ON_REAL, machines, classes, rules, hook)
         return
     with EmbeddedCluster(len(machines), times) as embedded:
-        yield _installed(embedded, BRISK, machines, classes, rules)
+        yield installed_in(embedded, BRISK, machines, classes, rules)
 
 
-def _installed(
+def installed_in(
     cluster: Cluster,
     launcher: tuple[str, ...],
     machines: tuple[str, ...],
@@ -56,6 +56,7 @@ def _installed(
     rules: str,
     hook: Path | None = None,
 ) -> Installed:
+    """The driver on each node of a cluster, on these machines, as ``installed_on`` says."""
     drivers = tuple(
         DriverNode.install(cluster, index, machine, launcher=launcher, memory_hook=hook)
         for index, machine in enumerate(machines)

@@ -6,8 +6,9 @@ import itertools
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import yaml
 
 from driver.devices.names import unshared_name
-from driver.nvml.api import ComputeMode
+from driver.nvml.modes.calls import ComputeMode
 from envtest.client import paths
 from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
@@ -25,7 +26,7 @@ from fakegpu.mps.client import ClientLimits, CudaProcess
 from tests.flow.claims import wait_running
 from tests.flow.mig_scene import configured, end, kind, wait_offered
 
-LAB = PACKAGE_ROOT / "deploy" / "scenarios" / "sharing-lab"
+LAB, MPS_LIMITS = (PACKAGE_ROOT / "deploy" / "scenarios" / name for name in ("sharing-lab", "mps-limits"))
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "shared"
 NODE_CONFIGS = PACKAGE_ROOT / "deploy" / "examples" / "node-config"
 EXTENDED_CLASS = "deviceclasses/opt-in/gpu-shared.yaml"
@@ -83,9 +84,12 @@ def is_settled(devices: list[Object]) -> bool:
 
 
 def create(cluster: Cluster, namespace: str, file: Path) -> list[str]:
-    """Create the objects of a file, with the image that the cluster has; the names of its pods."""
+    """Create the objects of a file, with the image that the cluster has; the names of its pods.
+
+    A Deployment's pods are created by themselves, so that a test can end one for good.
+    """
     pods = []
-    for made in yaml.safe_load_all(file.read_text()):
+    for made in _with_pods_alone(yaml.safe_load_all(file.read_text())):
         if made["kind"] == "Pod":
             made["spec"]["terminationGracePeriodSeconds"] = 0
             for container in (*made["spec"].get("initContainers", ()), *made["spec"]["containers"]):
@@ -94,6 +98,23 @@ def create(cluster: Cluster, namespace: str, file: Path) -> list[str]:
             pods.append(str(made["metadata"]["name"]))
         cluster.api.create(made, namespace)
     return pods
+
+
+def _with_pods_alone(objects: Iterable[Object]) -> Iterator[Object]:
+    for one in objects:
+        if one["kind"] != "Deployment":
+            yield one
+            continue
+        template = one["spec"]["template"]
+        for number in range(one["spec"]["replicas"]):
+            name = f"{one['metadata']['name']}-{number}"
+            metadata = {**template["metadata"], "name": name}
+            yield {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": metadata,
+                "spec": deepcopy(template["spec"]),
+            }
 
 
 def start_all(cluster: Cluster, namespace: str, file: Path) -> list[str]:

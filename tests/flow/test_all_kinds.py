@@ -15,9 +15,17 @@ from envtest.driver_node import DriverNode
 from tests.flow.claims import allocated, claim_of, gpu_nodes, request, start, wait_running, wait_unschedulable
 from tests.flow.mig_scene import configured, end, kind, pod_of, profile, template, wait_offered
 from tests.flow.test_passthrough import VFIO, vfio_nodes, wait_drivers
+from tests.flow.told_scene import assert_told_alike
 
 RULES = (PACKAGE_ROOT / "deploy/examples/node-config/all-kinds.yaml").read_text()
 TYPES = {"gpu", "mig", "shared", "vfio"}
+READY = {
+    "whole": "GpuReady",
+    "partition": "PartitionMade",
+    "share": "ShareReady",
+    "limited": "ShareReady",
+    "machine": "BoundToVfio",
+}
 
 Object = dict[str, Any]
 
@@ -62,6 +70,7 @@ def test_a_node_serves_every_kind_at_once_and_a_gpu_every_kind_in_turn(
         "whole": request(device_class="gpu.nvidia.com"),
         "partition": profile("1g.10gb"),
         "share": request(device_class="shared-timesliced"),
+        "limited": request(device_class="shared-mps"),
         "machine": request(device_class=VFIO),
     }
     for name, one in asked.items():
@@ -70,10 +79,12 @@ def test_a_node_serves_every_kind_at_once_and_a_gpu_every_kind_in_turn(
 
     # The scheduler found places that exclude each other nowhere, and the node made each what it is.
     places = {name: place(driver, namespace, name) for name in asked}
-    assert len({places["whole"], places["machine"], places["partition"], places["share"]}) == 4
+    assert len(set(places.values())) == 5
+    for name, reason in READY.items():
+        assert_told_alike(driver, namespace, name, reason)
     wait_drivers(driver, places["machine"])
     assert vfio_nodes(cluster, namespace, "machine")
-    for name in ("whole", "partition", "share"):
+    for name in ("whole", "partition", "share", "limited"):
         assert gpu_nodes(cluster, namespace, name)
         assert vfio_nodes(cluster, namespace, name) == []
 
@@ -93,7 +104,7 @@ def test_a_node_serves_every_kind_at_once_and_a_gpu_every_kind_in_turn(
     wait_running(cluster, namespace, "next-share")
     wait_drivers(driver, places["machine"])
 
-    end(cluster, namespace, "whole", "share", "machine", "next-share")
+    end(cluster, namespace, "whole", "share", "limited", "machine", "next-share")
     wait_drivers(driver)
     first = sorted(driver.machine.state.gpus)[gpu]
     assert bound_driver(driver.folder / "sys", first) == "nvidia"

@@ -154,6 +154,7 @@ def test_the_status_of_a_running_pods_claim_tells_the_uuid_of_its_partition(
     assert [told["device"]] == allocated(claim)
     assert told["data"] == {
         "uuid": made.uuid,
+        "pciBusID": str(min(driver.machine.state.gpus)),
         "parentUUID": handle(driver, 0).uuid(),
         "profile": "1g.10gb",
     }

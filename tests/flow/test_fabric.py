@@ -17,6 +17,7 @@ from envtest.driver_node import DriverNode
 from tests.flow.claims import allocated, claim_of, gpu_nodes, gpu_pod, request, wait_running
 from tests.flow.mig_scene import configured, end, kind, offered, wait_offered
 from tests.flow.test_pods_and_claims import wait_refused, wait_told
+from tests.flow.told_scene import assert_told_alike
 
 NVIDIA = Path(__file__).parents[1] / "vectors" / "nvidia-driver" / "specs" / "fabric-manager-partition.yaml"
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "passthrough"
@@ -114,6 +115,7 @@ def test_specs_written_for_nvidias_driver_get_a_partition_that_is_active_meanwhi
     number = partition(fabric, namespace, pod, 2)
     wait_connected(fabric, {number})
     assert len(gpu_nodes(cluster, namespace, pod, "ctr")) == 2
+    assert assert_told_alike(fabric, namespace, pod, "GpuReady")["fabricPartition"] == number
 
     other = create_spec(cluster, namespace, SAMPLES / "fabric-containers.yaml")
     wait_running(cluster, namespace, other)

@@ -55,12 +55,16 @@ class Watched:
             return str(answer.read().decode())
 
     def bytes_of(self, namespace: str) -> dict[str, float]:
-        """The series of the claims of a namespace, and of GPUs, by name."""
+        """The series of the claims of a namespace, and of the GPU of its pod, by name."""
+        gpu = f'pci_bus_id="{gpu_of_pod(self.driver, namespace, "train")}"'
         found = (SAMPLE.match(line) for line in self.scrape().splitlines())
         return {
             match[1]: float(match[3])
             for match in found
-            if match and (f'claim_namespace="{namespace}"' in match[2] or "_gpu_" in match[1])
+            if match
+            and (
+                f'claim_namespace="{namespace}"' in match[2] or ("_dra_gpu_" in match[1] and gpu in match[2])
+            )
         }
 
     def wait_bytes(self, namespace: str, **wanted: float | None) -> None:

@@ -18,6 +18,7 @@ from tests.flow.claims import (
     wait_released,
 )
 from tests.flow.metadata_scene import devices_told, metadata_files
+from tests.flow.told_scene import assert_told_alike
 
 
 def published(driver: DriverNode, device: str) -> Any:
@@ -56,6 +57,7 @@ def test_each_container_reads_of_its_own_request_of_a_claim_that_pods_name(
     two = devices_told(cluster, namespace, "train", "resourceclaims/both", "two", "second")
     assert len({alone["name"], *(one["name"] for one in two)}) == 3
     assert len(metadata_files(cluster, namespace, "train", "second")) == 1
+    assert_told_alike(driver, namespace, "train", "GpuReady")
 
 
 def test_the_files_go_with_the_claim(driver: DriverNode, namespace: str) -> None:

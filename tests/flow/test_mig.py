@@ -35,6 +35,7 @@ from tests.flow.mig_scene import (
     wait_offered,
 )
 from tests.flow.test_pods_and_claims import wait_refused
+from tests.flow.told_scene import assert_told_alike
 
 DYNAMIC = "version: v1\nrules:\n  - mig: dynamic\n"
 FIRST_DYNAMIC = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig: dynamic\n"
@@ -88,6 +89,7 @@ def test_partitions_of_an_admin_are_noticed_handed_out_and_left_alone(
         make_template(cluster, namespace, request(device_class="mig.nvidia.com"))
         start(cluster, namespace, gpu_pod("train"))
         assert len(partition_nodes(cluster, namespace, "train")) == 3
+        assert_told_alike(driver, namespace, "train", "PartitionReady")
         claim = claim_of(cluster, namespace, "train")
         end(cluster, namespace, "train")
         wait_released(driver, claim["metadata"]["uid"])

@@ -31,6 +31,7 @@ from tests.flow.share_scene import (
     wait_first_gpu,
 )
 from tests.flow.test_pods_and_claims import wait_refused, wait_told
+from tests.flow.told_scene import assert_told_alike
 
 TWO_GPUS = """version: v1
 rules:
@@ -211,6 +212,8 @@ def test_an_admin_looks_at_a_gpu_whose_shares_are_in_use(driver: DriverNode, nam
         seen = uuids_seen(driver, namespace, "admin")
         assert len(seen) == 2
         assert uuids_seen(driver, namespace, "worker")[0] in seen
+        assert_told_alike(driver, namespace, "admin", "GpuReady")
+        assert_told_alike(driver, namespace, "worker", "ShareReady")
         assert share_of(driver, namespace, "worker").held["share"]["shares"] == 1
 
 

@@ -1,6 +1,11 @@
-"""The sharing lab of deploy/scenarios, with its very files: by turns, by MPS, and by memory."""
+"""The sharing lab and the limits of MPS of deploy/scenarios, with their very files, seen from the node.
+
+What a person sees of them, their READMEs show, which run as they are written.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from envtest.driver_node import DriverNode
 from tests.flow.claims import is_refusal, wait_running
@@ -8,6 +13,7 @@ from tests.flow.mig_scene import end
 from tests.flow.share_scene import (
     LAB,
     LIMITS,
+    MPS_LIMITS,
     clients,
     create,
     daemon_pid,
@@ -34,10 +40,10 @@ def test_four_pods_take_turns_on_one_gpu_and_the_fifth_waits_for_one_to_end(
     cluster = driver.cluster
     with shared(driver, namespace, (LAB / "nodes/time-slicing.yaml").read_text()) as devices:
         assert [one["name"] for one in devices] == ["gpu-0000-1b-00-0-ts-4"]
-        workers = start_all(cluster, namespace, LAB / "time-slicing-workers.yaml")
+        workers = start_all(cluster, namespace, LAB / "workers.yaml")
         uuid = driver.machine.uuid(min(driver.machine.state.gpus))
         assert [uuids_seen(driver, namespace, pod) for pod in workers] == [[uuid]] * 3
-        workers += start_all(cluster, namespace, LAB / "time-slicing-fourth.yaml")
+        workers += start_all(cluster, namespace, LAB / "fourth.yaml")
         shares = [share_of(driver, namespace, pod) for pod in workers]
         assert {one.device for one in shares} == {"gpu-0000-1b-00-0-ts-4"}
         assert len({one.share_id for one in shares}) == 4
@@ -45,15 +51,15 @@ def test_four_pods_take_turns_on_one_gpu_and_the_fifth_waits_for_one_to_end(
         assert uuids_seen(driver, namespace, workers[3]) == [uuid]
         assert mps_environment(driver, namespace, workers[3]) == {}
 
-        late = waiting(driver, namespace, "time-slicing-fifth", "gpu.shared")
+        late = waiting(driver, namespace, LAB / "fifth.yaml", "gpu.shared")
         end(cluster, namespace, workers[0])
         wait_running(cluster, namespace, late)
         assert uuids_seen(driver, namespace, late) == [uuid]
 
 
-def waiting(driver: DriverNode, namespace: str, file: str, device_class: str) -> str:
+def waiting(driver: DriverNode, namespace: str, file: Path, device_class: str) -> str:
     """Create the pod of a file, for which there is no share; it has to be told so."""
-    (late,) = create(driver.cluster, namespace, LAB / f"{file}.yaml")
+    (late,) = create(driver.cluster, namespace, file)
     reason = wait_refused(driver.cluster, namespace, late)
     assert is_refusal(reason, "1 cannot allocate all claims")
     assert wait_told(driver.cluster, namespace, "FailedScheduling") == ("Pod", reason)
@@ -67,10 +73,10 @@ def test_four_pods_compute_side_by_side_each_with_a_quarter_of_the_gpu(
     driver: DriverNode, namespace: str
 ) -> None:
     cluster = driver.cluster
-    with shared(driver, namespace, (LAB / "nodes/mps.yaml").read_text()) as devices:
+    with shared(driver, namespace, (MPS_LIMITS / "nodes/quarters.yaml").read_text()) as devices:
         assert [one["name"] for one in devices] == ["gpu-0000-1b-00-0-mps-4"]
         assert first_gpu(driver) == ("default", 0)
-        workers = start_all(cluster, namespace, LAB / "mps-workers.yaml")
+        workers = start_all(cluster, namespace, MPS_LIMITS / "workers.yaml")
         uuid = driver.machine.uuid(min(driver.machine.state.gpus))
         assert [uuids_seen(driver, namespace, pod) for pod in workers] == [[uuid]] * 4
         assert len({share_of(driver, namespace, pod).share_id for pod in workers}) == 4
@@ -84,7 +90,7 @@ def test_four_pods_compute_side_by_side_each_with_a_quarter_of_the_gpu(
         pipes = pipes_of(driver, namespace, workers[0])
         assert defaults(driver, pipes) == (["25.0"], [f"{quarter_mib // 1024}G"])
 
-        late = waiting(driver, namespace, "mps-fifth", "shared-mps")
+        late = waiting(driver, namespace, MPS_LIMITS / "fifth.yaml", "shared-mps")
         pid = daemon_pid(pipes)
         end(cluster, namespace, workers[0])
         wait_running(cluster, namespace, late)
@@ -96,9 +102,9 @@ def test_four_pods_compute_side_by_side_each_with_a_quarter_of_the_gpu(
 
 def test_pods_say_how_much_memory_they_need_and_one_waits_for_it(driver: DriverNode, namespace: str) -> None:
     cluster = driver.cluster
-    with shared(driver, namespace, (LAB / "nodes/memory.yaml").read_text()) as devices:
+    with shared(driver, namespace, (MPS_LIMITS / "nodes/memory.yaml").read_text()) as devices:
         assert [one["name"] for one in devices] == ["gpu-0000-1b-00-0-mps-mem"]
-        workers = start_all(cluster, namespace, LAB / "memory-workers.yaml")
+        workers = start_all(cluster, namespace, MPS_LIMITS / "memory-workers.yaml")
         shares = [share_of(driver, namespace, pod) for pod in workers]
         assert [one.consumed for one in shares] == [{"memory": f"{gib}Gi"} for gib in (10, 20, 30)]
         with clients(driver, namespace, *workers) as limits:
@@ -107,16 +113,9 @@ def test_pods_say_how_much_memory_they_need_and_one_waits_for_it(driver: DriverN
             assert [one.percentage for one in limits] == percentages
         assert defaults(driver, pipes_of(driver, namespace, workers[0])) == ([f"{percentages[2]}.0"], ["30G"])
 
-        late = waiting(driver, namespace, "memory-fourth", "shared-mps")
+        late = waiting(driver, namespace, MPS_LIMITS / "memory-fourth.yaml", "shared-mps")
         end(cluster, namespace, workers[1])
         wait_running(cluster, namespace, late)
         end(cluster, namespace, workers[0], workers[2], late)
         wait_first_gpu(driver, ("default", 0))
         wait_no_daemon(driver)
-
-
-def test_the_readme_names_every_file() -> None:
-    text = (LAB / "README.md").read_text()
-    files = {str(file.relative_to(LAB)) for file in LAB.rglob("*.yaml")}
-    assert {file for file in files if f"[{file}]({file})" not in text} == set()
-    assert len(files) == 10

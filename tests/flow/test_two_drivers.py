@@ -3,57 +3,110 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.shipped import PACKAGE_ROOT
+from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
-from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, request, start, wait_released
-from tests.flow.other_driver import DEVICE, DRIVER, POOL
+from scenarios.places.network_cards.cards import cards_on
+from scenarios.places.network_cards.name import DRIVER
+from tests.flow.claims import (
+    claim_of,
+    gpu_nodes,
+    gpu_pod,
+    make_template,
+    request,
+    start,
+    wait_published,
+    wait_released,
+    wait_unschedulable,
+)
 
-SCRIPT = Path(__file__).with_name("other_driver.py")
+ROOT = "resource.kubernetes.io/pcieRoot"
+NUMA = "resource.kubernetes.io/numaNode"
+GPU_ROOT, OTHER_ROOT = "pci0000:bd", "pci0000:30"
+"""The PCIe root of the node's sixth GPU, which is on NUMA node 1, and one that no GPU has."""
+
+CARDS: dict[str, dict[str, Any]] = {
+    "eth0": {ROOT: {"string": OTHER_ROOT}, NUMA: {"int": 0}},
+    "eth1": {ROOT: {"string": GPU_ROOT}, NUMA: {"int": 1}},
+}
 
 
-def nic_objects() -> list[dict[str, Any]]:
-    """The other driver's class and slice."""
-    api = "resource.k8s.io/v1"
-    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-    spec = {
-        "driver": DRIVER,
-        "nodeName": "node-0",
-        "pool": {"name": POOL, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": DEVICE}],
+def make_pair(cluster: Cluster, namespace: str, attribute: str) -> None:
+    """The template ``gpu``: a GPU and a card that have the same value of an attribute."""
+    constraint = {"requests": ["gpu", "nic"], "matchAttribute": attribute}
+    devices = {"requests": [request("gpu"), request("nic", DRIVER)], "constraints": [constraint]}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpu"},
+        "spec": {"spec": {"devices": devices}},
     }
-    return [
-        {
-            "apiVersion": api,
-            "kind": "DeviceClass",
-            "metadata": {"name": DRIVER},
-            "spec": {"selectors": [selector]},
-        },
-        {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": "node-0-nics"}, "spec": spec},
-    ]
+    cluster.api.create(template, namespace)
+
+
+def given(driver: DriverNode, namespace: str, pod: str) -> tuple[dict[str, Any], str]:
+    """The attributes of the GPU that a pod was given, and the name of its card."""
+    results = claim_of(driver.cluster, namespace, pod)["status"]["allocation"]["devices"]["results"]
+    devices = {result["request"]: result["device"] for result in results}
+    (attributes,) = (
+        device["attributes"]
+        for stored in wait_published(driver)
+        for device in stored["spec"].get("devices") or ()
+        if device["name"] == devices["gpu"]
+    )
+    return attributes, devices["nic"]
 
 
 def test_a_claim_whose_other_result_belongs_to_another_driver(driver: DriverNode, namespace: str) -> None:
     cluster, node = driver.cluster, driver.node
-    command = (sys.executable, str(SCRIPT), str(node.plugins_dir), str(node.registry_dir))
-    other = cluster.processes.start("other-driver", command, {"PYTHONPATH": str(PACKAGE_ROOT)})
-    driver.wait_serving(node.plugins_dir / DRIVER / "dra.sock")
-    cluster.api.apply(nic_objects())
-    make_template(cluster, namespace, request("gpu"), request("nic", DRIVER))
-    start(cluster, namespace, gpu_pod("both"))
+    with cards_on(driver, {"eth1": {}}):
+        make_template(cluster, namespace, request("gpu"), request("nic", DRIVER))
+        start(cluster, namespace, gpu_pod("both"))
 
-    claim = claim_of(cluster, namespace, "both")
-    uid = claim["metadata"]["uid"]
-    results = claim["status"]["allocation"]["devices"]["results"]
-    assert {result["driver"] for result in results} == {DRIVER, "gpu.nvidia.com"}
-    assert len(gpu_nodes(cluster, namespace, "both")) == 1
-    (spec,) = node.cdi_dir.glob(f"*{uid}.json")
-    assert len(json.loads(spec.read_text())["devices"]) == 1
-    cluster.api.delete(paths.pod("both", namespace))
-    wait_released(driver, uid)
-    cluster.api.delete(paths.resource_slice("node-0-nics"))
-    assert other.stop() == 0
+        claim = claim_of(cluster, namespace, "both")
+        uid = claim["metadata"]["uid"]
+        results = claim["status"]["allocation"]["devices"]["results"]
+        assert {result["driver"] for result in results} == {DRIVER, "gpu.nvidia.com"}
+        assert len(gpu_nodes(cluster, namespace, "both")) == 1
+        (spec,) = node.cdi_dir.glob(f"*{uid}.json")
+        assert len(json.loads(spec.read_text())["devices"]) == 1
+        cluster.api.delete(paths.pod("both", namespace))
+        wait_released(driver, uid)
+
+
+def test_a_gpu_and_a_card_are_on_one_pcie_root(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    with cards_on(driver, CARDS):
+        make_pair(cluster, namespace, ROOT)
+        start(cluster, namespace, gpu_pod("near"))
+
+        attributes, card = given(driver, namespace, "near")
+        assert (attributes[ROOT]["string"], card) == (GPU_ROOT, "eth1")
+        gpu = driver.machine.state.gpus[driver.machine.pci(5)]
+        assert gpu_nodes(cluster, namespace, "near") == [f"/dev/nvidia{gpu.minor}"]
+        cluster.api.create(gpu_pod("far"), namespace)
+        wait_unschedulable(cluster, namespace, "far")
+        uid = claim_of(cluster, namespace, "near")["metadata"]["uid"]
+        for pod in ("far", "near"):
+            cluster.api.delete(paths.pod(pod, namespace))
+        wait_released(driver, uid)
+
+
+def test_a_gpu_and_a_card_are_on_one_numa_node(driver: DriverNode, namespace: str) -> None:
+    cluster, pods = driver.cluster, ("first", "second")
+    with cards_on(driver, CARDS):
+        make_pair(cluster, namespace, NUMA)
+        found = {}
+        for pod in pods:
+            start(cluster, namespace, gpu_pod(pod))
+            attributes, card = given(driver, namespace, pod)
+            found[card] = attributes[NUMA]["int"]
+
+        assert found == {"eth0": 0, "eth1": 1}
+        uids = [claim_of(cluster, namespace, pod)["metadata"]["uid"] for pod in pods]
+        for pod in pods:
+            cluster.api.delete(paths.pod(pod, namespace))
+        for uid in uids:
+            wait_released(driver, uid)

@@ -26,6 +26,7 @@ from tests.flow.claims import (
 )
 from tests.flow.mig_scene import end, pod_of, template
 from tests.flow.several_machines import installed_on
+from tests.flow.told_scene import assert_told_alike
 
 L40S, A30 = range(2)
 MACHINES = ("vgpu-host-l40s", "vgpu-and-passthrough")
@@ -103,6 +104,8 @@ def test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back(hosts: Ho
 
     ((function, vgpu),) = hosts.made(L40S).items()
     assert vgpu.type_id == TYPES["L40S-8Q"]
+    data = assert_told_alike(hosts.drivers[L40S], namespace, "vm", "VgpuMade")
+    assert (data["profile"], data["pciBusID"]) == ("L40S-8Q", function)
     sysfs = hosts.drivers[L40S].folder / "sys"
     group = (sysfs / "bus/pci/devices" / function / "iommu_group").resolve().name
     container = hosts.cluster.container("vm", namespace)
@@ -139,6 +142,10 @@ def test_one_gpu_of_a_host_is_passed_through_and_the_other_has_vgpus(hosts: Host
 
     hosts.wait_made(A30, "A30-12C", "A30-12C")
     assert bound_driver(sysfs, PASSED_THROUGH) == "vfio-pci"
+    data = assert_told_alike(hosts.drivers[A30], namespace, "vm-0", "VgpuMade")
+    assert data["profile"] == "A30-12C"
+    assert data["mdevUUID"] in {one.uuid for one in hosts.made(A30).values()}
+    assert_told_alike(hosts.drivers[A30], namespace, "whole", "BoundToVfio")
     uuids = {one.uuid for one in hosts.made(A30).values()}
     told = {
         value for pod in ("vm-0", "vm-1") for value in hosts.cluster.container(pod, namespace).env.values()

@@ -9,11 +9,11 @@ import pytest
 
 from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
+from envtest.brisk import BRISK
 from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
-from tests.brisk import BRISK
 from tests.flow.claims import wait_published
 from tests.vgpu_hosts import with_virtual_off
 

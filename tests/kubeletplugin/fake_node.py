@@ -25,9 +25,11 @@ from driver.nvml.deadline import Guard
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from fakegpu.sysfs.kernel import FakeKernel
-from kubeletplugin.assembly import Cluster, Folders, Hardware, Listeners, Parts, assemble
+from kubeletplugin.assembly import Cluster, Folders, Listeners, Parts, assemble
 from kubeletplugin.cdi.hook_source import NO_HOOK, HookSource
 from kubeletplugin.claims.recovery import Recovered
+from kubeletplugin.hardware import Hardware
+from kubeletplugin.healing.gpu_reset import GpuReset
 from kubeletplugin.host.cgroups import Cgroups
 from kubeletplugin.host.kernel import Kernel
 from kubeletplugin.intervals import Intervals
@@ -46,8 +48,9 @@ from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.controllers import Controllers
 from kubeletplugin.wire.health_board import HealthBoard
 from kubeletplugin.wire.names import cdi_spec_file_name
+from kubeletplugin.wire.timing import NO_TIMING
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs, own_sysfs
-from tests.kubeletplugin.fake_sharing import FakeMps, FakeTimeSlices
+from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
 
 NODE = "node-a"
 SHORT = Deadlines(0.3, 0.3, 0.3, 0.3)
@@ -100,13 +103,14 @@ def fake_hardware(
     pci: PciParts | None = None,
     memory_hook: Path | None = None,
     cgroups: Cgroups | None = None,
+    gpu_reset: GpuReset | None = None,
 ) -> Hardware:
     """What a fake machine has laid into a folder: its sysfs and its driver root."""
     driver = laid_driver(folder / "driver")
     folders = MpsFolders(MPS_FOLDER)
     parts = pci or pci_parts(NoKernel(), folder / "sys")
     ports = time_slices, mps, folders, fabric
-    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook, cgroups)
+    return Hardware(discovery, folder / "sys", driver, *ports, *parts, hook, memory_hook, cgroups, gpu_reset)
 
 
 PciParts = tuple[Kernel, GroupBinder, Users, Controllers]
@@ -169,6 +173,7 @@ class FakeNode:
         self.published_attributes: dict[str, dict[str, Any]] = {}
         self.mps = FakeMps(folder / "mps.json" if on_disk else None)
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
+        self.gpu_reset = FakeGpuReset(self.machine, self.driver_root)
         self.board = HealthBoard()
         self.hook = NO_HOOK
         self.memory_hook: Path | None = None
@@ -182,6 +187,7 @@ class FakeNode:
         self.on_state: Callable[[NodeState], None] = lambda _: None
         self.patience_seconds = 0.0
         self.guard_seconds = 5.0
+        self.timing = NO_TIMING
         self._peers: Peers | None = None
         self._guard: Guard | None = None
         self.recovered = self.restart()
@@ -192,13 +198,13 @@ class FakeNode:
         self.mps.reload()
         self._guard = Guard(self.guard_seconds)
         self.discovery = self.discovering(self._guard)
-        parts = self.instance()
+        parts = self.parts = self.instance()
         self._peers = parts.peers
         self.journal, self.store, self.preparer = parts.journal, parts.store, parts.preparer
         self.reconciler, self.keeper, self.fabric = parts.reconciler, parts.keeper, parts.fabric
         self.kinds, self.hooks = parts.kinds, parts.hooks
         self.watch, self.health, self.virtual = parts.watch, parts.health, parts.virtual
-        self.memory = parts.memory
+        self.memory, self.healer = parts.memory, parts.healer
         return parts.recovered
 
     def discovering(self, guard: Guard) -> Discovery:
@@ -229,6 +235,7 @@ class FakeNode:
                 self._pci,
                 self.memory_hook,
                 self.control_groups(),
+                self.gpu_reset,
             ),
             Cluster(
                 self._get_claim,
@@ -242,7 +249,7 @@ class FakeNode:
                 self._list_containers,
             ),
             Folders(self.folder, self.cdi),
-            Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step),
+            Listeners(lambda _: None, self._prepared, self._heard, self.board, self._step, self.timing),
             Intervals(patience_seconds=self.patience_seconds, state_again_seconds=0.05),
             self._kinds_of,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from driver.errors import ClaimBlocked, DriverError
 from driver.nvml.api import Code, NvmlCallFailed
 from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
+from fakegpu.smi_reset import reset_gpus
+from kubeletplugin.healing.gpu_reset import GpuReset, ResetFailed
 from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.sharing.mps_client import MpsClient
@@ -137,6 +139,25 @@ class FakeTimeSlices(TimeSlices):
         finally:
             nvml.shutdown()
         return None
+
+
+class FakeGpuReset(GpuReset):
+    """The reset by nvidia-smi of the fake machine, without a process."""
+
+    def __init__(self, machine: FakeMachine, root: Path) -> None:
+        super().__init__(DriverPrograms(InstalledDriver.below(root), root / "libraries"))
+        self._machine = machine
+        self.calls: list[tuple[PciAddress, ...]] = []
+        self.failures: list[DriverError] = []
+
+    def reset(self, gpus: Sequence[PciAddress]) -> None:
+        """Reset them."""
+        self.calls.append(tuple(gpus))
+        if self.failures:
+            raise self.failures.pop(0)
+        said: list[str] = []
+        if reset_gpus(self._machine, gpus, said.append):
+            raise ResetFailed(f"nvidia-smi failed: {' / '.join(said)}", "end what it names")
 
 
 def time_slice(machine: FakeMachine, pci: PciAddress) -> Interval:

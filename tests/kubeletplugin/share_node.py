@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name
-from driver.nvml.api import ComputeMode
+from driver.nvml.modes.calls import ComputeMode
 from kubeletplugin.journal.entry import Entry, ShareRecord
 from kubeletplugin.journal.peers import Peers
 from kubeletplugin.sharing.time_slices import Interval

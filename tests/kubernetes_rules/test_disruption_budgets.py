@@ -9,6 +9,7 @@ import pytest
 
 from kubernetes_rules.disruption_budgets import (
     NotCounted,
+    Scaled,
     failed_status,
     needs_scale,
     new_status,
@@ -35,7 +36,7 @@ def budget(status: Object | None = None, **spec: Any) -> Object:
 
 
 def counted(
-    one: Object, pods: list[Object], scales: dict[str, int] | None = None
+    one: Object, pods: list[Object], scales: dict[str, Scaled] | None = None
 ) -> tuple[int, int, int, int]:
     """Healthy, desired, expected and allowed."""
     status = new_status(one, pods, scales or {}, NOW)
@@ -72,12 +73,26 @@ def test_a_number_of_available_pods_is_counted_from_those_that_are_there() -> No
 
 def test_shares_and_what_may_be_lost_are_counted_from_what_controllers_want() -> None:
     pods = [pod("a", owner="x"), pod("b", owner="x"), pod("c", owner="y")]
-    scales = {"x": 4, "y": 1}
+    scales = {"x": Scaled("x", 4), "y": Scaled("y", 1)}
 
     assert counted(budget(maxUnavailable=3), pods, scales) == (3, 2, 5, 1)
     assert counted(budget(maxUnavailable="50%"), pods, scales) == (3, 2, 5, 1)  # 2.5 is rounded up
     assert counted(budget(minAvailable="50%"), pods, scales) == (3, 3, 5, 0)
     assert counted(budget(maxUnavailable=9), pods, scales) == (3, 0, 5, 3)
+
+
+def test_the_replica_sets_of_one_deployment_count_once() -> None:
+    pods = [pod("a", owner="old"), pod("b", owner="new")]
+    scales = dict.fromkeys(("old", "new"), Scaled("deployment", 2))
+
+    assert counted(budget(maxUnavailable=1), pods, scales) == (2, 1, 2, 1)
+
+
+def test_a_controller_that_has_no_scale_stops_the_count() -> None:
+    scales = {"j": Scaled("j", None, "jobs.batch")}
+
+    with pytest.raises(NotCounted, match=r"jobs\.batch does not implement the scale subresource"):
+        counted(budget(maxUnavailable=1), [pod("a", owner="j")], scales)
 
 
 def test_pods_that_nothing_manages_are_expected_to_be_none() -> None:

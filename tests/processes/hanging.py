@@ -17,16 +17,16 @@ from driver.kinds.kind import Kinds
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.sharing.kind import SHARED
 from driver.kinds.whole import WholeKind
+from envtest.brisk import given
 from kubeletplugin.given import Given as GivenToPlugin
 from kubeletplugin.kinds.registry import own_kinds
 from kubeletplugin.kinds.whole import HeldWhole
-from tests.brisk import given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from driver.devices.health import Health
     from driver.hardware.gpu import Inventory
+    from driver.health.verdict import Health
     from driver.kinds.forms import Forms
     from driver.kinds.kind import Policies
     from driver.nvml.pci_address import PciAddress

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from controller.__main__ import main as controller
 from controller.given import Given
-from tests.brisk import given
+from envtest.brisk import given
 
 _COMPANION_SECONDS = 0.5
 

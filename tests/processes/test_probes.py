@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from envtest.brisk import BRISK
 from envtest.embedded.api.faults import ALWAYS
-from tests.brisk import BRISK
 from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
 from tests.processes.test_outages import full_disk
 

@@ -6,9 +6,9 @@ import http.client
 import re
 from typing import TYPE_CHECKING
 
+from envtest.brisk import BRISK
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.former import python_environment
-from tests.brisk import BRISK
 from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:

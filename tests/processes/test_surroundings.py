@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from envtest.brisk import BRISK
 from envtest.embedded.api.server import EmbeddedApiServer
-from tests.brisk import BRISK
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.processes.node import Node
 from tests.processes.process import WAIT_SECONDS, DriverProcess, failed

@@ -15,11 +15,16 @@ def test_messages_keep_their_names_and_numbers() -> None:
         "gpu.nvidia.com.nodestate.v1",
         {
             "WatchRequest": {"controller": 1},
-            "State": {"held": 1, "blocked": 2, "busy": 3, "let_go": 4},
+            "State": {"held": 1, "blocked": 2, "busy": 3, "let_go": 4, "healed": 5},
+            "Healed": {"pci_bus_id": 1, "unix_milliseconds": 2},
             "HasLetGoRequest": {"controller": 1, "let_go": 2, "failure": 3},
             "HasLetGoResponse": {},
             "EnableVirtualFunctionsRequest": {"pci_bus_id": 1},
             "EnableVirtualFunctionsResponse": {"failure": 1},
+            "HealRequest": {"gpu": 1, "reset": 2, "wait_seconds": 3},
+            "HealProgress": {"step": 1, "pci_bus_ids": 2, "claims": 3, "processes": 4, "message": 5},
+            "HoldingClaim": {"namespace": 1, "name": 2, "uid": 3},
+            "UsingProcess": {"process_id": 1, "name": 2, "pod_uid": 3},
             "BlockedPlacement": {"pci_bus_id": 1, "span": 2, "reason": 3, "message": 4},
             "Span": {"start": 1, "size": 2},
         },
@@ -31,5 +36,5 @@ def test_the_service_keeps_its_calls() -> None:
     calls = {method.name: method.server_streaming for method in service.methods}
     assert (service.name, calls) == (
         "NodeState",
-        {"Watch": True, "HasLetGo": False, "EnableVirtualFunctions": False},
+        {"Watch": True, "HasLetGo": False, "EnableVirtualFunctions": False, "Heal": True},
     )

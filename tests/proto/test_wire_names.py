@@ -14,6 +14,7 @@ from proto import (
     grpc_health_v1_pb2,
     podresources_v1_pb2,
     registration_v1_pb2,
+    stored_claim_pb2,
 )
 
 if TYPE_CHECKING:
@@ -57,11 +58,30 @@ PODRESOURCES = {
     "ListPodResourcesRequest": {},
     "ListPodResourcesResponse": {"pod_resources": 1},
     "PodResources": {"name": 1, "namespace": 2, "containers": 3},
+    "GetPodResourcesRequest": {"pod_name": 1, "pod_namespace": 2},
+    "GetPodResourcesResponse": {"pod_resources": 1},
     "ContainerResources": {"name": 1, "devices": 2, "dynamic_resources": 5},
     "ContainerDevices": {"resource_name": 1, "device_ids": 2},
     "DynamicResource": {"claim_name": 2, "claim_namespace": 3, "claim_resources": 4},
     "ClaimResource": {"cdi_devices": 1, "driver_name": 2, "pool_name": 3, "device_name": 4, "share_id": 5},
     "CDIDevice": {"name": 1},
+}
+STORED_CLAIM = {
+    "Unknown": {"raw": 2},
+    "ResourceClaim": {"metadata": 1, "status": 3},
+    "ObjectMeta": {"uid": 5},
+    "ResourceClaimStatus": {"devices": 4},
+    "AllocatedDeviceStatus": {
+        "driver": 1,
+        "pool": 2,
+        "device": 3,
+        "conditions": 4,
+        "data": 5,
+        "share_id": 7,
+    },
+    "Condition": {"type": 1, "status": 2, "last_transition_time": 4, "reason": 5, "message": 6},
+    "Time": {"seconds": 1},
+    "RawExtension": {"raw": 1},
 }
 
 
@@ -79,8 +99,18 @@ PODRESOURCES = {
         (registration_v1_pb2.DESCRIPTOR, "pluginregistration", REGISTRATION),
         (grpc_health_v1_pb2.DESCRIPTOR, "grpc.health.v1", GRPC_HEALTH),
         (podresources_v1_pb2.DESCRIPTOR, "v1", PODRESOURCES),
+        (stored_claim_pb2.DESCRIPTOR, "stored_claim", STORED_CLAIM),
     ],
-    ids=["dra v1", "dra v1beta1", "health v1", "health v1alpha1", "registration", "grpc", "podresources"],
+    ids=[
+        "dra v1",
+        "dra v1beta1",
+        "health v1",
+        "health v1alpha1",
+        "registration",
+        "grpc",
+        "podresources",
+        "stored claim",
+    ],
 )
 def test_messages_have_the_names_and_numbers_of_the_kubelet(
     file: FileDescriptor, package: str, messages: dict[str, dict[str, int]]
@@ -101,7 +131,7 @@ def test_messages_have_the_names_and_numbers_of_the_kubelet(
         (dra_health_v1alpha1_pb2.DESCRIPTOR, {"DRAResourceHealth": ["NodeWatchResources"]}),
         (registration_v1_pb2.DESCRIPTOR, {"Registration": ["GetInfo", "NotifyRegistrationStatus"]}),
         (grpc_health_v1_pb2.DESCRIPTOR, {"Health": ["Check", "List", "Watch"]}),
-        (podresources_v1_pb2.DESCRIPTOR, {"PodResourcesLister": ["List"]}),
+        (podresources_v1_pb2.DESCRIPTOR, {"PodResourcesLister": ["List", "Get"]}),
     ],
     ids=["dra v1", "dra v1beta1", "health v1", "health v1alpha1", "registration", "grpc", "podresources"],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from driver.devices.health import Health
+from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from kubeletplugin.cdi.spec import Edits
 from kubeletplugin.journal.entry import HeldDevice

@@ -7,8 +7,8 @@ from dataclasses import replace
 from importlib import import_module
 
 from controller.given import Given as GivenToController
+from envtest.brisk import given
 from kubeletplugin.given import Given as GivenToPlugin
-from tests.brisk import given
 
 WITH_TOYS = ("tests.toy_kind.launcher",)
 """What starts processes that know toys on the embedded cluster."""

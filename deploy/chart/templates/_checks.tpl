@@ -4,6 +4,7 @@
 {{- include "gpu-dra.check-nodes" . -}}
 {{- include "gpu-dra.check-node-config" . -}}
 {{- include "gpu-dra.check-webhook" . -}}
+{{- include "gpu-dra.check-page" . -}}
 {{- end -}}
 
 {{- define "gpu-dra.check-nodes" -}}
@@ -59,6 +60,12 @@
 {{- if and $v.serviceMonitor.enabled (not $v.metrics.enabled) -}}
   {{- fail "serviceMonitor.enabled without metrics.enabled: there would be nothing to scrape" -}}
 {{- end -}}
+{{- if and $v.prometheusRule.enabled (not $v.metrics.enabled) -}}
+  {{- fail "prometheusRule.enabled without metrics.enabled: the rules would have no series" -}}
+{{- end -}}
+{{- if and $v.dashboards.enabled (not $v.metrics.enabled) -}}
+  {{- fail "dashboards.enabled without metrics.enabled: the panels would be empty" -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "gpu-dra.check-node-config" -}}
@@ -107,6 +114,22 @@
 {{- end -}}
 {{- if and (eq $issuer.issuerKind "selfSigned") $issuer.issuerName -}}
   {{- fail "webhook.certificates.certManager.issuerName with issuerKind selfSigned: say Issuer or ClusterIssuer" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpu-dra.check-page" -}}
+{{- with .Values.page -}}
+{{- if .service.enabled -}}
+  {{- if not .enabled -}}
+    {{- fail "page.service.enabled without page.enabled: there is no page to reach" -}}
+  {{- end -}}
+  {{- if not .service.allowedFrom -}}
+    {{- fail "page.service.enabled, and page.service.allowedFrom is empty: the page has no login, so name the pods of the authenticating proxy before it" -}}
+  {{- end -}}
+  {{- if not .service.names -}}
+    {{- fail "page.service.enabled, and page.service.names is empty: name the host by which browsers reach the page" -}}
+  {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.devices.device import Device
-from driver.devices.health import taints
 from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
+from driver.health.problems import taints
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 from driver.kinds.partition.counters import consumed
 from driver.kinds.partition.names import partition_device_name, static_device_name

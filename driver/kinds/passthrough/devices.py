@@ -6,9 +6,9 @@ import uuid
 from typing import TYPE_CHECKING, TypeVar
 
 from driver.devices.device import Device
-from driver.devices.health import taints
 from driver.devices.region import Region
 from driver.hardware.pci_products import product_name
+from driver.health.problems import taints
 from driver.kinds.gpu_attributes import attribute_text, known
 
 if TYPE_CHECKING:

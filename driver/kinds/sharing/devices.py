@@ -28,6 +28,8 @@ _WHOLE_GPUS_ALONE = frozenset(
         "nvlinkMesh",
         "nvlinkPeers",
         "nvlinkPeerCount",
+        "nvlinkPeerLinks",
+        "cpuAffinity",
         "fabricClique",
         "migCapable",
         "migWithheld",

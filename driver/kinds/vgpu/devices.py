@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.devices.device import Device
-from driver.devices.health import taints
+from driver.health.problems import taints
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 from driver.kinds.vgpu.names import vgpu_device_name
 from driver.nvml.mig import Placement

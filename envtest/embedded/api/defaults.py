@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes_rules.claim_defaults import defaulted_claim_spec
-from kubernetes_rules.pod_defaults import created_pod, defaulted_pod, defaulted_template
+from kubernetes_rules.pod_defaults import created_pod, defaulted_pod
+from kubernetes_rules.workload_defaults import defaulted_workload
 
 Object = dict[str, Any]
 
@@ -60,9 +61,8 @@ def defaulted(item: Object, resource: str, disabled_gates: frozenset[str], old: 
             _default_rule((item.get("spec") or {}).get("taint"), ((old or {}).get("spec") or {}).get("taint"))
         case "pods":
             _default_pod(item, old)
-        case "deployments" | "daemonsets" | "jobs":
-            spec = item.setdefault("spec", {})
-            spec["template"] = defaulted_template(spec.get("template") or {})
+        case "deployments" | "replicasets" | "daemonsets" | "jobs":
+            item.update(defaulted_workload(item, is_new=old is None))
         case "secrets":
             _default_secret(item)
         case "namespaces":

@@ -81,7 +81,7 @@ def _resource_list(group: str) -> Object:
                     "namespaced": resource.namespaced,
                     "kind": kind,
                     "verbs": list(verbs),
-                    **({"group": "policy", "version": "v1"} if kind == "Eviction" else {}),
+                    **_foreign(resource, kind),
                 }
             )
     group_version = f"{group}/v1" if group else "v1"
@@ -131,12 +131,18 @@ def _entry(resource: Resource) -> Object:
         entry["subresources"] = [
             {
                 "subresource": name,
-                "responseKind": _kind("policy" if kind == "Eviction" else resource.group, kind),
+                "responseKind": _kind(resource.group_version_of(kind)[0], kind),
                 "verbs": list(verbs),
             }
             for name, kind, verbs in resource.subresources
         ]
     return entry
+
+
+def _foreign(resource: Resource, kind: str) -> Object:
+    """Group and version of a subresource's kind where they are not the resource's."""
+    group, version = resource.group_version_of(kind)
+    return {} if group == resource.group else {"group": group, "version": version}
 
 
 def _kind(group: str, kind: str) -> Object:

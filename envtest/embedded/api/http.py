@@ -13,9 +13,10 @@ import yaml
 from envtest.embedded.api import discovery, openapi, unforeseen
 from envtest.embedded.api.patching import APPLY
 from envtest.embedded.api.pod_logs import serve_log
+from envtest.embedded.api.pod_proxy import serve_proxy
 from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.statuses import Refused, internal_error, status_body
-from envtest.embedded.api.verbs import resource_of
+from envtest.embedded.api.verbs import resource_of, taken_by
 from envtest.embedded.api.watching import serve_watch
 from envtest.embedded.api.wire import (
     MOST_BODY_BYTES,
@@ -111,6 +112,8 @@ class Handler(StreamRequestHandler):
             resource = resource_of(request)
             if request.subresource == "log":
                 return serve_log(self._api, self.server, self.wfile, request)
+            if request.subresource == "proxy":
+                return serve_proxy(self._api, self.wfile, request)
             if request.verb == "watch":
                 return serve_watch(self._api, self.server, self.wfile, request, as_table=_wants_table(head))
             stale = fault.resource_version if fault is not None and fault.kind == "stale" else None
@@ -119,7 +122,7 @@ class Handler(StreamRequestHandler):
                 items = answer["items"] if request.verb == "list" else [answer]
                 metadata = answer["metadata"] if request.verb == "list" else _version_of(answer)
                 include = request.query.get("includeObject", "Metadata")
-                answer = table_of(items, resource.plural, metadata, include)
+                answer = table_of(items, taken_by(request, resource).plural, metadata, include)
             elif request.verb in ("get", "list") and METADATA in head.header("accept"):
                 answer = metadata_of(answer)
         except Refused as refused:
@@ -160,10 +163,15 @@ class Handler(StreamRequestHandler):
         if path == "/version":
             self._send_json(200, discovery.version(self._api.minor))
             return True
+        if path == "/openapi/v2":
+            self._send(200, openapi.NOTHING_IN_V2, openapi.V2_PROTOBUF)
+            return True
         if path == "/openapi/v3":
             document: Any = openapi.openapi_v3_index()
         elif path.startswith("/openapi/v3/"):
             document = openapi.openapi_v3(path.removeprefix("/openapi/v3/"))
+        elif path == openapi.CUSTOM_KINDS:
+            document = openapi.no_custom_kinds()
         else:
             accept = head.header("accept")
             aggregated = discovery.AGGREGATED in accept

@@ -23,6 +23,18 @@ _SCALARS: dict[str, Object] = {
 }
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
+CUSTOM_KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+"""Where kubectl looks for a kind that no document describes, before it says that there is none."""
+
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+NOTHING_IN_V2 = b""
+"""The older document with nothing in it, as protobuf: kubectl reads it where the newer one lacks a kind."""
+
+
+def no_custom_kinds() -> Object:
+    """The list of them, which is empty."""
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList", "items": []}
+
 
 def openapi_v3_index() -> Object:
     """Where the document of each group and version is."""

@@ -2,7 +2,7 @@
 
 Counted are objects (``count/RESOURCE.GROUP`` and the older ``pods``...), the devices of claims by class
 and by extended resource, and the extended resources of pods. Compute quantities (``requests.cpu``...) are
-not, and a quota with scopes limits nothing.
+not. A quota with scopes counts pods by their priority classes; with any other scope it limits nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from envtest.embedded.api.resources import RESOURCES, Resource
 from envtest.embedded.api.statuses import Refused, details_of
-from kubernetes_rules.claim_quota import device_charges, limits_claims, requests_name
+from kubernetes_rules.claim_quota import device_charges, requests_name
 from kubernetes_rules.extended_resources import CLAIM_ANNOTATION, pod_amounts
 from kubernetes_rules.pod_claims import controlling_pod, extended_claim
 from kubernetes_rules.quantity import Quantity
+from kubernetes_rules.quota_scopes import counts
 
 if TYPE_CHECKING:
     from envtest.embedded.api.store import Store
@@ -43,8 +44,10 @@ class Quotas:
         if not quotas:
             return
         wanted = self._usage(resource, item)
-        used = self._used(namespace)
         for quota in quotas:
+            if not counts(quota, resource.plural, item):
+                continue
+            used = self._used(quota)
             hard = (quota.get("spec") or {}).get("hard") or {}
             exceeded = sorted(
                 name
@@ -59,8 +62,8 @@ class Quotas:
         quotas = self._of(namespace)
         if not quotas:
             return
-        used = self._used(namespace)
         for quota in quotas:
+            used = self._used(quota)
             hard = (quota.get("spec") or {}).get("hard") or {}
             status = {"hard": hard, "used": {name: str(used[name]) for name in hard}}
             if quota.get("status") != status:
@@ -68,14 +71,17 @@ class Quotas:
                 self._store.put(_QUOTAS, key, {**quota, "status": status})
 
     def _of(self, namespace: str) -> list[Object]:
-        quotas = self._store.in_namespace(_QUOTAS, namespace) if namespace else []
-        return [quota for quota in quotas if limits_claims(quota)]
+        return self._store.in_namespace(_QUOTAS, namespace) if namespace else []
 
-    def _used(self, namespace: str) -> Mapping[str, int]:
+    def _used(self, quota: Object) -> Mapping[str, int]:
+        """What the objects that a quota counts have of everything."""
         total: dict[str, int] = defaultdict(int)
+        namespace = quota["metadata"]["namespace"]
         for resource in RESOURCES:
             if resource.namespaced and resource.collection[0] == resource.group:
                 for item in self._store.in_namespace(resource.collection, namespace):
+                    if not counts(quota, resource.plural, item):
+                        continue
                     for name, amount in self._usage(resource, item).items():
                         total[name] += amount
         return total

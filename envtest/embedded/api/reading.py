@@ -7,6 +7,7 @@ import binascii
 import json
 from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.api import scaling
 from envtest.embedded.api.options import query_integer
 from envtest.embedded.api.selectors import field_selector, label_selector
 from envtest.embedded.api.statuses import Refused, details_of, invalid, untyped
@@ -31,8 +32,10 @@ def not_found(resource: Resource, name: str) -> Refused:
     return Refused(404, f'{resource.qualified_name} "{name}" not found', details=details)
 
 
-def shown(resource: Resource, item: Object) -> Object:
-    """The object as its group shows it."""
+def shown(resource: Resource, item: Object, subresource: str = "") -> Object:
+    """The object as its group, or a subresource of it, shows it."""
+    if subresource == scaling.SUBRESOURCE:
+        return scaling.scale_of(item)
     if resource.group == events.GROUP:
         return {**events.from_core(item), "apiVersion": resource.api_version}
     return item

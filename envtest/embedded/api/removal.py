@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 _PODS = ("", "pods")
+_JOBS = ("batch", "jobs")
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -34,7 +35,7 @@ class Removal:
         assert stored is not None
         if collection == NAMESPACES and (stored.get("spec") or {}).get("finalizers"):
             return self._end_namespace(key, stored)
-        orphans = options.get("propagationPolicy") == "Orphan" or options.get("orphanDependents") is True
+        orphans = _orphans(collection, options)
         grace_seconds = self._grace_seconds(collection, stored, options)
         metadata = stored["metadata"]
         if not metadata.get("finalizers") and not grace_seconds:
@@ -90,3 +91,10 @@ class Removal:
                 self._store.put(collection, key, {**item, "metadata": kept})
             else:
                 self.delete(collection, key, {})
+
+
+def _orphans(collection: Collection, options: Object) -> bool:
+    """Whether what the object owned stays: Jobs leave their pods behind unless they are told otherwise."""
+    if options.get("orphanDependents") is not None:
+        return bool(options["orphanDependents"])
+    return bool(options.get("propagationPolicy", "Orphan" if collection == _JOBS else "") == "Orphan")

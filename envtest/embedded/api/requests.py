@@ -13,8 +13,8 @@ Verb = Literal["get", "list", "watch", "create", "update", "patch", "delete", "d
 class Request:
     """One request in the words of the API: verb, resource and object.
 
-    ``namespace`` and ``name`` are empty where the path has none; ``subresource`` likewise. ``client`` is
-    what the client calls itself.
+    ``namespace`` and ``name`` are empty where the path has none; ``subresource`` likewise. ``below`` is the
+    path that is asked of a pod, after ``proxy/``. ``client`` is what the client calls itself.
     """
 
     verb: Verb
@@ -27,6 +27,7 @@ class Request:
     subresource: str = ""
     query: dict[str, str] = field(default_factory=dict)
     client: str = ""
+    below: str = ""
 
     @property
     def api_version(self) -> str:
@@ -55,9 +56,12 @@ def parse_request(method: str, target: str, client: str = "") -> Request | None:
         namespace, rest = rest[1], rest[2:]
     resource, name, subresource, *more = [*rest, "", ""][: max(3, len(rest))]
     verb = _verb(method, query, has_name=bool(name), is_subresource=bool(subresource))
-    if more or verb is None:
+    if verb is None or (more and subresource != "proxy"):
         return None
-    return Request(verb, parts.path, group, version, resource, namespace, name, subresource, query, client)
+    below = "/".join(more)
+    return Request(
+        verb, parts.path, group, version, resource, namespace, name, subresource, query, client, below
+    )
 
 
 def _verb(method: str, query: dict[str, str], *, has_name: bool, is_subresource: bool) -> Verb | None:

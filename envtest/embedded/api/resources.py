@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS = ("get", "patch", "update")
+_KINDS_OF_OTHERS = {"Eviction": ("policy", "v1"), "Scale": ("autoscaling", "v1")}
+"""The kinds of subresources that are of another group than the resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class Resource:
     def collection(self) -> tuple[str, str]:
         """Where the objects are stored: events have two groups and one store."""
         return (self.group if self.stored_group is None else self.stored_group), self.plural
+
+    def group_version_of(self, kind: str) -> tuple[str, str]:
+        """Group and version of the kind that the resource or one of its subresources takes."""
+        return _KINDS_OF_OTHERS.get(kind, (self.group, self.version))
 
     @property
     def qualified_name(self) -> str:
@@ -74,6 +80,7 @@ def _of_group(group: str, *kinds: tuple[str, str, str], namespaced: bool = False
 
 
 _DRA = "resource.k8s.io"
+_SCALE = ("scale", "Scale", _STATUS_VERBS)
 _NO_RIGHTS = "everybody may do everything"
 
 RESOURCES: tuple[Resource, ...] = (
@@ -111,6 +118,7 @@ RESOURCES: tuple[Resource, ...] = (
             ("binding", "Binding", ("create",)),
             ("eviction", "Eviction", ("create",)),
             ("log", "Pod", ("get",)),
+            ("proxy", "PodProxyOptions", ("get",)),
             _status("Pod"),
         ),
     ),
@@ -166,18 +174,18 @@ RESOURCES: tuple[Resource, ...] = (
         "Deployment",
         short_names=("deploy",),
         categories=("all",),
-        subresources=(_status("Deployment"),),
-        idle="no controller makes pods of it",
+        subresources=(_SCALE, _status("Deployment")),
     ),
     Resource(
-        "batch",
-        "jobs",
-        "job",
-        "Job",
+        "apps",
+        "replicasets",
+        "replicaset",
+        "ReplicaSet",
+        short_names=("rs",),
         categories=("all",),
-        subresources=(_status("Job"),),
-        idle="no controller makes pods of it",
+        subresources=(_SCALE, _status("ReplicaSet")),
     ),
+    Resource("batch", "jobs", "job", "Job", categories=("all",), subresources=(_status("Job"),)),
     Resource("coordination.k8s.io", "leases", "lease", "Lease"),
     Resource("events.k8s.io", "events", "event", "Event", short_names=("ev",), stored_group=""),
     Resource(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.api import scaling
 from envtest.embedded.api.admission import NAMESPACES, admit_admin_access, admit_delete, admit_namespace
 from envtest.embedded.api.defaults import ALPHA_GATES, now
 from envtest.embedded.api.evictions import evict
@@ -47,6 +48,9 @@ SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status
 _STATUS_GONE = frozenset({"devicetaintrules"})
 """The resources whose DELETE answers a Status instead of the object."""
 
+_INTO_CONTAINERS = frozenset({"exec", "attach", "portforward"})
+"""The subresources of pods by which kubectl enters a container."""
+
 
 class Verbs:
     """The verbs of the API over one store. Thread-safe; every verb raises Refused.
@@ -67,7 +71,7 @@ class Verbs:
         """One object; ``at_version`` is an earlier version that is to be shown."""
         resource = resource_of(request)
         if at_version is None:
-            return shown(resource, self._existing(request, resource))
+            return shown(resource, self._existing(request, resource), request.subresource)
         past = dict(self._store.at_version(resource.collection, at_version))
         if key_of(request) not in past:
             raise not_found(resource, request.name)
@@ -97,10 +101,12 @@ class Verbs:
         """Replace the object, or only its status, unless it changed since ``body`` was read."""
         resource = resource_of(request)
         check_write_options(request)
-        wanted = read_body(request, resource, body, [] if warnings is None else warnings)
+        wanted = read_body(request, taken_by(request, resource), body, [] if warnings is None else warnings)
         _warn_of_idle(resource, warnings)
         with self._store.changed:
             stored = self._existing(request, resource)
+            if request.subresource == scaling.SUBRESOURCE:
+                wanted = scaling.scaled(stored, wanted)
             return self._write(request, resource, stored, wanted)
 
     def patch(
@@ -113,12 +119,15 @@ class Verbs:
         _warn_of_idle(resource, told)
         with self._store.changed:
             stored = self._store.get(resource.collection, key_of(request))
-            if content_type == APPLY:
+            taken = taken_by(request, resource)
+            if content_type == APPLY and taken is resource:
                 return self._apply(request, resource, stored, read_body(request, resource, patch, told))
             if stored is None:
                 raise not_found(resource, request.name)
-            wanted = patched(shown(resource, stored), patch, content_type, kind_of(resource))
-            wanted = read_body(request, resource, wanted, told)
+            before = shown(resource, stored, request.subresource)
+            wanted = read_body(request, taken, patched(before, patch, content_type, kind_of(taken)), told)
+            if request.subresource == scaling.SUBRESOURCE:
+                wanted = scaling.scaled(stored, wanted)
             return False, self._write(request, resource, stored, wanted)
 
     def delete(self, request: Request, body: Any = None) -> Object:
@@ -219,7 +228,7 @@ class Verbs:
         if resource.collection == PODS and not request.subresource:
             keep_priority(item, stored)
         if item == stored or (is_apply and without_times(item) == without_times(stored)):
-            return shown(resource, stored)
+            return shown(resource, stored, request.subresource)
         check_update(request, resource, item, stored)
         admit_admin_access(self._store, item, stored)
         if not is_apply:
@@ -227,16 +236,16 @@ class Verbs:
             manager = Manager(name, "Update", request.subresource)
             item = after_update(stored, item, kind_of(resource), manager, now())
         if is_dry(request, {}):
-            return shown(resource, item)
+            return shown(resource, item, request.subresource)
         metadata = item["metadata"]
         is_over = not metadata.get("finalizers") and not metadata.get("deletionGracePeriodSeconds")
         if resource.collection == NAMESPACES and (item.get("spec") or {}).get("finalizers"):
             is_over = False
         if "deletionTimestamp" in metadata and is_over:
             return shown(resource, self._removal.remove(resource.collection, key_of(request)))
-        result = shown(resource, self._store.put(resource.collection, key_of(request), item))
+        stored = self._store.put(resource.collection, key_of(request), item)
         self._quotas.refresh(request.namespace)
-        return result
+        return shown(resource, stored, request.subresource)
 
     def _existing(self, request: Request, resource: Resource) -> Object:
         stored = self._store.get(resource.collection, key_of(request))
@@ -249,10 +258,21 @@ def resource_of(request: Request) -> Resource:
     """The resource that the request is for; raises Refused (404, 405)."""
     resource = find_resource(request.group, request.version, request.resource)
     if resource is None or not resource.has(request.subresource):
-        raise Refused(404, "the server could not find the requested resource", details={})
+        raise Refused(404, _why_not_found(resource, request.subresource), details={})
     if request.verb not in resource.verbs_of(request.subresource):
         raise Refused(405, "the server does not allow this method on the requested resource", details={})
     return resource
+
+
+def _why_not_found(resource: Resource | None, subresource: str) -> str:
+    if resource is not None and resource.collection == PODS and subresource in _INTO_CONTAINERS:
+        return "the embedded cluster has no containers to enter: kubectl logs shows what their commands print"
+    return "the server could not find the requested resource"
+
+
+def taken_by(request: Request, resource: Resource) -> Resource:
+    """The kind of the request's body: that of the resource, but for a Scale."""
+    return scaling.SCALE if request.subresource == scaling.SUBRESOURCE else resource
 
 
 def _warn_of_idle(resource: Resource, warnings: Warnings | None) -> None:

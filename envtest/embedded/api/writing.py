@@ -6,6 +6,7 @@ import secrets
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from envtest.embedded.api import scaling
 from envtest.embedded.api.defaults import defaulted, first_status, now
 from envtest.embedded.api.statuses import Refused, details_of, invalid
 from envtest.embedded.schema.decoding import Decoder, DecodingError
@@ -16,6 +17,7 @@ from kubernetes_rules.validation.budget import budget_errors
 from kubernetes_rules.validation.errors import FieldError, required
 from kubernetes_rules.validation.errors import invalid as wrong
 from kubernetes_rules.validation.pods import pod_errors, pod_update_errors, workload_errors
+from kubernetes_rules.validation.workloads import controller_errors
 
 if TYPE_CHECKING:
     from envtest.embedded.api.requests import Request
@@ -36,13 +38,16 @@ _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _GENERATION = frozenset(
     {
         *("pods", "resourceslices", "deviceclasses", "devicetaintrules"),
-        *("deployments", "daemonsets", "jobs", "poddisruptionbudgets", "validatingadmissionpolicies"),
-        *("validatingadmissionpolicybindings", "validatingwebhookconfigurations"),
-        "mutatingwebhookconfigurations",
+        *("deployments", "replicasets", "daemonsets", "jobs", "poddisruptionbudgets"),
+        *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        *("validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
     }
 )
 _CONDITIONAL_UPDATE = frozenset({"devicetaintrules", "leases"})
 """The resources whose updates have to say which version they are made from."""
+
+_OF_CONTENT = ("", scaling.SUBRESOURCE)
+"""What of an object is written as a whole: itself, and how many pods it is to have."""
 
 
 def kind_of(resource: Resource) -> FieldType:
@@ -138,11 +143,19 @@ def prepare_update(
     metadata = item["metadata"]
     if new.get("resourceVersion") or resource.plural not in _CONDITIONAL_UPDATE or request.subresource:
         metadata["resourceVersion"] = old["resourceVersion"]
-    if not request.subresource:
+    if request.subresource in _OF_CONTENT:
         item = defaulted(item, resource.plural, disabled_gates, stored)
-        if item.get("spec") != stored.get("spec") and "generation" in old:
-            metadata["generation"] = old["generation"] + 1
+        if "generation" in old and _is_other(resource, item, stored):
+            item["metadata"]["generation"] = old["generation"] + 1
     return item
+
+
+def _is_other(resource: Resource, item: Object, stored: Object) -> bool:
+    """Whether a controller has to look at the object again; annotations of Deployments go to ReplicaSets."""
+    if item.get("spec") != stored.get("spec"):
+        return True
+    annotations = [one["metadata"].get("annotations") or {} for one in (item, stored)]
+    return resource.plural == "deployments" and annotations[0] != annotations[1]
 
 
 def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
@@ -152,6 +165,8 @@ def _with_status(resource: Resource, stored: Object, wanted: Object) -> Object:
         item["metadata"]["managedFields"] = wanted["metadata"]["managedFields"]
     if item["status"] is None:
         del item["status"]
+    if resource.plural == "deployments" and "annotations" in wanted["metadata"]:
+        item["metadata"]["annotations"] = wanted["metadata"]["annotations"]  # as its strategy lets through
     if resource.plural == "resourceclaims":
         _drop_deallocated(item, stored)
     return item
@@ -176,7 +191,7 @@ def check_update(request: Request, resource: Resource, item: Object, stored: Obj
     """Raises Refused (422) when the object may not become that."""
     is_dra = resource.group == "resource.k8s.io"
     lacks_version = resource.plural in _CONDITIONAL_UPDATE and not item["metadata"].get("resourceVersion")
-    errors = [] if request.subresource else _own_errors(resource, item, stored)
+    errors = _own_errors(resource, item, stored) if request.subresource in _OF_CONTENT else []
     if request.subresource == "status":
         errors = status_update_errors_of(item, stored) if is_dra else []
     elif is_dra or lacks_version:
@@ -191,8 +206,8 @@ def _own_errors(resource: Resource, item: Object, old: Object | None) -> list[Fi
             return budget_errors(item)
         case "pods":
             return pod_errors(item) if old is None else pod_update_errors(item, old)
-        case "deployments" | "daemonsets" | "jobs":
-            return workload_errors(item)
+        case "deployments" | "replicasets" | "daemonsets" | "jobs":
+            return workload_errors(item) + controller_errors(item, old)
     return []
 
 

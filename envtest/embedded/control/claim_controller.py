@@ -57,9 +57,13 @@ class EmbeddedClaimController:
         self._service.stop()
 
     def sync(self) -> float | None:
-        """Bring all claims in order once; in how many seconds one that failed is due again."""
-        pods = {uid_of(pod): pod for pod in self._objects.list(PODS)}
+        """Bring all claims in order once; in how many seconds one that failed is due again.
+
+        Claims are listed before pods, so that no pod that ends between the two is given a second claim,
+        and a claim whose pod is not listed has none.
+        """
         claims = self._objects.list(CLAIMS)
+        pods = {uid_of(pod): pod for pod in self._objects.list(PODS)}
         made = {
             (owner, claim["metadata"].get("annotations", {}).get(POD_CLAIM_ANNOTATION)): claim
             for claim in claims
@@ -156,10 +160,16 @@ class EmbeddedClaimController:
             self._delete_unneeded(claim, pods)
 
     def _delete_unneeded(self, claim: Object, pods: Mapping[str, Object]) -> None:
-        """A generated claim goes as soon as its pod has ended, though the pod itself may stay."""
+        """A generated claim goes as soon as its pod has ended, though the pod itself may stay.
+
+        One whose pod went while the claim was made goes as well: the garbage collector of a real cluster
+        looks for owners that are absent.
+        """
         owner = controlling_pod(claim)
-        pod = pods.get(owner[1]) if owner is not None else None
-        if pod is not None and _will_not_run(pod):
+        if owner is None:
+            return
+        pod = pods.get(owner[1])
+        if pod is None or _will_not_run(pod):
             self._objects.delete(CLAIMS, claim)
 
     def _without_finalizer(self, claim: Object) -> Object:

@@ -1,7 +1,7 @@
 """Keeps the status of PodDisruptionBudgets, as the controller in kube-controller-manager does.
 
-No controller makes pods in this cluster. So it knows of no pod how many there should be, and a budget with
-``maxUnavailable`` or with percents allows no disruption, as in Kubernetes for pods that nothing manages.
+How many pods there should be, Deployments and ReplicaSets say. A Job does not, nor does a pod that nothing
+manages: a budget with ``maxUnavailable`` or with percents allows no disruption of those.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from driver.process.service import Service
 from envtest.embedded.control.change_loop import ChangeLoop
-from envtest.embedded.control.objects import BUDGETS, PODS, Objects, is_deleted
+from envtest.embedded.control.objects import (
+    BUDGETS,
+    DEPLOYMENTS,
+    JOBS,
+    PODS,
+    REPLICA_SETS,
+    Objects,
+    is_deleted,
+    uid_of,
+)
 from envtest.embedded.control.turns import Turns
+from envtest.embedded.control.workloads.owned_pods import controller_uid
 from kubernetes_rules.disruption_budgets import (
     NotCounted,
+    Scaled,
     failed_status,
     needs_scale,
     new_status,
@@ -24,6 +35,8 @@ from kubernetes_rules.disruption_budgets import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from envtest.embedded.api.server import EmbeddedApiServer
 
 Object = dict[str, Any]
@@ -39,7 +52,8 @@ class EmbeddedDisruptionController:
         self._objects = Objects(server)
         self._service = Service()
         self._turns = Turns(NAME)
-        self._loop = ChangeLoop(NAME, server, (PODS, BUDGETS), self.sync)
+        watched = (PODS, BUDGETS, DEPLOYMENTS, REPLICA_SETS)
+        self._loop = ChangeLoop(NAME, server, watched, self.sync)
 
     def start(self) -> None:
         """Run in a thread of its own until ``stop``."""
@@ -53,16 +67,26 @@ class EmbeddedDisruptionController:
         """Bring the status of all budgets in order; in how many seconds one is due again."""
         budgets = self._objects.list(BUDGETS)
         pods = self._objects.list(PODS) if budgets else []
-        return self._turns.give(budgets, lambda budget: self._sync_budget(budget, pods))
+        scales = self._scales() if budgets else {}
+        return self._turns.give(budgets, lambda budget: self._sync_budget(budget, pods, scales))
 
-    def _sync_budget(self, budget: Object, pods: list[Object]) -> float | None:
+    def _scales(self) -> dict[str, Scaled]:
+        """How many pods each controller of pods is to have: a Deployment says it for its ReplicaSets."""
+        deployments = {uid_of(one): one for one in self._objects.list(DEPLOYMENTS)}
+        found = {uid_of(job): Scaled(uid_of(job), None, "jobs.batch") for job in self._objects.list(JOBS)}
+        for one in self._objects.list(REPLICA_SETS):
+            wanting = deployments.get(controller_uid(one), one)
+            found[uid_of(one)] = Scaled(uid_of(wanting), wanting["spec"].get("replicas", 1))
+        return found
+
+    def _sync_budget(self, budget: Object, pods: list[Object], scales: Mapping[str, Scaled]) -> float | None:
         if is_deleted(budget):
             return None
         now, namespace = datetime.now(UTC), budget["metadata"]["namespace"]
         mine = [pod for pod in pods if pod["metadata"]["namespace"] == namespace and selects(budget, pod)]
         loose = unmanaged(mine) if needs_scale(budget) else []
         try:
-            status = new_status(budget, mine, {}, now)
+            status = new_status(budget, mine, scales, now)
         except NotCounted as error:
             text = f"Failed to calculate the number of expected pods: {error.what}"
             self._tell(budget, "CalculateExpectedPodCountFailed", text)

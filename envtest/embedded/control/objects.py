@@ -58,6 +58,9 @@ TEMPLATES = Resource("resource.k8s.io", "resourceclaimtemplates")
 CLASSES = Resource("resource.k8s.io", "deviceclasses")
 SLICES = Resource("resource.k8s.io", "resourceslices")
 TAINT_RULES = Resource("resource.k8s.io", "devicetaintrules")
+DEPLOYMENTS = Resource("apps", "deployments")
+REPLICA_SETS = Resource("apps", "replicasets")
+JOBS = Resource("batch", "jobs")
 BUDGETS = Resource("policy", "poddisruptionbudgets")
 
 
@@ -112,8 +115,13 @@ class Objects:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": metadata["name"]}}
         self._server.create(path, {**body, "target": target})
 
-    def delete(self, resource: Resource, item: Object, grace_seconds: int | None = None) -> None:
-        """Delete this very object; that it is gone, or another one has its name, is no error."""
+    def delete(
+        self, resource: Resource, item: Object, grace_seconds: int | None = None, propagation: str = ""
+    ) -> None:
+        """Delete this very object; that it is gone, or another one has its name, is no error.
+
+        ``propagation`` says what becomes of what it owned, by default what the resource has for that.
+        """
         self._check_up()
         metadata = item["metadata"]
         request = parse_request("DELETE", resource.path(metadata.get("namespace", ""), metadata["name"]))
@@ -121,6 +129,8 @@ class Objects:
         options: Object = {"preconditions": {"uid": metadata["uid"]}}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
+        if propagation:
+            options["propagationPolicy"] = propagation
         try:
             self._server.verbs.delete(request, options)
         except Refused as refused:

@@ -1,9 +1,10 @@
 """Stands for the container runtime of a node: which containers run, what CDI put into each, what they print.
 
-A container of a pod runs from its start on until it is killed or its pod ends, whatever becomes of its
-command; an init container ends with its command. All end at once when they are told to. Of their commands
-only what they print is played (see played_commands). A restart of the kubelet does not touch them. Each
-container has a control group, a folder in ``cgroups``, which goes when it ends.
+A container of a pod runs from its start on until its command is over, or until it is killed or its pod ends.
+All end at once when they are told to. Their commands are played (see played_commands); what cannot be played
+is taken for something that serves, and runs on, and in an init container for something that ends well. A
+restart of the kubelet does not touch them. Each container has a control group, a folder in ``cgroups``, which
+goes when it ends.
 """
 
 from __future__ import annotations
@@ -99,8 +100,9 @@ class ContainerRuntime:
     ) -> None:
         """Start a container with these CDI devices in a pod that was added.
 
-        Where it ``ends``, it does so with its command. Raises NodeIncomplete where containerd could not
-        create the container, and StartFailed where runc did not start it, which leaves one that has ended.
+        It ends with its command; where it ``ends``, also with one that cannot be played. Raises
+        NodeIncomplete where containerd could not create the container, and StartFailed where runc did not
+        start it, which leaves one that has ended.
         """
         pod = self._pods[pod_uid]
         view = resolve(self._cdi_dir, device_ids)
@@ -144,8 +146,8 @@ class ContainerRuntime:
 
         def play_to_the_end() -> None:
             code = play_it()
-            if ends:
-                self._end_container(container, code, "Completed" if code == 0 else "Error")
+            if code is not None or ends:
+                self._end_container(container, code or 0, "Error" if code else "Completed")
 
         player = threading.Thread(target=play_to_the_end, name=f"container {container.name}", daemon=True)
         with self._lock:
@@ -206,8 +208,8 @@ def _cgroup_of(pod_uid: str) -> str:
     return f"/kubepods/besteffort/pod{pod_uid}"
 
 
-def _play(command: Command, container: Container) -> int:
-    """Print what a container prints; the exit code, at its end or when the command is over."""
+def _play(command: Command, container: Container) -> int | None:
+    """Print what a container prints; the exit code when it is over, None where that cannot be known."""
 
     def wait(seconds: float) -> bool:
         return container.ended.wait(None if seconds == float("inf") else seconds)

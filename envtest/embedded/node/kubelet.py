@@ -1,7 +1,7 @@
 """Runs the pods of one node as a kubelet does, over the real sockets of DRA plugins.
 
-What it does not do: count memory and CPU, pull images, run commands, probe. A container runs until it is
-killed or its pod ends, and prints what is played of its command (see container_runtime).
+What it does not do: count memory and CPU, pull images, run commands, probe. Commands are played (see
+container_runtime).
 """
 
 from __future__ import annotations

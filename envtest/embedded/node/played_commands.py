@@ -1,8 +1,9 @@
 """Plays the commands of containers: what a container prints, without running anything of its image.
 
 There are no images and no containers here, and a command of a pod must not touch this machine. So a few
-commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat, sleep, true, false, exec,
-and nvidia-smi, where CDI put it into the container. Of everything else the log says that it is not run.
+commands are played, by themselves and in ``sh -c``: echo, env, printenv, grep, cat, sleep, true, false, exit,
+exec, and nvidia-smi, where CDI put it into the container. Of everything else the log says that it is not run.
+The driver's own programs are none of the cluster's: a container of one waits, as a server does.
 Shell scripts are read as far as words, quotes, ``&&``, ``||``, ``;``, ``|`` and ``$NAME`` go.
 """
 
@@ -23,11 +24,14 @@ Run = Callable[[str, Sequence[str]], Output | None]
 
 NOT_FOUND = 127
 SHELLS = ("sh", "bash", "ash", "dash")
-PLAYED = "echo, env, printenv, grep, cat, sleep, true, false, exec and nvidia-smi"
+PLAYED = "echo, env, printenv, grep, cat, sleep, true, false, exit, exec and nvidia-smi"
+SERVERS = "gpu-dra-"
+"""How the names of the driver's programs begin, which go on until they are ended."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SCRIPT_FLAG = re.compile(r"-[a-z]*c")
 _OPERATORS = frozenset({"&&", "||", ";", "|"})
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+_ENTRY = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _REFERENCE = re.compile(r"\$\((\w+)\)")
 _BEYOND = re.compile(r"[`*?~(){}\[\]<>&#]|\$|^\w+=")
 
@@ -53,17 +57,33 @@ class Stage:
 
 
 def command_of(pod: Object, container: Object) -> Command:
-    """The command of a pod's container; variables whose values come from elsewhere are left out."""
-    given = {
-        one["name"]: one.get("value", "") for one in container.get("env") or () if "valueFrom" not in one
-    }
+    """The command of a pod's container; variables whose values come from other objects are left out."""
+    given = {}
+    for one in container.get("env") or ():
+        value = _field(pod, one["valueFrom"]) if "valueFrom" in one else one.get("value", "")
+        if value is not None:
+            given[one["name"]] = value
     env = {"PATH": PATH, "HOSTNAME": pod["metadata"]["name"], "HOME": "/root", **given}
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     return Command([_resolved(word, env) for word in words if container.get("command")], env)
 
 
-def play(command: Command, run: Run, write: Callable[[str], None], wait: Callable[[float], bool]) -> int:
-    """Write what the command prints; its exit code, 0 for what is not played.
+def _field(pod: Object, source: Mapping[str, Any]) -> str | None:
+    """The value of a variable that is a field of its pod; None for any other source."""
+    path = (source.get("fieldRef") or {}).get("fieldPath", "")
+    matched = _ENTRY.fullmatch(path)
+    if matched is not None:
+        return str((pod["metadata"].get(matched[1]) or {}).get(matched[2], ""))
+    part, _, name = path.partition(".")
+    if (part, name) in (("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid")):
+        return str(pod["metadata"][name])
+    return str(pod["spec"].get("nodeName", "")) if path == "spec.nodeName" else None
+
+
+def play(
+    command: Command, run: Run, write: Callable[[str], None], wait: Callable[[float], bool]
+) -> int | None:
+    """Write what the command prints; its exit code, None where something of it is not played.
 
     ``wait`` waits so many seconds, and tells whether the container ends.
     """
@@ -73,7 +93,7 @@ def play(command: Command, run: Run, write: Callable[[str], None], wait: Callabl
         return _Player(command.env, run, write, wait).play(stages(command.words, command.env))
     except NotPlayed as beyond:
         write(f"embedded cluster: {beyond} is not run here; played are {PLAYED}")
-        return 0
+        return None
 
 
 def stages(words: Sequence[str], env: Mapping[str, str]) -> list[Stage]:
@@ -119,6 +139,8 @@ class _Player:
                 end += 1
             operator = todo[index].operator
             if operator == ";" or (operator == "&&") == (code == 0):
+                if todo[index].words[0] == "exit":
+                    return _exit_code(todo[index].words, code)
                 played = self._pipe(todo[index:end])
                 if played is None:
                     return code
@@ -131,8 +153,9 @@ class _Player:
         code, text = 0, ""
         for part in parts:
             words = part.words[1:] if part.words[0] == "exec" and len(part.words) > 1 else part.words
-            if words[0] == "sleep" and len(words) == 2:
-                if self._wait(_seconds(words[1])):
+            seconds = _wait_seconds(words)
+            if seconds is not None:
+                if self._wait(seconds):
                     return None
                 code, text = 0, ""
                 continue
@@ -165,12 +188,28 @@ class _Player:
         return played
 
 
+def _exit_code(words: Sequence[str], code: int) -> int:
+    """The code that a script ends with: one that it says, or that of the command before. Raises NotPlayed."""
+    if len(words) == 1:
+        return code
+    if len(words) > 2 or not words[1].isdecimal():
+        raise NotPlayed(shlex.join(words))
+    return int(words[1]) % 256
+
+
 def _grep(pattern: str, given: str) -> Output:
     try:
         found = [line for line in given.splitlines() if re.search(pattern, line)]
     except re.error as error:
         raise NotPlayed(f"grep {pattern}") from error
     return (0, "".join(f"{line}\n" for line in found)) if found else (1, "")
+
+
+def _wait_seconds(words: Sequence[str]) -> float | None:
+    """How long a command waits; None for one that does something. Raises NotPlayed."""
+    if words[0].rpartition("/")[2].startswith(SERVERS):
+        return float("inf")
+    return _seconds(words[1]) if words[0] == "sleep" and len(words) == 2 else None
 
 
 def _seconds(text: str) -> float:

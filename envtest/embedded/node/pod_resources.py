@@ -40,12 +40,19 @@ class PodResources:
         """Serve; raises OSError or RuntimeError where the socket cannot be made."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
-        method = grpc.unary_unary_rpc_method_handler(
-            self._list,
-            request_deserializer=pb.ListPodResourcesRequest.FromString,
-            response_serializer=pb.ListPodResourcesResponse.SerializeToString,
-        )
-        handler = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": method})
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "List": grpc.unary_unary_rpc_method_handler(
+                self._list,
+                request_deserializer=pb.ListPodResourcesRequest.FromString,
+                response_serializer=pb.ListPodResourcesResponse.SerializeToString,
+            ),
+            "Get": grpc.unary_unary_rpc_method_handler(
+                self._get,
+                request_deserializer=pb.GetPodResourcesRequest.FromString,
+                response_serializer=pb.GetPodResourcesResponse.SerializeToString,
+            ),
+        }
+        handler = grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)
         self._server.add_generic_rpc_handlers((handler,))
         self._server.add_insecure_port(f"unix:{self._path}")
         self._server.start()
@@ -58,29 +65,44 @@ class PodResources:
     def _list(
         self, _request: pb.ListPodResourcesRequest, context: grpc.ServicerContext
     ) -> pb.ListPodResourcesResponse:
+        return listed(self._known_pods(context), self._claims)
+
+    def _get(
+        self, asked: pb.GetPodResourcesRequest, context: grpc.ServicerContext
+    ) -> pb.GetPodResourcesResponse:
+        wanted = asked.pod_name, asked.pod_namespace
+        pods = {
+            (pod["metadata"]["name"], pod["metadata"]["namespace"]): pod for pod in self._known_pods(context)
+        }
+        if wanted not in pods:
+            text = f"pod {asked.pod_name} in namespace {asked.pod_namespace} not found"
+            context.abort(grpc.StatusCode.UNKNOWN, text)
+        return pb.GetPodResourcesResponse(pod_resources=told(pods[wanted], self._claims))
+
+    def _known_pods(self, context: grpc.ServicerContext) -> Sequence[Object]:
         try:
-            pods = self._pods()
+            return self._pods()
         except ApiDown as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        return listed(pods, self._claims)
 
 
 def listed(pods: Sequence[Object], claims: ClaimCache) -> pb.ListPodResourcesResponse:
     """What the containers of these pods hold, those of pods that have ended left out."""
     return pb.ListPodResourcesResponse(
-        pod_resources=[
-            pb.PodResources(
-                name=pod["metadata"]["name"],
-                namespace=pod["metadata"]["namespace"],
-                containers=[
-                    pb.ContainerResources(name=one["name"], dynamic_resources=_held(claims, pod, one))
-                    for one in all_containers(pod)
-                    if one in pod["spec"]["containers"] or is_sidecar(one)
-                ],
-            )
-            for pod in pods
-            if not is_terminal(pod)
-        ]
+        pod_resources=[told(pod, claims) for pod in pods if not is_terminal(pod)]
+    )
+
+
+def told(pod: Object, claims: ClaimCache) -> pb.PodResources:
+    """What the containers of a pod hold."""
+    return pb.PodResources(
+        name=pod["metadata"]["name"],
+        namespace=pod["metadata"]["namespace"],
+        containers=[
+            pb.ContainerResources(name=one["name"], dynamic_resources=_held(claims, pod, one))
+            for one in all_containers(pod)
+            if one in pod["spec"]["containers"] or is_sidecar(one)
+        ],
     )
 
 

@@ -30,7 +30,10 @@ _DOCUMENTS = {
             ),
         ),
     ),
-    "apis__apps__v1_openapi.json": (("apps/v1", ("Deployment", "DaemonSet")),),
+    "apis__apps__v1_openapi.json": (
+        ("apps/v1", ("Deployment", "DaemonSet", "ReplicaSet")),
+        ("autoscaling/v1", ("Scale",)),
+    ),
     "apis__batch__v1_openapi.json": (("batch/v1", ("Job",)),),
     "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
     "apis__events.k8s.io__v1_openapi.json": (("events.k8s.io/v1", ("Event",)),),

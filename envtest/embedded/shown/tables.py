@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from envtest.embedded.shown.ages import age_of
 from envtest.embedded.shown.pod_rows import pod_cells
+from envtest.embedded.shown.workload_rows import deployment_cells, job_cells, replica_set_cells, scale_cells
 
 Object = dict[str, Any]
 Cells = list[Any]
@@ -45,36 +46,6 @@ def table_of(items: Iterable[Object], plural: str, metadata: Object, include: st
         ],
         "rows": [{"cells": columns.cells(item), "object": _carried(item, include)} for item in items],
     }
-
-
-def age_of(timestamp: str | None) -> str:
-    """How long ago that was, as people read it; ``<unknown>`` without a time."""
-    if not timestamp:
-        return "<unknown>"
-    return _duration(datetime.now(UTC) - datetime.fromisoformat(timestamp))
-
-
-def _duration(span: timedelta) -> str:
-    seconds = int(span.total_seconds())
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 0:
-        return "<invalid>" if seconds < -1 else "0s"
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    if hours < 48:
-        return f"{hours}h"
-    if hours < 192:
-        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
-    if days < 730:
-        return f"{days}d"
-    years, rest = divmod(days, 365)
-    return f"{years}y{rest}d" if rest and years < 8 else f"{years}y"
 
 
 def metadata_of(answer: Object) -> Object:
@@ -227,15 +198,11 @@ def _priority_class(item: Object) -> Cells:
     return [_name(item), item.get("value", 0), bool(item.get("globalDefault")), _age(item), policy]
 
 
-def _deployment(item: Object) -> Cells:
-    wanted = (item.get("spec") or {}).get("replicas", 1)
-    return [_name(item), f"0/{wanted}", 0, 0, _age(item)]
-
-
 def _lease(item: Object) -> Cells:
     return [_name(item), (item.get("spec") or {}).get("holderIdentity") or "", _age(item)]
 
 
+_OF_PODS = ("+Containers", "+Images", "+Selector")
 _PLAIN = Columns(("Name", "Created At"), _plain)
 _AGED = Columns(("Name", "Age"), _aged)
 _COLUMNS = {
@@ -272,6 +239,9 @@ _COLUMNS = {
     "priorityclasses": Columns(
         ("Name", "Value", "Global-Default", "Age", "+PreemptionPolicy"), _priority_class
     ),
-    "deployments": Columns(("Name", "Ready", "Up-to-date", "Available", "Age"), _deployment),
+    "deployments": Columns(("Name", "Ready", "Up-to-date", "Available", "Age", *_OF_PODS), deployment_cells),
+    "replicasets": Columns(("Name", "Desired", "Current", "Ready", "Age", *_OF_PODS), replica_set_cells),
+    "jobs": Columns(("Name", "Status", "Completions", "Duration", "Age", *_OF_PODS), job_cells),
+    "scales": Columns(("Name", "Desired", "Available", "Age"), scale_cells),
     "leases": Columns(("Name", "Holder", "Age"), _lease),
 }

@@ -41,7 +41,7 @@ _HELP = {
     "mps_dir": "The folder of the MPS supervisor.",
     "sysfs_root": "Where sysfs is mounted.",
     "nvml": "real, or fake:MACHINE[@STATE].",
-    "offers": "What the node configuration offers to virtual machines: passthrough, vgpu, iommufd.",
+    "offers": "What the node configuration offers to virtual machines: `passthrough`, `vgpu`, `iommufd`.",
 }
 _METAVARS = {"nvml": "NVML", "offers": "WORD,..."}
 

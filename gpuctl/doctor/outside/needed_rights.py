@@ -16,13 +16,34 @@ NEEDED: dict[Program, tuple[Right, ...]] = {
     ),
     "kubeletplugin": (
         Right("get", DRA, "resourceclaims"),
-        Right("patch", DRA, "resourceclaims/status"),
-        Right("associated-node:patch", DRA, "resourceclaims/driver", name="gpu.nvidia.com"),
+        *(Right(verb, DRA, "resourceclaims/status") for verb in ("patch", "update")),
+        *(
+            Right(f"associated-node:{verb}", DRA, "resourceclaims/driver", name="gpu.nvidia.com")
+            for verb in ("patch", "update")
+        ),
         *(Right(verb, DRA, "resourceslices") for verb in ("list", "watch")),
         *(Right(verb, "", "events") for verb in ("create", "patch")),
     ),
+    "page": (
+        *(
+            Right(verb, DRA, resource)
+            for resource in ("resourceslices", "deviceclasses", "resourceclaims")
+            for verb in ("list", "watch")
+        ),
+        *(
+            Right(verb, "", resource)
+            for resource in ("nodes", "pods", "events")
+            for verb in ("list", "watch")
+        ),
+        Right("get", DRA, "resourceclaimtemplates"),
+        Right("list", DRA, "devicetaintrules"),
+        Right("list", "", "resourcequotas"),
+    ),
 }
-"""What ``deploy/rbac.yaml`` grants, by the process whose account needs it."""
+"""What ``deploy/rbac.yaml`` and the chart's page grant, by the process whose account needs it."""
+
+WHERE_IT_RUNS = frozenset({"page"})
+"""The processes that a cluster may well be without: their rights are asked for where they run."""
 
 TO_LOOK = (
     Right("list", "", "nodes"),

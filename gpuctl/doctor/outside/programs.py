@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from gpuctl.doctor.outside.seen import Object, containers_of
 
-Program = Literal["controller", "kubeletplugin", "mps", "webhook"]
+Program = Literal["controller", "kubeletplugin", "mps", "page", "webhook"]
 
 PROGRAMS: dict[str, Program] = {
     "gpu-dra-controller": "controller",
     "gpu-dra-kubeletplugin": "kubeletplugin",
     "gpu-dra-mps": "mps",
+    "gpu-dra-page": "page",
     "gpu-dra-webhook": "webhook",
 }
 _MODULES: dict[str, Program] = {

@@ -22,9 +22,12 @@ LABELS = (
 """By these, NVIDIA's feature discovery and that of Kubernetes say that a node has a GPU of NVIDIA."""
 
 MEANINGS = {
-    taints.TAINT_LOST: "the GPU fell off the bus: reset it, or restart the machine",
+    taints.TAINT_LOST: "the GPU fell off the bus: restart the machine",
     taints.TAINT_UNRESPONSIVE: "a call into its driver hangs: look for Xid 119 or 120 in the kernel log",
-    taints.TAINT_RESET: "it has to be reset: end its pods and reset it",
+    taints.TAINT_XID: "the NVIDIA driver told an error, its XID is the value: `gpuctl heal` says what helps",
+    taints.TAINT_RESET: "it has to be reset: `gpuctl heal` says what is in the way",
+    taints.TAINT_REBOOT: "the machine has to be restarted: drain the node first",
+    taints.TAINT_MEMORY: "its memory has errors: reset it (`gpuctl heal`); if they stay, replace it",
     taints.TAINT_FAILING: "a call into its driver fails: see the controller's log and the kernel log",
     taints.TAINT_FABRIC: "the NVLink fabric is not up: if it stays, see that the fabric manager runs",
     taints.TAINT_UNLICENSED: "this vGPU has no license: see that nvidia-gridd runs, and what it logs",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from driver.errors import ConfigError
 from gpuctl.cli.cluster_view import DRA, ClusterView
 from gpuctl.doctor.outside import probes
-from gpuctl.doctor.outside.needed_rights import NEEDED, TO_LOOK
+from gpuctl.doctor.outside.needed_rights import NEEDED, TO_LOOK, WHERE_IT_RUNS
 from gpuctl.doctor.outside.probes import perhaps
 from gpuctl.doctor.outside.programs import Program, account_of, ours, workload_programs
 from gpuctl.doctor.outside.seen import (
@@ -99,7 +99,11 @@ def driver_accounts(daemon_sets: Listed, pods: Listed) -> dict[Program, tuple[st
     usual: dict[Program, tuple[str, str]] = {
         program: (DEFAULT_NAMESPACE, f"gpu-dra-{program}") for program in NEEDED
     }
-    return {program: found.get(program, usual[program]) for program in NEEDED}
+    return {
+        program: found.get(program, usual[program])
+        for program in NEEDED
+        if program in found or program not in WHERE_IT_RUNS
+    }
 
 
 def _account_rights(

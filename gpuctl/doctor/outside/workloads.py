@@ -138,7 +138,7 @@ def _warnings(seen: ClusterSeen) -> Finding:
         newest[str(one.get("reason")), place] = f"{place}: {one.get('reason')}: {words}"
     return warn(
         f"the driver's processes have warned of {counted(len(newest), 'thing')} within the last hour",
-        "the messages say what to do; docs/operations.md has the others",
+        "the messages say what to do; docs/events.md has all of them",
         list(newest.values()),
     )
 

@@ -14,8 +14,8 @@ from kubeletplugin.kinds.partition.record import name_of, record_of
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
-    from driver.devices.health import Health
     from driver.devices.region import Region
+    from driver.health.verdict import Health
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.journal.entry import HeldDevice
     from kubeletplugin.kinds.kind import Look
@@ -61,9 +61,13 @@ class HeldPartition(DriverKind):
         return gpus.get(name_of(held.device).pci)
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Nothing that the slice does not tell."""
-        return {}
+        """Its GPU and its profile, once it is there: the slice tells no UUID of what did not exist."""
+        record = record_of(held)
+        if record is None or not record.uuid:
+            return {}
+        return {"parentUUID": held.uuid, "profile": record.profile}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
-        """Where its GPU is on the bus, which is known without any slice, too."""
-        return {"resource.kubernetes.io/pciBusID": held.pci}
+        """Where its GPU is on the bus, and what it is, which is known without any slice, too."""
+        told: dict[str, AttributeValue] = {"resource.kubernetes.io/pciBusID": held.pci}
+        return told | {name: str(value) for name, value in self.status(held).items() if value}

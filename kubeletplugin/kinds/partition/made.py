@@ -6,9 +6,9 @@ or a failure, knows what is the claim's and what is somebody else's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from driver.devices.names import unshared_name
 from driver.errors import ClaimBlocked
@@ -107,13 +107,6 @@ class HeldMade(HeldPartition):
         """Its profile and place alone."""
         record = record_of(held)
         return written(None if record is None else record.unmade)
-
-    def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Its GPU and its profile, once it is made: the slice tells no UUID of what did not exist."""
-        record = record_of(held)
-        if record is None or not record.uuid:
-            return {}
-        return {"parentUUID": held.uuid, "profile": record.profile}
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """The GPU instances that no claim accounts for."""

@@ -20,6 +20,7 @@ class HeldStatic(FoundKind, HeldPartition):
     """Static partitions."""
 
     offered: OfferedKind = STATIC
+    condition = ("PartitionReady", "The partition can be used.")
 
     def locate(self, device: PlannedDevice, own: HeldDevice | None, look: Look) -> HeldDevice:
         """The instances that lie there now; raises ClaimRefused where there are none (any more)."""

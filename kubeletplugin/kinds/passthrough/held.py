@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from driver.claims.opaque import VfioDeviceConfig
-from driver.devices.health import Health
 from driver.devices.region import Region
 from driver.errors import ClaimBlocked, ClaimRefused, HardwareChanged, NodeIncomplete
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
+from driver.health.verdict import Health
 from driver.kinds.kind import OfferedKind
 from driver.kinds.passthrough.devices import passthrough_uuid
 from driver.kinds.passthrough.kind import PASSTHROUGH
@@ -159,18 +159,18 @@ class HeldPassthrough:
         return Health("Healthy")
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """Where it is, and the nodes by which it is opened."""
-        record = record_of(held)
-        if record is None or not self._bus.on_vfio(record.group, _gpus(held)[0]):
-            return {}
+        """Where it is, and while vfio has it, the nodes by which it is opened."""
+        record, told = record_of(held), {"pciBusIDs": list(held.gpus)}
+        if record is None:
+            return told
         function = self._bus.function(_gpus(held)[0])
-        if function is None:
-            return {}
+        if function is None or not self._bus.on_vfio(record.group, _gpus(held)[0]):
+            return {**told, "iommuGroup": record.group}
         try:
             nodes = [node.path for node in self._opening(record, function)]
         except NodeIncomplete:
-            return {}
-        return {"pciBusIDs": list(held.gpus), "iommuGroup": record.group, "nodes": nodes}
+            nodes = []
+        return {**told, "iommuGroup": record.group, **({"nodes": nodes} if nodes else {})}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
         """The address that a virtual machine's monitor takes, its group, and the first node that opens it."""

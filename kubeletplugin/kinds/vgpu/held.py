@@ -28,10 +28,10 @@ from kubeletplugin.kinds.vgpu.record import VgpuRecord, name_of, record_of, uuid
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
-    from driver.devices.health import Health
     from driver.devices.node_state import BlockedPlacement
     from driver.devices.region import Region
     from driver.hardware.gpu import Inventory
+    from driver.health.verdict import Health
     from driver.kinds.vgpu.names import VgpuName
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.host.device_nodes import DeviceNode
@@ -145,8 +145,12 @@ class HeldVgpu(DriverKind):
         return gpus.get(name_of(held.device).pci)
 
     def status(self, held: HeldDevice) -> Mapping[str, Any]:
-        """The UUID of a mediated device, which no slice tells."""
-        return {name: value for name, value in self.metadata(held).items() if name == "mdevUUID"}
+        """Its profile, and what a virtual machine takes: a mediated device, or a virtual function."""
+        record = record_of(held)
+        if record is None or not record.attempted:
+            return {}
+        made = {"mdevUUID": record.uuid} if record.uuid else {"pciBusID": record.function}
+        return {"profile": record.profile, **made}
 
     def metadata(self, held: HeldDevice) -> Mapping[str, AttributeValue]:
         """What KubeVirt looks for: the UUID of a mediated device, or the address of a virtual function."""
@@ -154,8 +158,8 @@ class HeldVgpu(DriverKind):
         if record is None or not record.attempted:
             return {}
         if record.uuid:
-            return {"mdevUUID": record.uuid}
-        return {"resource.kubernetes.io/pciBusID": record.function}
+            return {"profile": record.profile, "mdevUUID": record.uuid}
+        return {"profile": record.profile, "resource.kubernetes.io/pciBusID": record.function}
 
     def foreign(self, inventory: Inventory, owners: Sequence[HeldDevice]) -> Iterable[BlockedPlacement]:
         """The vGPUs that no claim accounts for."""

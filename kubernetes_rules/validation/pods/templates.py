@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubernetes_rules.validation.errors import FieldError, forbidden, not_supported, unique
+from kubernetes_rules.validation.errors import FieldError, forbidden, not_supported, required, unique
 from kubernetes_rules.validation.metadata import label_errors
 from kubernetes_rules.validation.pods.annotations import annotation_errors
 from kubernetes_rules.validation.pods.spec import pod_spec_errors
 
 Object = dict[str, Any]
 
-_MAKERS = {"Deployment": "ReplicaSet", "DaemonSet": "DaemonSet"}
+_MAKERS = {"Deployment": "ReplicaSet", "ReplicaSet": "ReplicaSet", "DaemonSet": "DaemonSet"}
 """The kinds whose pods run without end, and which of Kubernetes' kinds then makes them."""
 
-_RESTART_POLICIES = {"Deployment": ("Always",), "DaemonSet": ("Always",), "Job": ("OnFailure", "Never")}
+_JOB_POLICIES = ("OnFailure", "Never")
 
 
 def workload_errors(workload: Object) -> list[FieldError]:
-    """The errors of the template of a Deployment, a DaemonSet or a Job, on create and on update.
+    """The errors of the template of a Deployment, a ReplicaSet, a DaemonSet or a Job, on create and update.
 
     The template has its defaults. The other fields of workloads are let through.
     """
@@ -30,11 +30,17 @@ def workload_errors(workload: Object) -> list[FieldError]:
     if spec.get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
         errors.append(forbidden(f"{path}.spec.ephemeralContainers", text))
-    policies = _RESTART_POLICIES[workload["kind"]]
-    if spec.get("restartPolicy") not in policies:
-        policy = spec.get("restartPolicy") or ""
-        errors.append(not_supported(f"{path}.spec.restartPolicy", policy, policies))
+    errors += _policy_errors(workload["kind"], spec.get("restartPolicy") or "", f"{path}.spec.restartPolicy")
     if workload["kind"] in _MAKERS and spec.get("activeDeadlineSeconds") is not None:
         text = f"activeDeadlineSeconds in {_MAKERS[workload['kind']]} is not Supported"
         errors.append(forbidden(f"{path}.spec.activeDeadlineSeconds", text))
     return unique(errors)
+
+
+def _policy_errors(kind: str, policy: str, path: str) -> list[FieldError]:
+    """A Job has to say whether a container that failed is started again; no default of it would do."""
+    if kind != "Job":
+        return [] if policy == "Always" else [not_supported(path, policy, ("Always",))]
+    if policy in ("", "Always"):
+        return [required(path, 'valid values: "OnFailure", "Never"')]
+    return [] if policy in _JOB_POLICIES else [not_supported(path, policy, _JOB_POLICIES)]

@@ -14,7 +14,7 @@ from controller.intervals import Intervals
 from controller.plugin.serving import PluginServing
 from controller.plugin.state import PluginState, read_state, union
 from controller.plugin.watch import MOST_PLUGINS, PluginWatch
-from driver.devices.node_state import BlockedPlacement, NodeState
+from driver.devices.node_state import BlockedPlacement, Healed, NodeState
 from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from proto import node_state_v1_pb2 as v1
@@ -207,3 +207,16 @@ def test_a_union_does_not_depend_on_the_order() -> None:
     assert union([one, other]) == union([other, one])
     assert union([one, other]).held == ("a", "b")
     assert len(union([one, other]).blocked) == 2
+
+
+def test_gpus_that_were_reset_are_read_with_the_time() -> None:
+    sent = v1.State(healed=[v1.Healed(pci_bus_id="0000:8a:00.0", unix_milliseconds=1_700_000_000_123)])
+    assert read_state(sent.SerializeToString()).healed == (Healed(GPU, 1_700_000_000_123),)
+
+
+def test_of_what_two_plugins_have_healed_the_last_time_counts() -> None:
+    other = PciAddress(0, 0x07, 0, 0)
+    first = NodeState(healed=(Healed(GPU, 3), Healed(other, 1)))
+    second = NodeState(healed=(Healed(GPU, 2),))
+    assert union([first, second]).healed == (Healed(other, 1), Healed(GPU, 3))
+    assert union([second, first]) == union([first, second])

@@ -109,3 +109,36 @@ def test_a_claim_that_is_not_allocated_may_be_later() -> None:
 def test_a_malformed_object_is_refused_not_a_crash(broken: dict[str, Any]) -> None:
     with pytest.raises(ClaimRefused, match=r"is not a resource\.k8s\.io/v1 ResourceClaim"):
         read_claim(broken, "u-1", OURS)
+
+
+@pytest.mark.parametrize(
+    ("request_of_result", "requests", "device_class"),
+    [
+        ("gpu", [{"name": "gpu", "exactly": {"deviceClassName": "tier-a"}}], "tier-a"),
+        (
+            "gpu/small",
+            [
+                {
+                    "name": "gpu",
+                    "firstAvailable": [
+                        {"name": "large", "deviceClassName": "tier-a"},
+                        {"name": "small", "deviceClassName": "tier-b"},
+                    ],
+                }
+            ],
+            "tier-b",
+        ),
+        ("gpu", [{"name": "other", "exactly": {"deviceClassName": "tier-a"}}], ""),
+        ("gpu", [{"name": "gpu"}], ""),
+        ("gpu", None, ""),
+    ],
+)
+def test_a_device_has_the_class_that_its_request_names(
+    request_of_result: str, requests: Any, device_class: str
+) -> None:
+    claim = allocated(result(request_of_result))
+    claim["spec"] = {"devices": {"requests": requests}}
+
+    (device,) = read_claim(claim, "u-1", OURS).devices
+
+    assert device.device_class == device_class

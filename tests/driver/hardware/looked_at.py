@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from driver.hardware.condition.condition import NOT_ASKED
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.driver_root import build_sysfs
@@ -47,5 +48,5 @@ def reasons(inventory: Inventory) -> dict[int, list[str]]:
 
 
 def without_problems(gpu: Gpu) -> Gpu:
-    """The GPU as if nothing were wrong."""
-    return replace(gpu, problems=())
+    """The GPU as if nothing were wrong, and nobody had asked for it."""
+    return replace(gpu, problems=(), condition=NOT_ASKED)

@@ -13,6 +13,8 @@ from driver.nvml.deadline import Guard
 from fakegpu.machine import FakeMachine
 from fakegpu.nvml import FakeDevice, FakeNvml
 from tests.controller.mig_node import cut
+from tests.driver.hardware.looked_at import Node as LookedAt
+from tests.driver.hardware.looked_at import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,3 +145,50 @@ def test_a_field_that_the_driver_does_not_know_is_told_by_the_architecture(node:
     gpu = node.look()
     assert gpu.mig is not None
     assert (gpu.mig.without_reset, gpu.problems, gpu.untold) == (True, (), frozenset())
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> Iterator[LookedAt]:
+    """Eight H100 with a sysfs."""
+    cards = LookedAt("hgx-h100", tmp_path)
+    yield cards
+    cards.guard.close()
+
+
+PROFILES = ("gpu_instance_profiles", "gpu_instance_placements")
+
+
+@pytest.mark.parametrize("call", PROFILES)
+def test_what_a_gpu_offers_is_read_once(cards: LookedAt, call: str) -> None:
+    before = cards.discovery.snapshot()
+    cards.machine.fail(call)
+    assert cards.discovery.snapshot() == before
+
+
+@pytest.mark.parametrize("call", PROFILES)
+def test_what_a_gpu_offers_is_read_anew_with_the_session_until_it_was_read(
+    cards: LookedAt, call: str
+) -> None:
+    before = cards.discovery.snapshot()
+    cards.machine.fail(call, gpu=1)
+    cards.discovery.close()
+    for _ in range(2):
+        failing = cards.discovery.snapshot()
+        assert reasons(failing) == {1: ["failing"]}
+        assert failing.gpus[1].mig == before.gpus[1].mig
+    cards.machine.heal()
+    assert cards.discovery.snapshot() == before
+
+
+@pytest.mark.parametrize("call", PROFILES)
+def test_what_a_gpu_offers_is_read_anew_in_another_mode_and_of_another_board(
+    cards: LookedAt, call: str
+) -> None:
+    cards.discovery.snapshot()
+    cut(cards.machine, 0, slices=1, start=6)
+    cards.machine.replace_board(3)
+    cards.machine.fail(call)
+    after = cards.discovery.snapshot()
+    assert [gpu.index for gpu in after.gpus if gpu.problems] == [0, 3]
+    assert after.gpus[0].mig is not None
+    assert after.gpus[3].mig is None

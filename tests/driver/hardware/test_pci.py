@@ -63,6 +63,34 @@ def test_the_pcie_root_is_the_first_component_below_devices(
     assert pci.pcie_root(tmp_path, GPU) == root
 
 
+@pytest.mark.parametrize(
+    ("device_path", "switches"),
+    [
+        ("devices/pci0000:80", ()),
+        ("devices/pci0000:80/0000:80:01.0", ()),
+        ("devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:04.0", ("81:00.0",)),
+        (
+            "devices/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:04.0/0000:83:00.0/0000:84:01.0",
+            ("81:00.0", "82:04.0", "83:00.0"),
+        ),
+        ("elsewhere/pci0000:80/0000:80:01.0/0000:81:00.0/0000:82:04.0", ()),
+    ],
+)
+def test_switches_are_what_lies_between_root_port_and_own_port(
+    tmp_path: Path, device_path: str, switches: tuple[str, ...]
+) -> None:
+    _function(tmp_path, device_path=device_path)
+    assert pci.pcie_switches(tmp_path, GPU) == switches
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("0-55,112-167\n", "0-55,112-167"), ("3\n", "3"), ("\n", None), ("0-5;x", None)]
+)
+def test_near_cpus_are_a_list_or_unknown(tmp_path: Path, text: str, cpus: str | None) -> None:
+    (_function(tmp_path) / "local_cpulist").write_text(text)
+    assert pci.local_cpus(tmp_path, GPU) == cpus
+
+
 def test_a_link_to_another_function_gives_no_root(tmp_path: Path) -> None:
     _function(tmp_path)
     link = tmp_path / "bus/pci/devices/0000:8a:00.0"

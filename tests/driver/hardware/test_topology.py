@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.hardware.gpu import Gpu, NvLink
-from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers
+from driver.hardware.topology import nvlink_islands, nvlink_meshes, nvlink_peers, nvlink_widths
 from driver.nvml.pci_address import PciAddress
 
 
@@ -125,3 +125,12 @@ def test_everybody_in_a_mesh_has_links_to_everybody_else(links: set[tuple[int, i
 def test_ids_do_not_depend_on_the_order_of_the_gpus(links: set[tuple[int, int]], order: list[int]) -> None:
     gpus = [_gpu(number, *(other for one, other in links if one == number)) for number in range(16)]
     assert nvlink_islands(gpus) == nvlink_islands([gpus[number] for number in order])
+
+
+def test_links_are_counted_for_each_peer_and_through_switches_the_fewer_count() -> None:
+    pairs = [_gpu(0, 1), _gpu(1), _gpu(2)]
+    switched = [_gpu(0, switch_links=18), _gpu(1, switch_links=17), _gpu(2, switch_links=18)]
+
+    assert nvlink_widths(pairs) == {_pci(0): (4,), _pci(1): (4,)}
+    assert nvlink_widths(switched)[_pci(0)] == (17, 18)
+    assert nvlink_widths(switched)[_pci(1)] == (17, 17)

@@ -11,7 +11,7 @@ from driver.errors import ApiError
 from driver.kube import errors
 from driver.kube.backoff import asked_seconds
 from driver.kube.client import KubeClient
-from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path
+from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path, resource_of
 
 if TYPE_CHECKING:
     from envtest.embedded.api.server import EmbeddedApiServer
@@ -21,6 +21,21 @@ NODE_A = object_path(NODES, "a")
 
 def node(name: str, **spec: object) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+
+
+def test_an_object_in_another_encoding_goes_back_unless_it_changed_meanwhile(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create("/apis/resource.k8s.io/v1/deviceclasses", {"metadata": {"name": "c"}, "spec": {}})
+    path = "/apis/resource.k8s.io/v1/deviceclasses/c"
+    read = client.get_bytes(path, "application/json")
+    changed = read.replace(b'"metadata":{', b'"metadata":{"labels":{"new":"yes"},')
+    assert changed != read
+
+    client.replace_bytes(path, changed, "application/json", {"fieldManager": "test"})
+    assert client.get(path)["metadata"]["labels"] == {"new": "yes"}
+    with pytest.raises(errors.Conflict):
+        client.replace_bytes(path, changed, "application/json")
 
 
 def test_a_field_that_nobody_knows_survives_a_read_modify_write(
@@ -190,20 +205,42 @@ def test_a_silent_watch_ends_as_unreachable(client: KubeClient) -> None:
         list(client.watch(NODES, {}, idle_seconds=0.05))
 
 
-def test_the_hook_hears_verb_and_code(server: EmbeddedApiServer, client: KubeClient) -> None:
-    heard: list[tuple[str, str]] = []
+def test_the_hook_hears_verb_resource_and_outcome(server: EmbeddedApiServer, client: KubeClient) -> None:
+    heard: list[tuple[str, str, str]] = []
     hooked = KubeClient(
         client._credentials,  # noqa: SLF001 # the same server, without another kubeconfig
         "test",
-        lambda verb, code, _seconds: heard.append((verb, code)),
+        lambda verb, resource, outcome, _seconds: heard.append((verb, resource, outcome)),
     )
     with pytest.raises(errors.NotFound):
         hooked.get(NODE_A)
+    with pytest.raises(errors.Unreachable):
+        list(hooked.watch(NODES, {}, idle_seconds=0.05))
     server.stop()
     with pytest.raises(errors.Unreachable):
         hooked.create(NODES, node("a"))
 
-    assert heard == [("GET", "404"), ("POST", "unreachable")]
+    assert heard == [
+        ("GET", "nodes", "4xx"),
+        ("WATCH", "nodes", "2xx"),
+        ("POST", "nodes", "unreachable"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "resource"),
+    [
+        (f"https://server:6443{claim_path('team', 'train')}", "resourceclaims"),
+        (f"{claim_path('team', 'train')}/status", "resourceclaims"),
+        (f"https://server{RESOURCE_SLICES}?watch=true", "resourceslices"),
+        ("http://server/api/v1/namespaces/team/events", "events"),
+        ("http://server/api/v1/namespaces/team", "namespaces"),
+        ("http://server/version", ""),
+        ("http://server", ""),
+    ],
+)
+def test_a_url_tells_which_resource_it_is_about(url: str, resource: str) -> None:
+    assert resource_of(url) == resource
 
 
 def test_hostile_names_stay_within_their_path_segment() -> None:

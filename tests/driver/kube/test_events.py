@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from driver.event_reasons import EventReason
 from driver.kube.events import EventRecorder, Reference
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def test_an_event_of_a_claim_says_what_it_is_about_and_who_tells_it(
 ) -> None:
     server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
     with recording(client) as recorder:
-        recorder.post(CLAIM, "Warning", "PrepareFailed", "no such device")
+        recorder.post(CLAIM, EventReason.PREPARE_FAILED, "no such device")
 
     [event] = posted(server)
     assert event["metadata"]["namespace"] == "team"
@@ -64,7 +65,7 @@ def test_an_event_of_a_node_goes_to_the_default_namespace(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
     with recording(client) as recorder:
-        recorder.post(NODE, "Normal", "Told", "hello")
+        recorder.post(NODE, EventReason.DEVICE_PLUGIN_GONE, "hello")
 
     [event] = posted(server)
     assert event["metadata"]["namespace"] == "default"
@@ -74,8 +75,8 @@ def test_an_event_of_a_node_goes_to_the_default_namespace(
 def test_the_same_event_again_raises_the_count(server: EmbeddedApiServer, client: KubeClient) -> None:
     with recording(client) as recorder:
         for _ in range(3):
-            recorder.post(NODE, "Warning", "Told", "again")
-        recorder.post(NODE, "Warning", "Told", "something else")
+            recorder.post(NODE, EventReason.GPU_WITHHELD, "again")
+        recorder.post(NODE, EventReason.GPU_WITHHELD, "something else")
 
     assert sorted((event["message"], event["count"]) for event in posted(server)) == [
         ("again", 3),
@@ -87,10 +88,10 @@ def test_an_event_that_expired_in_between_is_written_anew(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
     with recording(client) as recorder:
-        recorder.post(NODE, "Warning", "Told", "again")
+        recorder.post(NODE, EventReason.GPU_WITHHELD, "again")
         assert server.wait_until(lambda: len(posted(server)) == 1)
         server.delete("/api/v1/namespaces/default/events")
-        recorder.post(NODE, "Warning", "Told", "again")
+        recorder.post(NODE, EventReason.GPU_WITHHELD, "again")
 
     assert [event["count"] for event in posted(server)] == [1]
 
@@ -98,14 +99,28 @@ def test_an_event_that_expired_in_between_is_written_anew(
 def test_a_flood_is_cut_to_the_burst(server: EmbeddedApiServer, client: KubeClient) -> None:
     with recording(client) as recorder:
         for number in range(100):
-            recorder.post(NODE, "Warning", "Told", f"number {number}")
+            recorder.post(NODE, EventReason.GPU_WITHHELD, f"number {number}")
 
     assert 25 <= len(posted(server)) <= 30
 
 
+def test_a_fault_of_a_node_is_told_of_all_its_claims_at_once(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    with recording(client) as recorder:
+        for number in range(112):
+            about = Reference(
+                "resource.k8s.io/v1", "ResourceClaim", f"claim-{number}", f"uid-{number}", "team"
+            )
+            recorder.post(about, EventReason.GPU_SICK, "the driver went away")
+
+    assert len(posted(server)) == 112
+
+
 def test_a_long_message_is_cut_between_characters(server: EmbeddedApiServer, client: KubeClient) -> None:
     with recording(client) as recorder:
-        recorder.post(NODE, "Warning", "Told", "ü" * 2000)
+        recorder.post(NODE, EventReason.GPU_WITHHELD, "ü" * 2000)
 
     [event] = posted(server)
     assert len(event["message"].encode()) <= 1024
@@ -118,7 +133,7 @@ def test_posting_neither_waits_nor_fails_while_the_server_is_away(
     server.stop()
     with recording(client) as recorder:
         for number in range(1000):
-            recorder.post(NODE, "Warning", "Told", f"number {number}")
+            recorder.post(NODE, EventReason.GPU_WITHHELD, f"number {number}")
 
     assert posted(server) == []
 
@@ -126,7 +141,7 @@ def test_posting_neither_waits_nor_fails_while_the_server_is_away(
 def test_an_event_waits_for_a_server_that_comes_back(server: EmbeddedApiServer, client: KubeClient) -> None:
     server.fail("create", "/events", code=503, times=2)
     with recording(client) as recorder:
-        recorder.post(NODE, "Warning", "Told", "later")
+        recorder.post(NODE, EventReason.GPU_WITHHELD, "later")
 
         assert server.wait_until(lambda: len(posted(server)) == 1)
 
@@ -137,7 +152,7 @@ def test_events_tell_the_servers_time_where_the_clock_of_the_node_is_an_hour_off
     server.ahead_seconds = 3600.0
     client.get("/api/v1/namespaces")
     with recording(client) as recorder:
-        recorder.post(NODE, "Normal", "Looked", "all is well")
+        recorder.post(NODE, EventReason.DEVICE_PLUGIN_GONE, "all is well")
 
     [event] = posted(server)
     told = datetime.fromisoformat(event["firstTimestamp"])

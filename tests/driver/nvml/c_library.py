@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from driver.nvml.api import NoMemoryLimits, NvmlCallFailed
@@ -11,12 +12,14 @@ from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.mig import MigDevice
 from driver.nvml.pci_address import PciAddress
 from driver.nvml.vgpu import VgpuType
+from tests.driver.nvml.c_library_health import CLibraryHealth
 from tests.driver.nvml.c_library_mig import CLibraryMig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from driver.nvml.api import ComputeMode, Nvml
+    from driver.nvml.api import NvLinkEnd, Nvml
+    from driver.nvml.modes.calls import ComputeMode
 
 # The numbers of nvml.h, written down apart from those of the binding.
 ARCHITECTURES = {"Volta": 5, "Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
@@ -35,12 +38,14 @@ NO_INSTANCE = 0xFFFFFFFF
 NO_LIMIT = 0xFFFFFFFFFFFFFFFF
 
 
-class CLibrary(CLibraryMig):
+class CLibrary(CLibraryMig, CLibraryHealth):
     """Hands out functions by their C names, as ctypes.CDLL does; AttributeError for a missing symbol."""
 
-    def __init__(self, nvml: Nvml, links: int = 18, missing: tuple[str, ...] = ()) -> None:
+    def __init__(self, nvml: Nvml, links: int | None = None, missing: tuple[str, ...] = ()) -> None:
         super().__init__()
         self._nvml = nvml
+        self.sets, self.samples = [], []
+        self.calls: Counter[str] = Counter()
         self._links = links
         self._missing = missing
         self.fabric_status = SUCCESS
@@ -57,6 +62,7 @@ class CLibrary(CLibraryMig):
         function: Callable[..., int | None] = object.__getattribute__(self, _snake(name))
 
         def answering(*arguments: Any) -> int:
+            self.calls[name] += 1
             try:
                 return function(*arguments) or SUCCESS
             except NvmlCallFailed as error:
@@ -83,10 +89,10 @@ class CLibrary(CLibraryMig):
         out._obj.value = self._nvml.device_count()
 
     def device_get_handle_by_index_v2(self, index: Any, out: Any) -> None:
-        self._hand_out(self._nvml.device_by_index(index.value), out._obj)
+        self._hand_out_gpu(self._nvml.device_by_index(index.value), out._obj)
 
     def device_get_handle_by_pci_bus_id_v2(self, text: Any, out: Any) -> None:
-        self._hand_out(self._nvml.device_by_pci(PciAddress.parse(text.value.decode())), out._obj)
+        self._hand_out_gpu(self._nvml.device_by_pci(PciAddress.parse(text.value.decode())), out._obj)
 
     def device_get_uuid(self, handle: Any, buffer: Any, size: Any) -> None:
         thing = self._object(handle)
@@ -130,17 +136,23 @@ class CLibrary(CLibraryMig):
                 out._obj[node // 64] |= 1 << node % 64
 
     def device_get_nv_link_state(self, handle: Any, link: int, out: Any) -> int | None:
-        ends = self._device(handle).nvlinks()
-        if link >= self._links:
+        states = self._device(handle).nvlink_states()
+        if link >= (len(states) if self._links is None else self._links):
             return INVALID_ARGUMENT
-        out._obj.value = int(link < len(ends))
+        out._obj.value = int(states[link].active)
         return None
 
+    def _link_end(self, handle: Any, link: int) -> NvLinkEnd:
+        """Where an active link leads."""
+        device = self._device(handle)
+        active = [state.link for state in device.nvlink_states() if state.active]
+        return device.nvlinks()[active.index(link)]
+
     def device_get_nv_link_remote_device_type(self, handle: Any, link: int, out: Any) -> None:
-        out._obj.value = LINK_KINDS[self._device(handle).nvlinks()[link].kind]
+        out._obj.value = LINK_KINDS[self._link_end(handle, link).kind]
 
     def device_get_nv_link_remote_pci_info_v2(self, handle: Any, link: int, out: Any) -> int | None:
-        remote = self._device(handle).nvlinks()[link].remote
+        remote = self._link_end(handle, link).remote
         if remote is None:
             return NOT_SUPPORTED
         _fill_pci(out._obj, remote)
@@ -150,12 +162,13 @@ class CLibrary(CLibraryMig):
         mode = self._device(handle).mig_mode()
         current._obj.value, pending._obj.value = int(mode.enabled), int(mode.pending)
 
-    def device_get_gpu_fabric_info_v(self, handle: Any, out: Any) -> None:
+    def device_get_gpu_fabric_info_v(self, handle: Any, out: Any) -> int | None:
         info = self._device(handle).fabric()
         out._obj.clusterUuid[:] = bytes.fromhex(info.cluster_uuid.replace("-", ""))
         out._obj.cliqueId = info.clique
         out._obj.state = FABRIC_STATES[info.state]
         out._obj.status = self.fabric_status
+        return self.fill_fabric_health(handle, out._obj)
 
     def device_get_module_id(self, handle: Any, out: Any) -> None:
         out._obj.value = self._device(handle).module_id()
@@ -246,16 +259,16 @@ class CLibrary(CLibraryMig):
         asked.currentUsed = found.used_bytes
 
     def device_get_compute_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:
-        device = self._device(handle)
-        inside = [(p.process_id, p.gpu_instance_id, p.compute_instance_id) for p in device.mig_processes()]
-        pids = {pid for pid, _, _ in inside}
-        whole = [(pid, NO_INSTANCE, NO_INSTANCE) for pid in device.process_ids() if pid not in pids]
-        count._obj.value = len(whole + inside)
-        if whole + inside and array is None:
+        found = self._device(handle).processes()
+        count._obj.value = len(found)
+        if found and array is None:
             return INSUFFICIENT_SIZE
-        for position, (pid, gi, ci) in enumerate(whole + inside):
+        for position, one in enumerate(found):
             entry = array[position]
-            entry.pid, entry.gpuInstanceId, entry.computeInstanceId = pid, gi, ci
+            entry.pid = one.pid
+            entry.gpuInstanceId = NO_INSTANCE if one.gpu_instance is None else one.gpu_instance
+            entry.computeInstanceId = NO_INSTANCE if one.compute_instance is None else one.compute_instance
+            entry.usedGpuMemory = NO_LIMIT if one.memory_bytes is None else one.memory_bytes
         return None
 
     def device_get_graphics_running_processes_v3(self, handle: Any, count: Any, array: Any) -> int | None:

@@ -12,10 +12,10 @@ from driver.nvml.mig import ComputeInstanceProfile, Engines, GpuInstanceProfile,
 
 if TYPE_CHECKING:
     from driver.nvml.mig import ComputeInstance, GpuInstance
+    from fakegpu.nvml import FakeDevice
 
 NOT_SUPPORTED, INVALID_ARGUMENT, NOT_FOUND, INSUFFICIENT_SIZE = 3, 2, 6, 7
 ACTIVATIONS = {"done": 0, "in-use": 19, "reset-required": 16}
-RESETLESS_MIG_FIELD = 184
 MOST_MIG_DEVICES = 7
 MIB = 2**20
 
@@ -25,9 +25,9 @@ class CLibraryMig:
 
     def __init__(self) -> None:
         self._handles: list[Any] = []
+        self._gpus: dict[tuple[object, int], int] = {}
         self.last_profile_index = 0x11
         self.mig_activation: int | None = None
-        self.resetless_field_status = 0
 
     def _object(self, handle: Any) -> Any:
         return self._handles[int(ctypes.c_void_p.from_buffer(handle).value or 0) - 1]
@@ -40,17 +40,18 @@ class CLibraryMig:
         self._handles.append(thing)
         ctypes.c_void_p.from_buffer(out, position * ctypes.sizeof(ctypes.c_void_p)).value = len(self._handles)
 
+    def _hand_out_gpu(self, device: FakeDevice, out: Any) -> None:
+        """A GPU has one handle for a whole session."""
+        key = (device._slot.pci, device._number)
+        if key not in self._gpus:
+            self._hand_out(device, out)
+            self._gpus[key] = len(self._handles)
+        ctypes.c_void_p.from_buffer(out).value = self._gpus[key]
+
     def device_set_mig_mode(self, handle: Any, mode: int, out: Any) -> None:
         assert mode in (0, 1)
         activation = ACTIVATIONS[self._device(handle).set_mig_mode(bool(mode))]
         out._obj.value = activation if self.mig_activation is None else self.mig_activation
-
-    def device_get_field_values(self, handle: Any, count: Any, fields: Any) -> None:
-        assert count.value == 1
-        field = fields._obj[0]
-        assert field.fieldId == RESETLESS_MIG_FIELD
-        field.nvmlReturn = self.resetless_field_status
-        field.value.uiVal = int(self._device(handle).mig_without_reset())
 
     def device_get_gpu_instance_profile_info(self, handle: Any, index: int, out: Any) -> int | None:
         if index > self.last_profile_index:

@@ -16,6 +16,7 @@ from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines, load_machine
 from tests.driver.nvml.c_library import CLibrary
 from tests.driver.nvml.contract import CLAUSES
+from tests.driver.nvml.contract_health import HEALTH_CLAUSES
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES, READING_CLAUSES
 from tests.driver.nvml.contract_sharing import MODE_CLAUSES
@@ -72,7 +73,9 @@ def _with_mig(machine: FakeMachine) -> FakeMachine:
     return machine
 
 
-@pytest.mark.parametrize("clause", CLAUSES + READING_CLAUSES, ids=lambda clause: clause.__name__)
+@pytest.mark.parametrize(
+    "clause", CLAUSES + READING_CLAUSES + HEALTH_CLAUSES, ids=lambda clause: clause.__name__
+)
 def test_keeps_the_contract(nvml: Nvml, clause: Callable[[Nvml], None]) -> None:
     clause(nvml)
 
@@ -139,14 +142,17 @@ def test_the_binding_reads_from_c_what_the_fake_says_in_words(machine: str) -> N
             "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric", "module_id",
             "virtualization", "vgpu_types", "licensable_features", "compute_mode", "persistence_mode",
             "process_ids", "mig_without_reset", "gpu_instance_profiles", "mig_devices", "gpu_instances",
-            "mig_processes",
+            "mig_processes", "recovery_action", "remapped_rows", "retired_pages_pending",
+            "unrepairable_memory", "ecc_errors", "fabric_health", "nvlink_states", "memory_use",
+            "utilisation", "power_milliwatts", "power_limit_milliwatts", "temperature_celsius", "processes",
+            "busy_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
             compared += 1
         for there in fake.state.listed():
             assert other.common_ancestor(there) == one.common_ancestor(there)
             assert other.p2p_read(there) == one.p2p_read(there)
-    assert compared == 26 * len(fake.spec.slots)
+    assert compared == 40 * len(fake.spec.slots)
     bound.shutdown()
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from driver.nvml.api import Code, NotSupported, NvmlTimeout
+from driver.nvml.api import Code, GpuLost, NotSupported, NvmlTimeout
 from driver.nvml.deadline import LONG_CALLS, LONG_FACTOR, Guard
 from fakegpu.mig_calls import CHANGES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from driver.nvml.deadline import Watch
 
 SHORT = 0.2
@@ -239,3 +241,39 @@ def test_a_lane_that_is_forgotten_does_its_jobs_and_ends(guard: Guard) -> None:
     thread.join(30)
     assert not thread.is_alive()
     assert guard.run("gone", lambda _: "there again") == "there again"
+
+
+def test_jobs_of_several_lanes_are_done_side_by_side_and_one_that_hangs_takes_no_answer_away() -> None:
+    guard, gate = Guard(0.2), threading.Event()
+    try:
+        jobs: dict[str, Callable[[Watch], int]] = {
+            "hangs": lambda watch: watch("uuid", lambda: int(gate.wait())),
+            "fails": lambda watch: watch("uuid", _lost),
+            "well": lambda watch: watch("minor", lambda: 7),
+        }
+        for _ in range(2):  # the second time the lane that hangs refuses at once
+            found = guard.side_by_side(jobs)
+            assert found["well"] == 7
+            assert isinstance(found["hangs"], NvmlTimeout)
+            assert isinstance(found["fails"], GpuLost)
+    finally:
+        gate.set()
+        guard.close()
+
+
+def test_who_counts_hears_of_each_call_that_came_back_also_of_one_that_failed() -> None:
+    guard = Guard()
+    heard: list[str] = []
+    guard.counter = lambda call, _seconds: heard.append(call)
+    try:
+        guard.run("gpu", lambda watch: watch("minor", lambda: 7))
+        with pytest.raises(GpuLost):
+            guard.run("gpu", lambda watch: watch("uuid", _lost))
+    finally:
+        guard.close()
+
+    assert heard == ["minor", "uuid"]
+
+
+def _lost() -> int:
+    raise GpuLost("nvmlDeviceGetUUID", Code.GPU_IS_LOST, "0000:8a:00.0")

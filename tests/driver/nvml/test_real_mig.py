@@ -114,3 +114,25 @@ def test_a_full_gpu_says_what_stands_in_the_way(device: RealDevice) -> None:
         device.create_gpu_instance(ONE_G, Placement(3, 1))
     assert "other instances hold the slices or the engines" in str(caught.value)
     assert caught.value.retryable
+
+
+def test_a_list_of_instances_walks_through_the_profiles_once_a_session(library: CLibrary) -> None:
+    walks = "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+    nvml = RealNvml(load=lambda _: library)
+    for session in (1, 2):
+        nvml.init()
+        library.calls.clear()
+        device = nvml.device_by_index(1)
+        if session == 1:
+            device.set_mig_mode(True)
+            for start in (0, 1):
+                made = device.create_gpu_instance(ONE_G, Placement(start, 1))
+                device.create_compute_instance(made.id, 0)
+        first = [device.compute_instances(one.id) for one in device.gpu_instances()]
+        asked = [library.calls[name] for name in walks]
+        assert all(asked)
+        again = nvml.device_by_pci(device.pci())
+        assert [again.compute_instances(one.id) for one in again.gpu_instances()] == first
+        assert [library.calls[name] for name in walks] == asked
+        assert asked[1] <= 9
+        nvml.shutdown()

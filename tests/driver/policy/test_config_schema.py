@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from driver.errors import ConfigError
+from driver.health.health_rules import SCHEMA as HEALTH
 from driver.policy.config import parse_config
 from driver.policy.config_schema import pool_schema, rule_schema
 
@@ -31,6 +32,11 @@ def takes(rule: Any) -> bool:
 def test_the_rules_of_every_sample_fit(sample: Path) -> None:
     for rule in yaml.safe_load(sample.read_text())["rules"]:
         RULE.validate(rule)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda file: file.stem)
+def test_what_every_sample_says_of_faults_fits(sample: Path) -> None:
+    jsonschema.Draft7Validator(HEALTH).validate(yaml.safe_load(sample.read_text()).get("health", {}))
 
 
 @pytest.mark.parametrize(

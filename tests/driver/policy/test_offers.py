@@ -9,6 +9,7 @@ import pytest
 from driver.devices.device import Version
 from driver.devices.gpu_policy import GpuPolicy
 from driver.hardware.gpu import Gpu, Inventory, Problem
+from driver.health.health_rules import HealthRules
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import node_offers
 from driver.policy.rules import NodeConfig, Rule
@@ -27,6 +28,8 @@ H100 = Gpu(
     addressing_mode="HMM",
     numa_node=0,
     pcie_root="pci0000:15",
+    pcie_switches=("19:00.0",),
+    cpu_affinity="0-55,112-167",
     mig_capable=True,
     mig_enabled=False,
     virtualization="none",
@@ -59,6 +62,9 @@ def test_an_h100_of_an_hgx_says_everything_that_is_known_of_it() -> None:
         "nvlinkMesh": "mesh-0000-1b-00-0",
         "nvlinkPeers": "1",
         "nvlinkPeerCount": 1,
+        "nvlinkPeerLinks": "18",
+        "pcieSwitches": "19:00.0",
+        "cpuAffinity": "0-55,112-167",
         "migCapable": True,
         "sharing": "none",
         "memoryIsolation": "hardware",
@@ -119,6 +125,21 @@ def test_a_gpu_with_a_problem_stays_and_is_tainted() -> None:
     devices = node_offers(Inventory((lost, OTHER_H100))).devices
 
     assert [bool(device.taints) for device in devices] == [True, False]
+
+
+def test_only_the_faults_that_an_admin_names_evict_and_what_is_kept_back_of_the_gpu_as_well() -> None:
+    lost = replace(H100, problems=(Problem("nvmlDeviceGetUUID", "lost", "it is gone"),))
+    failing = replace(OTHER_H100, problems=(Problem("nvmlX", "failing", "it fails"),))
+    rules = HealthRules(evict=frozenset({"lost"}))
+
+    first, second = node_offers(Inventory((lost, failing)), NodeConfig(health=rules)).devices
+    hidden = node_offers(Inventory((lost,)), NodeConfig((Rule(None, GpuPolicy("hidden")),), rules)).withheld
+    untold = replace(lost, untold=frozenset({"mig_mode"}))
+    doubts = node_offers(Inventory((untold,)), NodeConfig(health=rules)).doubts
+
+    assert [one.taints[0].effect for one in (first, second, hidden[0], doubts[0])] == [
+        *("NoExecute", "NoSchedule", "NoExecute", "NoExecute")
+    ]
 
 
 def test_a_rule_hides_a_gpu_and_one_that_fails_keeps_it_back() -> None:

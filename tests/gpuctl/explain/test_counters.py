@@ -22,6 +22,7 @@ CLASSES = tuple(
     for name, expression in (
         ("whole", f'{OURS}.type == "gpu"'),
         ("small", f'{OURS}.type == "mig" && {OURS}.profile == "1g.10gb"'),
+        ("half", f'{OURS}.type == "mig" && {OURS}.profile == "3g.40gb"'),
         ("media", f'{OURS}.type == "mig" && {OURS}.profile == "1g.10gb+me"'),
     )
 )
@@ -88,6 +89,27 @@ def test_partitions_of_a_gpu_that_is_held_as_a_whole_say_so(slices: tuple[dict[s
     file = io.StringIO()
     Console(file=file, width=200).print(picture(told))
     assert "what helps: frees when claim default/all ends" in file.getvalue()
+
+
+def test_partitions_of_a_gpu_that_is_shared_name_all_who_have_a_share(tmp_path: Path) -> None:
+    config = tmp_path / "shared.yaml"
+    config.write_text(
+        "version: v1\nrules:\n- when: gpu.index == 0\n  mig: {dynamic: {profiles: [3g]}}\n"
+        "  shared: {strategy: TimeSlicing, shares: 2}\n- offer: hidden\n"
+    )
+    shared = plan_node("hgx-h100", "node-a", config).slices
+    holders = [claim(name, "whole", f"{GPU}-ts-2") for name in ("a", "b")]
+    for number, one in enumerate(holders):
+        (result,) = one["status"]["allocation"]["devices"]["results"]
+        result |= {"shareID": str(number), "consumedCapacity": {"memory": "0", "shares": "1"}}
+
+    told = explained(shared, "half", *holders)
+
+    both = "claims default/a, default/b"
+    part = f"its GPU is shared by time-slicing, and shares are held by {both} ({GPU}-ts-2)"
+    assert by_counters(told) == [(part, 2)]
+    (finding,) = [one for one in told.findings if one.kind == "counters"]
+    assert finding.remedy == "frees as claims default/a, default/b end"
 
 
 def test_devices_that_one_partition_excludes_are_told_together(slices: tuple[dict[str, Any], ...]) -> None:

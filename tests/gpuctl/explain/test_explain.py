@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from gpuctl.__main__ import commands
 from gpuctl.explain.answer import explain_claim, explain_pod
 from gpuctl.explain.nodes import closed
 from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, snapshot
+
+FIRST = "gpu-0000-17-00-0"
 
 
 def test_an_allocated_claim_says_what_it_has_and_who_uses_it() -> None:
@@ -143,7 +146,9 @@ def test_a_quota_that_leaves_no_room_is_named_though_no_event_tells_it(
 
 
 def test_a_claim_with_the_name_of_a_made_one_is_foreign_unless_the_pod_controls_it() -> None:
-    waiting = pod(resourceClaims=[{"name": "own", "resourceClaimTemplateName": "gpus"}])
+    containers = [{"name": "main", "resources": {"claims": [{"name": "own"}]}}]
+    entries = [{"name": "own", "resourceClaimTemplateName": "gpus"}]
+    waiting = pod(resourceClaims=entries, containers=containers)
     waiting["status"]["resourceClaimStatuses"] = [{"name": "own", "resourceClaimName": "mine"}]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": "pod", "controller": True}
     mine = claim()
@@ -229,6 +234,27 @@ def test_what_is_not_there_is_an_error_with_a_way_out(cluster: tuple[EmbeddedApi
         )
 
 
+def test_devices_that_are_about_to_change_are_named_where_none_is_selected_yet() -> None:
+    slices = copy.deepcopy(snapshot().slices)
+    changing = {"key": "gpu.nvidia.com/changing", "effect": "NoSchedule"}
+    (device, *_) = slices[0]["spec"]["devices"]
+    device["taints"] = [changing]
+    asked = claim()
+    asked["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": "false"}}]
+    holders = (held("a", device["name"]), held("b", device["name"]))
+
+    one, both, none = (
+        explain_claim(asked, snapshot(slices=slices, claims=some)).findings
+        for some in (holders[:1], holders, ())
+    )
+
+    head = f"node-a is about to offer other devices: {device['name']} goes when "
+    assert [found.kind for found in one] == ["no-match", "changing"]
+    assert one[1].message == f"{head}claim default/a ends"
+    assert both[1].message == f"{head}claims default/a, default/b end"
+    assert [found.kind for found in none] == ["no-match"]
+
+
 def test_partitions_that_are_withheld_say_why_where_nobody_publishes_one() -> None:
     def with_reason(one: dict[str, Any]) -> dict[str, Any]:
         devices = [
@@ -249,3 +275,70 @@ def test_partitions_that_are_withheld_say_why_where_nobody_publishes_one() -> No
         "node-a: partitions of gpu-0000-17-00-0, gpu-0000-65-00-0 are withheld: it needs a reset"
     )
     assert "withheld" not in [one.kind for one in served.findings]
+
+
+def test_a_selector_that_asks_attributes_for_a_capacity_is_told_where_it_is() -> None:
+    expression = "device.attributes['gpu.nvidia.com'].memory >= 40000"
+    wrong = {"metadata": CLASS["metadata"], "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+
+    told = explain_claim(claim(), snapshot(classes=(wrong,)))
+
+    (finding,) = told.findings
+    reason = f'the selector "{expression}" has no answer: no such key: memory'
+    assert finding.message == f"node-a: device gpu.nvidia.com/node-a/gpu.nvidia.com/{FIRST}: {reason}"
+    assert finding.remedy == (
+        "memory is a capacity: device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('10Gi')) >= 0 "
+        "compares it with 10Gi"
+    )
+    (outcome,) = told.requests[0].nodes[0].outcomes
+    assert (outcome.gate, outcome.reason, len(outcome.devices)) == ("selector-failed", reason, 4)
+
+
+def asking(expression: str) -> dict[str, Any]:
+    """A class whose one selector this is."""
+    return {"metadata": CLASS["metadata"], "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "instead"),
+    [
+        ("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('30Gi')) >= 0", "memory is 24Gi"),
+        ("device.attributes['gpu.nvidia.com'].productName == 'A30'", "productName is NVIDIA A30"),
+        ("device.attributes['gpu.nvidia.com'].migCapable == false", "migCapable is true"),
+        (
+            "device.attributes['resource.kubernetes.io'].numaNode > 8 ",
+            "numaNode is 0 or 1",
+        ),
+        (
+            "device.attributes['gpu.nvidia.com'].index == 9",
+            "index is 0, 1, 2 and 1 more",
+        ),
+    ],
+)
+def test_what_devices_have_in_place_of_what_is_asked_is_told(expression: str, instead: str) -> None:
+    told = explain_claim(claim(), snapshot(classes=(asking(expression),)))
+
+    (outcome,) = told.requests[0].nodes[0].outcomes
+    assert outcome.reason == f"not true for these: {expression.strip()}; {instead}"
+    assert told.findings[0].remedy == "compare the selectors with what the devices have"
+
+
+def test_where_nobody_publishes_no_selector_is_to_blame() -> None:
+    told = explain_claim(claim(), snapshot(slices=()))
+
+    assert told.findings[0].remedy == "see that the driver runs and publishes"
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending"])
+def test_a_claim_that_no_container_uses_is_told_whatever_becomes_of_the_pod(phase: str) -> None:
+    entries = [{"name": name, "resourceClaimName": "theirs"} for name in ("used", "for-nobody")]
+    containers = [{"name": "main", "resources": {"claims": [{"name": "used"}]}}]
+    spec = {"resourceClaims": entries, "containers": containers, "nodeName": "node-a"}
+
+    told = explain_pod(pod(phase, **spec), snapshot(), {}, ())
+
+    (finding,) = told.findings
+    assert (finding.kind, finding.message) == (
+        "unused-claim",
+        "no container of the pod uses its claim for-nobody, so none sees a device of it",
+    )

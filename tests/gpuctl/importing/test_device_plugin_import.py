@@ -328,3 +328,27 @@ def test_one_replica_is_no_sharing_and_hinders_no_other_configuration(tmp_path: 
     assert development["rules"][0]["shared"] == {"strategy": "TimeSlicing", "shares": 8}
     names = [one["spec"]["extendedResourceName"] for one in classes if one]
     assert names == ["nvidia.com/gpu", "nvidia.com/gpu.shared"]
+
+
+@pytest.mark.parametrize(("rename", "told"), [("false", True), ("true", False)])
+def test_a_name_for_whole_gpus_and_for_shares_is_told_beside_its_class(
+    tmp_path: Path, rename: str, told: bool
+) -> None:
+    path = tmp_path / "tiers.yaml"
+    path.write_text(f"""\
+kind: ConfigMap
+apiVersion: v1
+data:
+  training: "version: v1"
+  development: |
+    version: v1
+    sharing:
+      timeSlicing: {{renameByDefault: {rename}, resources: [{{name: nvidia.com/gpu, replicas: 8}}]}}
+""")
+
+    found = CliRunner().invoke(commands, ["import", "device-plugin", str(path)])
+
+    assert found.exit_code in (0, 3), found.output
+    assert (
+        "# nvidia.com/gpu stands for whole GPUs on some nodes and for shares on others" in found.stdout
+    ) is told

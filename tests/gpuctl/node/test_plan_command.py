@@ -110,3 +110,14 @@ def test_a_configuration_with_pools_is_that_of_the_nodes_labels(tmp_path: Path) 
     assert (wrong.exit_code, "pool is not KEY=VALUE" in wrong.output) == (2, True)
     assert "MIG" in run(*asked, "--node-labels", "zone=a,pool=cut").output
     assert "the node configuration hides it" in run(*asked, "--node-labels", "zone=a").output
+
+
+def test_what_faults_lead_to_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        '{version: v1, health: {evict: [lost, needs-reset], xids: {"94": needs-reset, 13: ignore}}}'
+    )
+    text = " ".join(run("--machine", "t4", "--config", str(file)).output.split())
+    assert "pods are evicted from a GPU that is tainted as lost, needs-reset" in text
+    assert "judged otherwise than by the driver's table: 13 ignore, 94 needs-reset" in text
+    assert "evicted" not in run("--machine", "t4").output

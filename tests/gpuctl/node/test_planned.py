@@ -13,12 +13,12 @@ from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
 from gpuctl.node.planned import plan_node
 from kubernetes_rules.validation import errors_of
+from tests.driver.mig_machines import AMPERE
 from tests.fakegpu.guests import VGPU_GUESTS
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
 
 
-AMPERE = ("a30-passthrough-guest", "a30-quad", "dgx-a100", "dgx-a100-80gb")
 NOTHING_OFFERED = {
     *((machine, "mig-layouts") for machine in AMPERE),
     *((machine, "passthrough") for machine in VGPU_GUESTS),

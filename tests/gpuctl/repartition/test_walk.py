@@ -13,6 +13,7 @@ import pytest
 
 from driver.kube.errors import NotFound, Unreachable
 from driver.nvml.pci_address import PciAddress
+from envtest.brisk import BRISK
 from envtest.client import paths
 from envtest.driver_node import DriverNode
 from envtest.embedded.api.server import EmbeddedApiServer
@@ -25,7 +26,6 @@ from gpuctl.repartition.node_changes import NodeChanges
 from gpuctl.repartition.node_gpus import node_gpus
 from gpuctl.repartition.walk import Outcome, Walk
 from gpuctl.repartition.wanted import commands_text, wanted_of
-from tests.brisk import BRISK
 from tests.flow.claims import gpu_pod, make_template, start, wait_published
 from tests.gpuctl.repartition.node_admin import run_commands
 from tests.gpuctl.repartition.scene import PODS, Scene

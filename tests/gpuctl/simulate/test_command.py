@@ -55,6 +55,10 @@ def test_the_exit_code_says_whether_somebody_waits_and_the_picture_why(workload:
     assert "of 3 free whole GPUs, 2 can serve pods that want 2 on one node" in flat
 
 
+def test_nothing_is_said_of_progress_where_nobody_watches(workload: Path) -> None:
+    assert simulate(workload, "--nodes", "3", "--machine", "a30-quad").stderr == ""
+
+
 def test_the_workload_that_the_help_shows_can_be_used(tmp_path: Path) -> None:
     file = tmp_path / "workload.yaml"
     file.write_text(WORKLOAD_HELP.partition("\b\n")[2])
@@ -74,6 +78,40 @@ def test_nodes_may_be_of_several_machines(workload: Path) -> None:
         "Tesla T4": 2,
     }
     assert found["groups"][0]["placed"] == 6
+
+
+POOLS = """version: v1
+pools:
+- name: notebooks
+  nodeSelector: {matchLabels: {pool: notebooks}}
+  rules: [{shared: {strategy: TimeSlicing, shares: 4}}]
+rules: [{offer: whole}]
+"""
+
+
+def test_nodes_of_one_machine_may_be_of_several_pools(workload: Path, tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text(POOLS)
+
+    found = told(workload, "--nodes", "t4[pool=notebooks,zone=a]=3,t4=2", "--config", str(config))
+
+    assert {tier: one["devices"] for tier, one in found["tiers"].items()} == {
+        "shared, time-slicing": 3,
+        "whole": 2,
+    }
+
+
+def test_labels_of_a_machine_lie_on_those_of_all_nodes(workload: Path, tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text(POOLS)
+    flags = ("--config", str(config), "--node-labels", "pool=notebooks")
+
+    found = told(workload, "--nodes", "t4=1,t4[pool=train]=2", *flags)
+
+    assert {tier: one["devices"] for tier, one in found["tiers"].items()} == {
+        "shared, time-slicing": 1,
+        "whole": 2,
+    }
 
 
 def test_scripts_get_hours_shortage_and_cost(tmp_path: Path) -> None:
@@ -126,6 +164,8 @@ def test_what_is_not_known_is_left_out(workload: Path) -> None:
         (("--nodes", "0", "--machine", "t4"), "between 1 and 100,000 nodes"),
         (("--nodes", "t4=0,a30-quad=1"), "between 1 and 100,000 nodes"),
         (("--nodes", "t4=100001"), "between 1 and 100,000 nodes"),
+        (("--nodes", "t4[pool]=1"), "pool is not KEY=VALUE"),
+        (("--nodes", "t4[pool=a=1"), "name the --machine of so many nodes"),
     ],
 )
 def test_a_command_line_that_says_nothing_clear_is_refused(

@@ -78,7 +78,12 @@ def test_devices_that_selectors_rule_out_are_told_with_the_part_that_is_false() 
     result = run_on(machines(("a30-quad", 1), ("hgx-h100", 1)), group("a30", 5, picky))
 
     assert why(result, "a30") == [
-        Why('not true for these: device.attributes["gpu.nvidia.com"].productName == "NVIDIA A30"', 8, 1),
+        Why(
+            'not true for these: device.attributes["gpu.nvidia.com"].productName == "NVIDIA A30"; '
+            "productName is NVIDIA H100 80GB HBM3",
+            8,
+            1,
+        ),
         Why("in use by pods of a30", 4, 1),
     ]
 

@@ -98,6 +98,13 @@ def test_a_status_that_tells_nothing_of_use_is_passed_over(data: Any) -> None:
     assert lines(claim("a", driver="nic.example.com")) == []
 
 
+def test_a_share_whose_gpu_is_ill_says_nothing_of_its_limit() -> None:
+    ill = [{"type": "Ready", "status": "False", "reason": "GpuLost", "message": "it fell off the bus"}]
+    state = node(claim("a", conditions=ill))
+    assert not any("not held" in line for line in picture([state], wide=False))
+    assert not state.is_amiss
+
+
 def test_a_limit_that_is_not_held_is_amiss() -> None:
     state = node(claim("a", conditions=NOT_READY))
 
@@ -145,3 +152,12 @@ def test_the_command_prints_it_for_people_and_for_scripts(tmp_path: Path) -> Non
         ("0000:65:00.0", 10 * GIB, GIB),
     ]
     assert json.dumps(found["memory"]).count("notHeld") == 1
+
+
+def test_a_sick_gpu_says_nothing_about_the_memory_limits_of_its_claims() -> None:
+    sick = [{"type": "Ready", "status": "False", "reason": "Xid", "message": "XID 79"}]
+
+    found = node(claim("lab-0", conditions=sick))
+
+    assert [share.not_held for gpu in found.memory for share in gpu.shares] == [None]
+    assert not found.is_amiss

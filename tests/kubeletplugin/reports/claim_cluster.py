@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
+from driver.event_reasons import EventReason
+from driver.kube.events import Reference
 from envtest.embedded.api.server import EmbeddedApiServer
+from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import DeviceMemory
+from kubeletplugin.reports.status.health import HealthMemory
+from kubeletplugin.reports.status.writer import StatusWriter
 from kubeletplugin.wire.claim_call import ClaimRef
-from tests.kubeletplugin.fake_node import NODE, FakeNode
+from kubeletplugin.wire.health_board import DeviceHealth
+from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
 OTHER = {"driver": "nic.example.com", "pool": NODE, "device": "nic-0"}
 
 Object = dict[str, Any]
+Start = Callable[[], ClaimStatuses]
+Found = tuple[Literal["unknown", "healthy", "unhealthy"], str, str]
+"""What a look finds of a device: word, reason and message."""
 
 
 class Cluster:
@@ -23,7 +33,35 @@ class Cluster:
         self.node = node
         self.server = server
         self.memory: dict[tuple[str, str], DeviceMemory] = {}
+        self.healths: HealthMemory
+        self.writer: StatusWriter
+        self.events: list[tuple[str, str, str, str]] = []
+        self.ill: dict[str, Found] = {}
+        self.unseen: set[str] = set()
         server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+
+    def post(self, about: Reference, reason: EventReason, message: str) -> None:
+        """Keep an event."""
+        self.events.append((about.kind, about.name, reason.word, message))
+
+    def told_events(self, count: int) -> list[tuple[str, str, str, str]]:
+        """The events, once there are so many: they come after the status is written."""
+        assert self.server.wait_until(lambda: len(self.events) >= count)
+        return self.events
+
+    def look(self, *devices: str) -> None:
+        """Look at what claims have, and at these devices besides; ``ill`` is what is found."""
+        held = {one.device for entry in self.node.journal.entries() for one in entry.devices}
+        found: dict[str, Found] = {
+            device: self.ill.get(device, ("healthy", "", ""))
+            for device in sorted((held | {*devices}) - self.unseen)
+        }
+        self.healths.heard(
+            tuple(
+                DeviceHealth(POOL, device, word, 0, message, reason)
+                for device, (word, reason, message) in found.items()
+            )
+        )
 
     def claim(self, name: str, *devices: str, admin: bool = False) -> ClaimRef:
         """An allocated claim for these devices, known to the API server and to the node."""
@@ -67,6 +105,11 @@ class Cluster:
         """Whether a device's only condition is so."""
         (condition,) = self.told(name)[device]["conditions"]
         return bool((condition["status"], condition["reason"]) == (status, reason))
+
+    def says(self, name: str, device: str, message: str) -> bool:
+        """Whether a device's only condition has this message."""
+        (condition,) = self.told(name)[device]["conditions"]
+        return bool(condition["message"] == message)
 
     def asked(self, verb: str) -> int:
         return self.server.count(verb, "resourceclaims")

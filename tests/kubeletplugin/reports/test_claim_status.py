@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.kinds.partition.names import static_device_name
-from driver.kube.client import KubeClient
 from envtest.embedded.api.faults import ALWAYS
-from envtest.embedded.api.server import EmbeddedApiServer
-from kubeletplugin.reports.claim_status import ClaimStatuses
 from kubeletplugin.reports.device_status import DeviceMemory
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, uuid_of
-from tests.kubeletplugin.fake_node import POOL, FakeNode
-from tests.kubeletplugin.reports.claim_cluster import CLAIMS, OTHER, Cluster
-
-Start = Callable[[], ClaimStatuses]
-
-
-@pytest.fixture
-def cluster(node: FakeNode) -> Iterator[Cluster]:
-    with EmbeddedApiServer() as server:
-        yield Cluster(node, server)
-
-
-@pytest.fixture
-def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
-    """Starts the writing, as the plugin does when it starts; it ends with the test."""
-    client = KubeClient.connect(cluster.server.write_kubeconfig(tmp_path / "kubeconfig"))
-    running: list[tuple[ClaimStatuses, threading.Thread]] = []
-
-    def started() -> ClaimStatuses:
-        stop_all()
-        node = cluster.node
-        statuses = ClaimStatuses(client, node.journal, node.era, node.kinds, 0.01, lambda: cluster.memory)
-        node.on_prepared = statuses.prepared
-        thread = threading.Thread(target=statuses.run)
-        thread.start()
-        running.append((statuses, thread))
-        return statuses
-
-    def stop_all() -> None:
-        while running:
-            statuses, thread = running.pop()
-            statuses.stop()
-            thread.join(10)
-            assert not thread.is_alive()
-
-    yield started
-    stop_all()
-    client.close()
+from tests.kubeletplugin.fake_node import POOL
+from tests.kubeletplugin.reports.claim_cluster import CLAIMS, OTHER, Cluster, Start
 
 
 def test_the_status_names_the_partition_its_gpu_and_its_profile(cluster: Cluster, start: Start) -> None:
@@ -67,6 +25,7 @@ def test_the_status_names_the_partition_its_gpu_and_its_profile(cluster: Cluster
     (made,) = handle(cluster.node).mig_devices()
     assert told["data"] == {
         "uuid": made.uuid,
+        "pciBusID": str(cluster.node.gpus[0]),
         "parentUUID": handle(cluster.node).uuid(),
         "profile": "1g.10gb",
     }
@@ -74,32 +33,66 @@ def test_the_status_names_the_partition_its_gpu_and_its_profile(cluster: Cluster
     assert told["conditions"][0]["status"] == "True"
 
 
-def test_every_partition_of_a_claim_is_told_and_a_whole_gpu_beside_them_is_not(
+def test_every_device_of_a_claim_is_told_whatever_its_kind(cluster: Cluster, start: Start) -> None:
+    node = cluster.node
+    start()
+    whole = gpu_device_name(node.gpus[2])
+    parts = [node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4)]
+    node.prepare(cluster.claim("train", *parts, whole))
+
+    cluster.wait_told("train", whole)
+    assert sorted(cluster.told("train")) == sorted([*parts, whole])
+    assert cluster.told("train")[parts[1]]["data"]["profile"] == "3g.40gb"
+    assert cluster.told("train")[whole]["data"] == {
+        "uuid": handle(node, 2).uuid(),
+        "pciBusID": str(node.gpus[2]),
+    }
+    assert cluster.is_ready("train", whole, "True", "GpuReady")
+
+
+def test_a_static_partition_is_told_with_its_gpu_and_its_profile(cluster: Cluster, start: Start) -> None:
+    node = cluster.node
+    start()
+    foreign(node, THREE, 4, 4)
+    static = static_device_name(node.gpus[0], "3g.40gb", 4)
+    node.prepare(cluster.claim("static", static))
+
+    data = cluster.wait_told("static", static)["data"]
+    assert (data["profile"], data["parentUUID"]) == ("3g.40gb", handle(node).uuid())
+    assert data["uuid"].startswith("MIG-")
+    assert cluster.is_ready("static", static, "True", "PartitionReady")
+
+
+def test_a_claim_whose_status_says_nothing_yet_costs_one_request(cluster: Cluster, start: Start) -> None:
+    node = cluster.node
+    statuses = start()
+    device = gpu_device_name(node.gpus[1])
+    ref = cluster.claim("whole", device)
+    cluster.writer.saw(cluster.stored("whole"))  # as prepare does
+    node.prepare(ref)
+
+    cluster.wait_told("whole", device)
+    statuses.changed()
+    node.prepare(cluster.claim("other", node.partition(2, "1g.10gb", 6)))
+    cluster.wait_told("other", node.partition(2, "1g.10gb", 6))
+    assert (cluster.asked("get"), cluster.asked("patch")) == (1, 2), "the look is at the other one"
+
+
+def test_a_claim_that_lost_its_allocation_since_it_was_read_is_not_written(
     cluster: Cluster, start: Start
 ) -> None:
     node = cluster.node
+    device = gpu_device_name(node.gpus[1])
+    ref = cluster.claim("whole", device)
     start()
-    parts = [node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4)]
-    node.prepare(cluster.claim("train", *parts, gpu_device_name(node.gpus[2])))
+    cluster.writer.saw(cluster.stored("whole"))
+    cluster.write_status("whole", {})
+    node.prepare(ref)
 
-    cluster.wait_told("train", parts[1])
-    assert sorted(cluster.told("train")) == sorted(parts)
-    assert cluster.told("train")[parts[1]]["data"]["profile"] == "3g.40gb"
-
-
-def test_whole_gpus_and_static_partitions_cost_no_request(cluster: Cluster, start: Start) -> None:
-    node = cluster.node
-    foreign(node, THREE, 4, 4)
-    static = static_device_name(node.gpus[0], "3g.40gb", 4)
-    for name, device in (("whole", gpu_device_name(node.gpus[1])), ("static", static)):
-        node.prepare(cluster.claim(name, device))
-    device = node.partition(2, "1g.10gb", 6)
-    node.prepare(cluster.claim("made", device))
-    start()
-
-    cluster.wait_told("made", device)
-    assert (cluster.asked("get"), cluster.asked("patch")) == (1, 1)
-    assert cluster.told("whole") == cluster.told("static") == {}
+    assert cluster.server.wait_until(lambda: cluster.asked("get") == 1), "it is looked at instead"
+    node.prepare(cluster.claim("other", node.partition(2, "1g.10gb", 6)))
+    cluster.wait_told("other", node.partition(2, "1g.10gb", 6))
+    assert cluster.told("whole") == {}
 
 
 def test_what_other_drivers_and_other_conditions_say_stays(cluster: Cluster, start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,13 @@ from kubeletplugin.journal.entry import Entry, HeldDevice, MemoryRecord, ShareRe
 from kubeletplugin.kinds.partition.record import PartitionRecord
 from kubeletplugin.reports.device_status import (
     DeviceMemory,
+    Now,
     ToldClaim,
     changed_much,
     statuses_to_apply,
     told_claims,
 )
+from kubeletplugin.reports.status.health import Ill
 from tests.kubeletplugin.held import era, held_kinds, made
 from tests.kubeletplugin.reports import memory_claims
 from tests.kubeletplugin.reports.memory_claims import GIB, share
@@ -26,11 +29,19 @@ MADE = HeldDevice(
 )
 ENTRY = Entry("uid", "team", "train", "prepared", "boot-1", 7, (MADE,))
 
+WELL = Now(
+    healths={
+        ("pool", MADE.device): None,
+        ("pool", "gpu-0000-8a-00-0-ts-4"): None,
+        ("pool", memory_claims.DEVICE): None,
+    }
+)
+
 Object = dict[str, Any]
 
 
 def claim(*devices: HeldDevice) -> ToldClaim:
-    (found,) = told_claims([replace(ENTRY, devices=devices or (MADE,))], era(), held_kinds())
+    (found,) = told_claims([replace(ENTRY, devices=devices or (MADE,))], era(), held_kinds(), WELL)
     return found
 
 
@@ -55,14 +66,74 @@ def test_only_claims_that_are_prepared_in_this_boot_and_known_by_name_have_somet
     assert [found.uid for found in told_claims([*silent, ENTRY], era(), held_kinds())] == ["uid"]
 
 
-def test_whole_gpus_static_partitions_and_what_has_no_uuid_yet_are_not_told() -> None:
+def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told() -> None:
     others = (
-        replace(MADE, device="gpu-0000-8a-00-0", kind="whole", record={}),
-        replace(MADE, device="gpu-0000-8a-00-0-static-1g-10gb-6", kind="static"),
-        replace(MADE, **made(replace(RECORD, uuid=""))),
+        replace(MADE, device="gpu-0000-8a-00-0", kind="whole", record={}, published_as="gpu-0"),
+        replace(MADE, device="gpu-0000-8a-00-0-beam", kind="beam", record={}),
     )
     assert [device.device for device in claim(*others, MADE).devices] == [MADE.device]
-    assert list(told_claims([replace(ENTRY, devices=others)], era(), held_kinds())) == []
+    assert list(told_claims([replace(ENTRY, devices=others)], era(), held_kinds(), WELL)) == []
+
+
+def test_a_device_that_several_requests_look_at_is_one_in_the_status() -> None:
+    (told,) = claim(MADE, replace(MADE, request="other", admin_access=True)).devices
+    assert told.key == (DRIVER_NAME, "pool", MADE.device, "")
+
+
+ILL = Ill("False", "GpuLost", "it fell off the bus")
+
+
+def ready(ill: Ill | None, *, fault: str = "", before: Object | None = None, seen: bool = True) -> Object:
+    """The condition that is written for a device that is so."""
+    healths = {("pool", MADE.device): ill} if seen else {}
+    known = Now({("uid", "cdi"): DeviceMemory(fault)}, healths)
+    (found,) = told_claims([ENTRY], era(), held_kinds(), known)
+    there = {"driver": DRIVER_NAME, "pool": "pool", "device": MADE.device, "conditions": [before]}
+    (entry,) = found.devices[0].status(there if before else {}, NOW)["conditions"]
+    return dict(entry)
+
+
+def test_an_ill_device_is_not_ready_with_the_reason_and_the_words_of_its_health() -> None:
+    told = ready(ILL)
+    assert (told["status"], told["reason"], told["message"]) == ("False", "GpuLost", "it fell off the bus")
+    well = ready(None, before={**told, "lastTransitionTime": EARLIER})
+    assert (well["status"], well["reason"], well["lastTransitionTime"]) == ("True", "PartitionMade", NOW)
+
+
+def test_what_is_wrong_for_certain_comes_before_a_limit_and_a_limit_before_doubt() -> None:
+    assert ready(ILL, fault="not held")["reason"] == "GpuLost"
+    assert (
+        ready(Ill("Unknown", "Unmonitored", "no right"), fault="not held")["reason"] == "MemoryLimitNotHeld"
+    )
+    assert ready(Ill("Unknown", "Unmonitored", "no right"))["status"] == "Unknown"
+
+
+def test_what_the_status_says_of_a_device_stays_until_somebody_looks_at_it() -> None:
+    ill = {**ready(ILL), "lastTransitionTime": EARLIER}
+    assert ready(None, seen=False, before=ill) == ill
+    assert ready(None, seen=False)["status"] == "True", "nobody has said anything of it"
+    held = {**ready(None, fault="not held"), "lastTransitionTime": EARLIER}
+    assert ready(None, seen=False, before=held)["status"] == "True", "that is known without a look"
+
+
+def test_the_number_of_an_active_fabric_partition_is_told_but_not_to_those_who_look_on() -> None:
+    known = replace(WELL, fabric_partition=lambda _entry: 3)
+    both = replace(
+        ENTRY, devices=(MADE, replace(MADE, device="gpu-0000-8a-00-0", kind="whole", admin_access=True))
+    )
+    (found,) = told_claims([both], era(), held_kinds(), known)
+    assert [device.data.get("fabricPartition") for device in found.devices] == [3, None]
+
+
+def test_no_device_has_more_data_than_the_api_takes() -> None:
+    many = tuple(f"0000:{bus:02x}:00.0" for bus in range(1, 255))
+    record = {"group": 7, "device_ids": [0x2330] * 1000}
+    held = replace(
+        MADE, device="gpu-0000-8a-00-0-vfio", kind="passthrough", record=record, more_gpus=many * 3
+    )
+    (told,) = claim(held).devices
+    assert len(json.dumps(told.data, separators=(",", ":"))) <= 10 * 1024
+    assert told.data["pciBusID"] == "0000:8a:00.0"
 
 
 def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> None:
@@ -74,7 +145,12 @@ def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> No
         "pool": "pool",
         "device": MADE.device,
         "shareID": "5f0e",
-        "data": {"uuid": "MIG-1", "parentUUID": "GPU-1", "profile": "1g.10gb"},
+        "data": {
+            "uuid": "MIG-1",
+            "pciBusID": "0000:8a:00.0",
+            "parentUUID": "GPU-1",
+            "profile": "1g.10gb",
+        },
     }
     assert (condition["type"], condition["status"], condition["lastTransitionTime"]) == ("Ready", "True", NOW)
 
@@ -89,6 +165,7 @@ def test_a_share_says_what_its_containers_are_held_to() -> None:
         (device,) = claim(replace(held, memory=limits)).devices
         assert device.data == {
             "uuid": "GPU-1",
+            "pciBusID": "0000:8a:00.0",
             "sharing": "time-slicing",
             "interval": "Default",
             "shares": 1,
@@ -138,7 +215,8 @@ SHARE = share("a", 10 * GIB, 20 * GIB)
 def told(fault: str = "", used_bytes: int | None = None, before: Object | None = None, now: str = NOW) -> Any:
     """The entry to apply for a share with a limit, None where the one before tells it already."""
     memory = {("a", SHARE.cdi_device): DeviceMemory(fault, used_bytes)}
-    (found,) = told_claims([memory_claims.claim("a", SHARE)], era(), held_kinds(), memory)
+    now_known = replace(WELL, memory=memory)
+    (found,) = told_claims([memory_claims.claim("a", SHARE)], era(), held_kinds(), now_known)
     api = stored(*([before] if before else []), allocated=(SHARE,))
     return next(iter(statuses_to_apply(found, api, now)), None)
 
@@ -147,6 +225,7 @@ def test_a_share_that_is_held_to_its_memory_is_told_with_its_limits() -> None:
     entry = told()
     assert entry["data"] == {
         "uuid": "GPU-1",
+        "pciBusID": "0000:8a:00.0",
         "sharing": "time-slicing",
         "interval": "Default",
         "memoryBytes": 10 * GIB,

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from driver.errors import StorageError
+from driver.process.fresh_look import FreshLook
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.reports.device_status import DeviceMemory
-from kubeletplugin.reports.memory_look import MemoryLook
 from kubeletplugin.reports.memory_watch import Key, MemoryListeners, MemoryWatch
 from kubeletplugin.wire.container_memory import ContainerMemory
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, claim, container, share
@@ -30,11 +30,11 @@ class Node:
         self.heard: list[str] = []
         self.clock = 0.0
         self.failure: StorageError | None = None
-        self.look = MemoryLook(self._used, 30.0, lambda: self.clock)
+        self.look = FreshLook("memory", self._used, 30.0, lambda: self.clock)
         self.watch = MemoryWatch(
             lambda: self.entries,
             lambda: self.faults,
-            self.look,
+            self.look.now,
             MemoryListeners(
                 lambda entry, words: self.heard.append(f"lost {entry.name}: {words}"),
                 lambda entry, words: self.heard.append(f"held {entry.name}: {words}"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kubeletplugin.reports.published import PublishedDevices
 
 
@@ -77,3 +79,50 @@ def test_memory_of_another_form_is_passed_over() -> None:
     published.take("ADDED", {"spec": {"devices": [{"name": "a", "capacity": None}]}})
 
     assert published.memory_of("a") is None
+
+
+GPU = "gpu-0000-8a-00-0"
+RESTART = (("xid", "79"), ("needs-reboot", "xid-79"))
+
+
+def tainted(*taints: tuple[str, str], name: str = "one") -> dict[str, Any]:
+    """A slice with one GPU that has these taints."""
+    told = [{"key": f"gpu.nvidia.com/{key}", "value": value, "effect": "NoSchedule"} for key, value in taints]
+    return {"metadata": {"name": name}, "spec": {"devices": [{"name": GPU, "taints": told}]}}
+
+
+@pytest.mark.parametrize(
+    ("taints", "word", "reason"),
+    [
+        ([("xid", "95"), ("needs-reset", "xid-95")], "Unhealthy", "Xid"),
+        ([("needs-reset", "event")], "Unhealthy", "NeedsReset"),
+        ([("xid", "94")], "Healthy", "Xid"),
+        ([("xid", "95")], "Healthy", "Xid"),
+        ([("gpu-lost", "nvmlDeviceGetUUID"), ("changing", "")], "Healthy", ""),
+    ],
+    ids=["reset", "no-xid", "contained", "contained-by-the-admin", "nothing-told"],
+)
+def test_the_health_of_a_device_follows_from_the_faults_that_its_taints_tell(
+    taints: list[tuple[str, str]], word: str, reason: str
+) -> None:
+    published = PublishedDevices()
+    published.take("ADDED", tainted(*taints))
+    assert (published.health_of(GPU).word, published.health_of(GPU).reason) == (word, reason)
+    assert published.health_of("gpu-0000-8b-00-0").word == "Healthy"
+
+
+def test_whoever_waits_for_it_hears_when_faults_come_and_go() -> None:
+    published, heard = PublishedDevices(), list[str]()
+    published.on_fault(lambda: heard.append(published.health_of(GPU).word))
+    for taints in ((), RESTART, RESTART, ()):
+        published.take("MODIFIED", tainted(*taints))
+    assert heard == ["Unhealthy", "Healthy"]
+
+
+def test_a_fault_outlives_a_kubelet_that_wipes_the_slices_until_they_are_written_anew() -> None:
+    published = PublishedDevices()
+    published.take("ADDED", tainted(*RESTART))
+    published.take("DELETED", tainted(*RESTART))
+    assert published.health_of(GPU).word == "Unhealthy"
+    published.take("ADDED", tainted(name="two"))
+    assert published.health_of(GPU).word == "Healthy"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from driver.devices.names import gpu_device_name
-from driver.process.metrics import ShareUse
 from kubeletplugin.reports.device_status import told_claims
 from kubeletplugin.reports.share_uses import share_uses
 from tests.kubeletplugin.fake_node import FakeNode
@@ -21,8 +20,9 @@ CONFIG = {
 }
 
 
-def uses(node: FakeNode) -> list[ShareUse]:
-    return list(share_uses(node.journal.entries(), node.era(), node.kinds))
+def uses(node: FakeNode) -> list[dict[str, str]]:
+    found = share_uses(node.journal.entries(), node.era(), node.kinds)
+    return [dict(reading.labels) for reading in found]
 
 
 def test_an_mps_share_is_told_with_its_claim_its_id_and_its_limits(node: FakeNode) -> None:
@@ -32,19 +32,19 @@ def test_an_mps_share_is_told_with_its_claim_its_id_and_its_limits(node: FakeNod
 
     assert prepared.share_id is not None
     assert uses(node) == [
-        ShareUse(
-            claim_namespace="team",
-            claim="serve",
-            device=device,
-            share_id=prepared.share_id,
-            strategy="mps",
-            uuid=node.machine.uuid(node.gpus[1]),
-            pci_bus_id=str(node.gpus[1]),
-            shares="2",
-            memory_bytes=str(10 << 30),
-            active_thread_percentage="50",
-            pinned_memory_mib="10240",
-        )
+        {
+            "claim_namespace": "team",
+            "claim": "serve",
+            "device": device,
+            "share_id": prepared.share_id,
+            "strategy": "mps",
+            "uuid": node.machine.uuid(node.gpus[1]),
+            "pci_bus_id": str(node.gpus[1]),
+            "shares": "2",
+            "memory_bytes": str(10 << 30),
+            "active_thread_percentage": "50",
+            "pinned_memory_mib": "10240",
+        }
     ]
     node.unprepare(ref)
     assert uses(node) == []
@@ -56,8 +56,9 @@ def test_time_slices_have_no_limits_to_tell_and_whole_gpus_are_left_out(node: Fa
 
     (use,) = uses(node)
 
-    assert (use.claim, use.strategy, use.share_id) == ("together", "time-slicing", "")
-    assert (use.shares, use.memory_bytes, use.active_thread_percentage, use.pinned_memory_mib) == ("",) * 4
+    assert (use["claim"], use["strategy"], use["share_id"]) == ("together", "time-slicing", "")
+    limits = ("shares", "memory_bytes", "active_thread_percentage", "pinned_memory_mib")
+    assert [use[name] for name in limits] == ["", "", "", ""]
 
 
 def test_what_was_shared_before_a_reboot_is_not_told(node: FakeNode) -> None:
@@ -76,13 +77,14 @@ def test_the_status_of_a_claim_says_how_its_device_is_shared(node: FakeNode) -> 
         claim.name: claim.devices for claim in told_claims(node.journal.entries(), node.era(), node.kinds)
     }
 
-    assert told.keys() == {"mps", "slices"}
+    assert told.keys() == {"mps", "slices", "whole"}
     (mps,), (slices,) = told["mps"], told["slices"]
     assert mps.share_id is not None
     assert mps.key[-1] == mps.share_id
-    assert mps.condition[0] == "ShareReady"
+    assert mps.ready.reason == "ShareReady"
     assert dict(mps.data) == {
         "uuid": node.machine.uuid(node.gpus[0]),
+        "pciBusID": str(node.gpus[0]),
         "sharing": "mps",
         "activeThreadPercentage": 25,
         "pinnedMemoryMiB": 20389,
@@ -90,6 +92,7 @@ def test_the_status_of_a_claim_says_how_its_device_is_shared(node: FakeNode) -> 
     }
     assert dict(slices.data) == {
         "uuid": node.machine.uuid(node.gpus[1]),
+        "pciBusID": str(node.gpus[1]),
         "sharing": "time-slicing",
         "interval": "Long",
     }

@@ -171,3 +171,26 @@ def test_integers_add_within_64_bits_and_fail_beyond(left: int, right: int) -> N
         return
     with pytest.raises(SelectorFailed, match="overflow"):
         matches(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "way_out"),
+    [
+        (
+            "device.attributes['gpu.nvidia.com'].memory > 1",
+            "memory is a capacity: device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('10Gi')) >= 0",
+        ),
+        (
+            "device.capacity['gpu.nvidia.com'].model.compareTo(quantity('1')) > 0",
+            "model is an attribute: device.attributes['gpu.nvidia.com'].model",
+        ),
+        ("device.attributes['gpu.nvidia.com'].nothing == 1", "let it test first for what a device may lack"),
+    ],
+)
+def test_a_key_that_is_kept_elsewhere_is_pointed_to(expression: str, way_out: str) -> None:
+    device = SelectorDevice("gpu.nvidia.com", {"model": {"string": "A"}}, {"memory": {"value": "1Gi"}})
+
+    with pytest.raises(SelectorFailed, match="no such key") as caught:
+        compile_selector(expression).matches(device)
+
+    assert caught.value.way_out.startswith(way_out)

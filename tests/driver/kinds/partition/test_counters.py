@@ -13,7 +13,7 @@ from driver.policy.offers import node_offers
 from fakegpu.machine import FakeMachine
 from fakegpu.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
 from fakegpu.spec import load_machine
-from tests.driver.mig_machines import MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
+from tests.driver.mig_machines import AMPERE, MIG_MACHINES, all_profiles, look, mig_of, rules, with_mode_on
 
 if TYPE_CHECKING:
     from driver.devices.device import CounterSet, Device
@@ -79,7 +79,7 @@ def test_counters_allow_what_the_hardware_allows_and_nothing_else(machine: str, 
 def test_the_whole_gpu_leaves_no_room_for_any_partition_nor_they_for_it(machine: str) -> None:
     partitions, counters, whole = offered(machine, None)
     if whole is None:
-        assert machine in ("dgx-a100", "dgx-a100-80gb", "a30-quad", "a30-passthrough-guest")
+        assert machine in AMPERE
         return
     assert whole.consumes == counters.counters
     assert suffices(counters, [whole])

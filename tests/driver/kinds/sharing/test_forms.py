@@ -73,6 +73,7 @@ def test_a_time_sliced_gpu_says_what_it_is() -> None:
         "resource.kubernetes.io/numaNode": 0,
         "resource.kubernetes.io/pciBusID": "0000:1b:00.0",
         "resource.kubernetes.io/pcieRoot": gpu.pcie_root,
+        "pcieSwitches": "19:00.0",
         "virtualization": "none",
     }
     assert (device.span, device.counter_set, device.consumes) == (None, "", {})

@@ -68,6 +68,16 @@ def test_openapi_says_that_fields_are_validated_here_and_how_lists_are_merged(
     assert "api/v1" in ask(server, "GET", "/openapi/v3").body["paths"]
 
 
+def test_who_looks_for_a_kind_that_nobody_describes_finds_that_there_is_none(
+    server: EmbeddedApiServer,
+) -> None:
+    custom = ask(server, "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    older = ask(server, "GET", "/openapi/v2")
+
+    assert (custom.code, custom.body["items"]) == (200, [])
+    assert (older.code, older.headers["content-length"]) == (200, "0")
+
+
 def test_health_and_version_are_told(server: EmbeddedApiServer) -> None:
     assert [ask(server, "GET", path).code for path in ("/healthz", "/readyz", "/livez")] == [200, 200, 200]
     assert ask(server, "GET", "/version").body["minor"] == "37"
@@ -117,7 +127,8 @@ def test_the_status_of_a_pod_is_in_the_words_of_kubectl(
         ("GET", f"{PODS}/none", None, 404, 'pods "none" not found'),
         ("GET", f"{CLAIMS}/none", None, 404, 'resourceclaims.resource.k8s.io "none" not found'),
         ("GET", f"{PODS}/none/log", None, 404, 'pods "none" not found'),
-        ("GET", f"{PODS}/none/exec", None, 404, "could not find the requested resource"),
+        ("GET", f"{PODS}/none/nothing", None, 404, "could not find the requested resource"),
+        ("GET", f"{PODS}/none/exec", None, 404, "has no containers to enter: kubectl logs"),
         ("DELETE", "/api/v1/namespaces", None, 405, "does not allow this method"),
         ("POST", PODS, b"{", 400, "the object provided is unrecognized"),
         ("POST", PODS, b"[" * 200_000, 400, "nested too deeply"),

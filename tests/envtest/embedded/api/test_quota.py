@@ -147,14 +147,30 @@ def test_admin_access_needs_the_label_of_the_namespace(server: EmbeddedApiServer
     server.create(CLAIMS, claim("a", adminAccess=True))
 
 
-@pytest.mark.parametrize(
-    "scope",
-    [
-        {"scopes": ["BestEffort"]},
-        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}},
-    ],
-)
-def test_a_quota_with_scopes_limits_nothing(server: EmbeddedApiServer, scope: dict[str, Any]) -> None:
-    server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}, **scope}})
+def test_a_quota_with_another_scope_limits_nothing(server: EmbeddedApiServer) -> None:
+    spec = {"hard": {"pods": "0"}, "scopes": ["BestEffort"]}
+    server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
 
     server.create(PODS, pod("a"))
+
+
+def test_a_quota_of_a_priority_class_counts_its_pods_alone(server: EmbeddedApiServer) -> None:
+    for value, name in enumerate(("low", "high")):
+        server.create(
+            "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
+        )
+    chosen = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [chosen]}}
+    server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
+
+    for name in ("a", "b"):
+        server.create(PODS, pod(name, priorityClassName="low"))
+    server.create(CLAIMS, claim("a"))
+    assert used(server) == {"pods": "0"}
+    server.create(PODS, pod("c", priorityClassName="high"))
+    assert used(server) == {"pods": "1"}
+
+    told = refusal(server, PODS, pod("d", priorityClassName="high"))
+    assert (
+        told == 'pods "d" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+    )

@@ -12,6 +12,7 @@ from envtest.embedded.control.disruption_controller import EmbeddedDisruptionCon
 from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
+from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
 
 GROUP = "resource.k8s.io"
 RESOURCE = f"/apis/{GROUP}/v1"
@@ -49,9 +50,13 @@ class ControlPlane:
         spec = {"driver": CLASS, "nodeName": node, "pool": of, "devices": listed}
         self.server.create(f"{RESOURCE}/resourceslices", {**head("ResourceSlice", name), "spec": spec})
 
-    def add_claim(self, name: str, *requests: Object) -> None:
-        spec = {"devices": {"requests": list(requests or (request(),))}}
-        self.server.create(CLAIMS, {**head("ResourceClaim", name), "spec": spec})
+    def add_claim(self, name: str, *requests: Object, owner: tuple[str, str] | None = None) -> None:
+        """A claim; ``owner`` is the name and the UID of the pod that it was made for."""
+        body = {**head("ResourceClaim", name), "spec": {"devices": {"requests": [*requests] or [request()]}}}
+        if owner is not None:
+            pod = {"apiVersion": "v1", "kind": "Pod", "name": owner[0], "uid": owner[1], "controller": True}
+            body["metadata"] = {**body["metadata"], "ownerReferences": [pod]}
+        self.server.create(CLAIMS, body)
 
     def add_template(self, name: str, *requests: Object) -> None:
         spec = {"metadata": {"labels": {"from": name}}, "spec": {"devices": {"requests": [*requests]}}}
@@ -132,6 +137,7 @@ def control_plane() -> Iterator[ControlPlane]:
             EmbeddedTaintEviction(server),
             EmbeddedDisruptionController(server),
             EmbeddedNamespaceController(server),
+            EmbeddedWorkloadController(server),
             EmbeddedScheduler(server),
         )
         for loop in loops:

@@ -75,6 +75,13 @@ def test_a_pod_that_has_ended_gives_its_claim_back(cluster: ControlPlane, phase:
     assert cluster.has_pod("job")
 
 
+def test_a_claim_that_was_made_for_a_pod_that_went_meanwhile_goes_too(cluster: ControlPlane) -> None:
+    cluster.add_claim("late", owner=("train", "6c1bb9e5-1a3c-4f0f-8a3e-0a9b1d0e7f11"))
+    cluster.add_claim("own")
+
+    cluster.wait(lambda: [one["metadata"]["name"] for one in cluster.claims()] == ["own"])
+
+
 def test_a_claim_in_use_goes_only_with_its_pod(cluster: ControlPlane) -> None:
     cluster.add_claim("mine")
     cluster.add_pod("train", "mine")

@@ -25,7 +25,7 @@ class Played:
         self.text = ""
         self.slept: list[float] = []
         self._ends = ends
-        play(Command(words, env or MPS), smi, self._write, self._wait)
+        self.code = play(Command(words, env or MPS), smi, self._write, self._wait)
 
     def _write(self, text: str) -> None:
         self.text += text
@@ -70,6 +70,7 @@ def test_the_commands_of_the_samples_are_played() -> None:
         ("echo $HOME ${CUDA_MPS_PIPE_DIRECTORY}x $NOTHING.", "/root /px .\n"),
         ("env | grep THREAD", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n"),
         ("sleep 1 && echo awake", "awake\n"),
+        ("echo one; exit 3; echo two", "one\n"),
         ("", ""),
     ],
 )
@@ -80,9 +81,24 @@ def test_scripts_print_what_a_shell_prints(text: str, printed: str | None) -> No
         assert script(text) == printed
 
 
+@pytest.mark.parametrize("program", ["gpu-dra-kubeletplugin", "/opt/gpu-dra/gpu-dra-page"])
+def test_a_program_of_the_driver_goes_on_until_its_container_ends(program: str) -> None:
+    played = Played(program, "--metrics-addr=:9402", ends=True)
+
+    assert (played.slept, played.text) == ([float("inf")], "")
+
+
 def test_a_sleep_is_as_long_as_it_says_and_ends_with_the_container() -> None:
     assert Played("sleep", "1.5m").slept == [90]
     assert Played("sh", "-c", "sleep 1h; echo late", ends=True).text == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("true", 0), ("false", 1), ("exit 3", 3), ("false; exit", 1), ("true && exit 300", 44), ("", 0)],
+)
+def test_a_script_ends_with_a_code(text: str, code: int) -> None:
+    assert Played("sh", "-c", text).code == code
 
 
 @pytest.mark.parametrize(
@@ -100,6 +116,7 @@ def test_a_sleep_is_as_long_as_it_says_and_ends_with_the_container() -> None:
         (("sh", "-c", "nvidia-smi -L & wait"), "a script with &"),
         (("sh", "run.sh"), "sh run.sh"),
         (("sleep", "later"), "sleep later"),
+        (("sh", "-c", "exit later"), "exit later"),
         (("grep", "-r", "x"), "grep -r x"),
         (("sh", "-c", "echo x | grep 'a|*|'"), None),
     ],
@@ -111,6 +128,7 @@ def test_everything_else_is_said_not_to_be_run(words: tuple[str, ...], what: str
         assert text.endswith(f"embedded cluster: {what} is not run here; played are {PLAYED}")
     assert "is not run here" in text
     assert "after" not in text
+    assert Played(*words).code is None
 
 
 def test_a_container_has_its_own_variables_and_those_that_every_one_has() -> None:
@@ -127,3 +145,25 @@ def test_a_container_has_its_own_variables_and_those_that_every_one_has() -> Non
     assert command.env["GREETING"] == "hello"
     assert "NODE" not in command.env
     assert command_of({"metadata": {"name": "train"}}, {"args": ["x"]}).words == []
+
+
+def test_variables_that_are_fields_of_the_pod_are_known() -> None:
+    labels = {"example.com/index": "3"}
+    metadata = {"name": "train", "namespace": "team", "uid": "u", "labels": labels}
+    fields = {
+        "NAME": "metadata.name",
+        "TEAM": "metadata.namespace",
+        "UID": "metadata.uid",
+        "INDEX": "metadata.labels['example.com/index']",
+        "NOTE": "metadata.annotations['example.com/note']",
+        "NODE": "spec.nodeName",
+        "ADDRESS": "status.podIP",
+    }
+    env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    pod = {"metadata": metadata, "spec": {"nodeName": "node-0"}}
+
+    found = command_of(pod, {"env": env}).env
+
+    known = {name: found.get(name) for name in fields}
+    expected = {"NAME": "train", "TEAM": "team", "UID": "u", "INDEX": "3", "NOTE": "", "NODE": "node-0"}
+    assert known == {**expected, "ADDRESS": None}

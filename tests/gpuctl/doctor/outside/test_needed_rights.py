@@ -13,12 +13,13 @@ from gpuctl.doctor.outside.needed_rights import NEEDED
 from gpuctl.doctor.outside.programs import Program
 from gpuctl.doctor.outside.seen import Right
 
-RBAC = Path(__file__).resolve().parents[4] / "deploy" / "rbac.yaml"
+DEPLOY = Path(__file__).resolve().parents[4] / "deploy"
+GRANTS = (DEPLOY / "rbac.yaml", DEPLOY / "kustomize/components/page/page.yaml")
 
 
 def granted(account: str) -> Iterator[Right]:
     """What the shipped roles of an account allow."""
-    for item in yaml.safe_load_all(RBAC.read_text()):
+    for item in (one for file in GRANTS for one in yaml.safe_load_all(file.read_text())):
         if item["kind"] in ("Role", "ClusterRole") and item["metadata"]["name"] == account:
             for rule in item["rules"]:
                 yield from rights_of(rule, item["metadata"].get("namespace", ""))

@@ -184,9 +184,10 @@ def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNod
     vms.prepare(claim)
     (told,) = told_claims(vms.journal.entries(), vms.era(), vms.kinds)
     (device,) = told.devices
-    assert device.condition[0] == "BoundToVfio"
+    assert device.ready.reason == "BoundToVfio"
     assert (device.pool, device.device) == (POOL, vms.device(0))
     assert device.data == {
+        "pciBusID": "0000:17:00.0",
         "pciBusIDs": ["0000:17:00.0"],
         "iommuGroup": 24,
         "nodes": ["/dev/vfio/24", "/dev/vfio/vfio"],

@@ -26,4 +26,4 @@ def test_pods_of_a_job_end() -> None:
     assert errors("Job", restartPolicy="Never") == []
     assert errors("Job", restartPolicy="OnFailure", activeDeadlineSeconds=5) == []
     (error,) = errors("Job")
-    assert 'restartPolicy: Unsupported value: "Always": supported values: "OnFailure", "Never"' in error
+    assert error == 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'

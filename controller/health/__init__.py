@@ -1,0 +1,1 @@
+"""What is wrong with the node's GPUs and cannot be asked for: heard, kept, told."""

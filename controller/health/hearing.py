@@ -1,0 +1,155 @@
+"""Makes of each event of the NVIDIA driver what follows from it: a fault, a number, a look at the GPUs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from driver.devices.region import Region
+from driver.errors import NvmlError
+from driver.health.incident import Incident, described, told_class
+from driver.process.log import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller.health.book import Book
+    from driver.hardware.gpu import Gpu, Inventory
+    from driver.nvml.health.values import GpuEvent
+    from driver.nvml.mig import GpuInstance, Placement
+    from driver.nvml.pci_address import PciAddress
+
+_log = get_logger(__name__)
+
+LOOK_AGAIN_SECONDS = 5.0
+"""How long after a look that an event asked for the next event asks for one: a look asks every GPU a lot."""
+
+PROGRAM_AGAIN_SECONDS = 3600.0
+"""How long the same fault of programs on a GPU is not told again: who restarts may cause it every second."""
+
+_PLACES_SECONDS = 1.0
+"""How long it counts where an instance lies: one that is destroyed leaves its number to the next."""
+
+_LOOKED_AT = frozenset({"single-bit-ecc", "double-bit-ecc", "operational"})
+"""What says no more than that a GPU's memory, or the GPU, is to be looked at."""
+
+
+class Hearing:
+    """Takes in events, in the thread that waits for them, and what looks see, in theirs.
+
+    ``instances`` asks NVML for the GPU instances of a GPU; it may raise NvmlError. ``count`` hears of each
+    XID with its GPU, ``tell`` the sentence about a fault of a program, ``look_now`` that the GPUs are to be
+    looked at.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        instances: Callable[[PciAddress], tuple[GpuInstance, ...]],
+        count: Callable[[PciAddress, int], None],
+        tell: Callable[[str], None],
+        look_now: Callable[[], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._book = book
+        self._instances = instances
+        self._count = count
+        self._tell = tell
+        self._look_now = look_now
+        self._now = now
+        self._gpus: Mapping[str, Gpu] = {}
+        self._strangers: set[str] = set()
+        self._look_due: float | None = None
+        self._looked_at = float("-inf")
+        self._told_at: dict[tuple[PciAddress, int], float] = {}
+        self._places: dict[PciAddress, tuple[float, Mapping[int, Placement]]] = {}
+
+    def saw(self, inventory: Inventory) -> None:
+        """Take in which GPUs there are."""
+        self._gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
+        self._strangers = set()
+
+    def hear(self, event: GpuEvent) -> None:
+        """Take in one event."""
+        gpu = self._gpu(event)
+        if event.dropped or gpu is None or event.kind in _LOOKED_AT:
+            self._look_soon()
+        if gpu is None:
+            self._wonder(event)
+        else:
+            if event.xid is not None:
+                self._count(gpu.pci, event.xid)
+            self._judge(gpu, event)
+        self.look_if_due()
+
+    def seconds_left(self) -> float | None:
+        """In how many seconds ``look_if_due`` is to be called; None while no look is due."""
+        return None if self._look_due is None else max(0.0, self._look_due - self._now())
+
+    def look_if_due(self) -> None:
+        """Ask for the look that an event has asked for, as soon as the last one is long enough ago."""
+        now = self._now()
+        if self._look_due is not None and now >= self._look_due:
+            self._look_due, self._looked_at = None, now
+            self._look_now()
+
+    def _wonder(self, event: GpuEvent) -> None:
+        """Log an event of a GPU that is not known, the first one until the next look."""
+        if event.uuid not in self._strangers:
+            self._strangers.add(event.uuid)
+            _log.warning("event of a GPU that is not known", uuid=event.uuid, xid=event.xid)
+
+    def _judge(self, gpu: Gpu, event: GpuEvent) -> None:
+        told, rules = told_class(event), self._book.rules
+        found = rules.class_of(event.xid, told)
+        if found == "ignore":
+            return
+        if found == "application":
+            self._tell_of_program(gpu, event)
+            return
+        if event.xid is not None or told is not None:
+            self._look_soon()
+        if found == "informational":
+            return
+        incident = Incident(self._scope(gpu, event), event.xid, told)
+        if self._book.told(incident):
+            _log.warning("fault of a GPU", gpu=str(gpu.pci), what=described(event.xid), judged=found)
+
+    def _tell_of_program(self, gpu: Gpu, event: GpuEvent) -> None:
+        what, now = (gpu.pci, event.xid or 0), self._now()
+        last_at = self._told_at.get(what)
+        if last_at is None or now - last_at >= PROGRAM_AGAIN_SECONDS:
+            self._told_at[what] = now
+            self._tell(f"GPU {gpu.pci} is well, a program on it is not: {described(event.xid)}; see its log")
+
+    def _gpu(self, event: GpuEvent) -> Gpu | None:
+        """The GPU of an event; an event that names none is of the only one, or of nobody."""
+        gpus = self._gpus
+        if event.uuid or len(gpus) != 1:
+            return gpus.get(event.uuid)
+        return next(iter(gpus.values()))
+
+    def _scope(self, gpu: Gpu, event: GpuEvent) -> Region:
+        """What is hit: the partition where the event names one and it is known where that lies."""
+        if event.gpu_instance is None:
+            return Region(gpu.pci)
+        return Region(gpu.pci, self._place(gpu, event.gpu_instance))
+
+    def _place(self, gpu: Gpu, instance: int) -> Placement | None:
+        """Where the instance lies now, else where it was at the last look; None where nobody knows."""
+        now = self._now()
+        known = self._places.get(gpu.pci)
+        if known is None or now - known[0] > _PLACES_SECONDS:
+            before = gpu.mig.instances if gpu.mig is not None else ()
+            try:
+                fresh = self._instances(gpu.pci)
+            except NvmlError as error:
+                _log.warning("instances not listed", gpu=str(gpu.pci), error=str(error))
+                fresh = ()
+            known = now, {one.id: one.placement for one in (*before, *fresh)}
+            self._places[gpu.pci] = known
+        return known[1].get(instance)
+
+    def _look_soon(self) -> None:
+        if self._look_due is None:
+            self._look_due = self._looked_at + LOOK_AGAIN_SECONDS

@@ -1,0 +1,88 @@
+"""Writes Markdown of GitHub's dialect as Python-Markdown reads it.
+
+The pages are read as plain files too. There a list or a table may follow a line of prose directly, and a list
+within a list stands two or three blanks further in. Python-Markdown wants an empty line before, and four
+blanks.
+"""
+
+from __future__ import annotations
+
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
+_MARKER = re.compile(r"(?P<before> *)(?P<marker>[-*+]|\d+[.)])(?P<after> {1,4}|$)")
+_CODE = re.compile(r"`[^`]+`")
+_INDENT = 4
+_GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+_LISTS = ("bullet_list", "ordered_list")
+_APART = (*_LISTS, "table", "fence", "blockquote")
+
+
+def as_python_markdown(text: str) -> str:
+    """The same text with the empty lines, indentation and names of languages that Python-Markdown takes."""
+    return "\n".join(_blocks(text.split("\n"), within=False))
+
+
+def _blocks(lines: list[str], *, within: bool) -> list[str]:
+    """The lines of a page, or of an item ``within`` a list, where a list may go on without an empty line."""
+    written: list[str] = []
+    at = 0
+    for node in SyntaxTreeNode(_GITHUB.parse("\n".join(lines))).children:
+        if node.map is None or node.type not in _APART:
+            continue
+        start, end = node.map
+        written += lines[at:start]
+        if written and written[-1].strip() and not (within and node.type in _LISTS):
+            written.append("")
+        written += _block(node, lines[start:end])
+        at = end
+        if at < len(lines) and lines[at].strip():
+            written.append("")
+    return written + lines[at:]
+
+
+def _block(node: SyntaxTreeNode, lines: list[str]) -> list[str]:
+    if node.type in _LISTS:
+        first = node.map[0] if node.map else 0
+        places = [item.map for item in node.children if item.map]
+        return _items([lines[start - first : end - first] for start, end in places])
+    if node.type == "table":
+        return [_CODE.sub(lambda code: code.group().replace(r"\|", "|"), line) for line in lines]
+    if node.type == "fence":
+        words = node.info.split()
+        return [
+            lines[0][: lines[0].index(node.markup)] + node.markup + (words[0] if words else ""),
+            *lines[1:],
+        ]
+    return lines
+
+
+def _items(items: list[list[str]]) -> list[str]:
+    """The items of a list; one that has an empty line in it ends with one."""
+    written: list[str] = []
+    for item in map(_item, items):
+        if "" in written and written[-1]:
+            written.append("")
+        written += item
+    return written
+
+
+def _item(lines: list[str]) -> list[str]:
+    """An item of a list: all but its first line four blanks in."""
+    found = _MARKER.match(lines[0])
+    if found is None:
+        return lines
+    inner = [lines[0][found.end() :], *(_less(line, found.end()) for line in lines[1:])]
+    first, *rest = _blocks(inner, within=True)
+    marker = found["marker"].replace(")", ".")
+    return [
+        f"{marker:<{_INDENT - 1}} {first}",
+        *(f"{' ' * _INDENT}{line}" if line.strip() else "" for line in rest),
+    ]
+
+
+def _less(line: str, blanks: int) -> str:
+    """The line with so many blanks less before it, or as many as it has."""
+    return line[min(blanks, len(line) - len(line.lstrip(" "))) :]

@@ -1,0 +1,1 @@
+"""How well a GPU is, as far as NVML can be asked for it."""

@@ -1,0 +1,129 @@
+"""The part of the node configuration about health: an admin's table of XIDs, and what ends pods that run.
+
+health:
+  xids: {"94": needs-reset, "31": ignore}
+  evict: [needs-reset, needs-reboot, lost]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from driver.health.verdict import KINDS, Effect, Kind
+from driver.health.xids import MOST_XID, XID_CLASSES, XidClass, meaning_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from driver.devices.device import Taint
+
+EVICTING: tuple[Kind, ...] = (
+    "lost",
+    "unresponsive",
+    "needs-reset",
+    "needs-reboot",
+    "memory",
+    "failing",
+    "fabric",
+)
+"""What an admin may have evict pods. What only a program did is not among them, nor what nobody can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRules:
+    """What an admin wants otherwise: classes of XIDs, and the kinds of faults for which pods are evicted."""
+
+    xids: Mapping[int, XidClass] = field(default_factory=dict)
+    evict: frozenset[Kind] = frozenset()
+
+    def class_of(self, xid: int | None, told: XidClass | None) -> XidClass:
+        """How bad a fault is: as the admin says, else as the NVIDIA driver told, else as the table says.
+
+        One without XID of which the NVIDIA driver told nothing says nothing about the GPU.
+        """
+        if xid is None:
+            return told or "informational"
+        return self.xids.get(xid) or told or meaning_of(xid).xid_class
+
+    def effect(self, kind: Kind, effect: Effect) -> Effect:
+        """The effect of a fault of this kind: what keeps new pods away ends those that run, where asked."""
+        return "NoExecute" if effect == "NoSchedule" and kind in self.evict else effect
+
+    def effective(self, taints: Iterable[Taint]) -> tuple[Taint, ...]:
+        """The taints of a GPU's device with the effects that the admin asks for."""
+        return tuple(
+            replace(taint, effect=self.effect(KINDS[taint.key], taint.effect))
+            if taint.key in KINDS
+            else taint
+            for taint in taints
+        )
+
+
+SCHEMA: dict[str, Any] = {
+    "description": "How faults of GPUs are judged: classes of XIDs, and what ends pods that run.",
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "xids": {
+            "description": "XID code to class; a code that is not named is as in the driver's own table.",
+            "type": "object",
+            "propertyNames": {"pattern": "^[1-9][0-9]{0,4}$"},
+            "additionalProperties": {"enum": list(XID_CLASSES)},
+        },
+        "evict": {
+            "description": "Faults for which pods are evicted (NoExecute); for all others they stay.",
+            "type": "array",
+            "items": {"enum": list(EVICTING)},
+        },
+    },
+}
+"""The JSON schema of the field."""
+
+
+def read_health_rules(value: Any, path: str, errors: list[str]) -> HealthRules:
+    """The rules in what YAML made of the field; what is wrong is added to ``errors``, each with its path."""
+    if not isinstance(value, dict):
+        errors.append(f"{path}: must be a mapping with xids, evict or both")
+        return HealthRules()
+    errors.extend(f"{path}.{key}: unknown field" for key in value if key not in ("xids", "evict"))
+    return HealthRules(
+        _xids(value.get("xids", {}), f"{path}.xids", errors),
+        _evict(value.get("evict", []), f"{path}.evict", errors),
+    )
+
+
+def _xids(listed: Any, path: str, errors: list[str]) -> dict[int, XidClass]:
+    if not isinstance(listed, dict):
+        errors.append(f"{path}: must be a mapping from XID codes to classes")
+        return {}
+    found: dict[int, XidClass] = {}
+    for key, word in listed.items():
+        code = _code(key)
+        if code is None:
+            errors.append(f"{path}.{key}: must be the code of an XID, such as 94")
+        elif code in found:
+            errors.append(f"{path}.{key}: stands there twice")
+        elif not isinstance(word, str) or word not in XID_CLASSES:
+            errors.append(f"{path}.{key}: must be one of {', '.join(XID_CLASSES)}")
+        else:
+            found[code] = word
+    return found
+
+
+def _code(key: Any) -> int | None:
+    """The code that a key of YAML means, with or without quotes."""
+    if isinstance(key, str) and key.isascii() and key.isdigit():
+        key = int(key)
+    if isinstance(key, bool) or not isinstance(key, int):
+        return None
+    return key if 0 < key <= MOST_XID else None
+
+
+def _evict(listed: Any, path: str, errors: list[str]) -> frozenset[Kind]:
+    if not isinstance(listed, list):
+        errors.append(f"{path}: must be a list")
+        return frozenset()
+    wrong = [word for word in listed if word not in EVICTING]
+    errors.extend(f"{path}: {word!r} must be one of {', '.join(EVICTING)}" for word in wrong)
+    return frozenset(word for word in EVICTING if word in listed)

@@ -1,0 +1,173 @@
+"""What is wrong with a part of a GPU, and how that is told: by a taint and by a word for the kubelet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from driver.devices.device import Taint
+from driver.devices.taints import (
+    TAINT_FABRIC,
+    TAINT_FAILING,
+    TAINT_LOST,
+    TAINT_MEMORY,
+    TAINT_REBOOT,
+    TAINT_RESET,
+    TAINT_UNLICENSED,
+    TAINT_UNMONITORED,
+    TAINT_UNRESPONSIVE,
+    TAINT_XID,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from driver.devices.region import Region
+
+Kind = Literal[
+    "lost",
+    "unresponsive",
+    "xid",
+    "needs-reset",
+    "needs-reboot",
+    "memory",
+    "failing",
+    "fabric",
+    "unlicensed",
+    "unmonitored",
+]
+"""What can be wrong, a taint key for each."""
+
+Effect = Literal["None", "NoSchedule", "NoExecute"]
+"""``None`` is only told, ``NoSchedule`` keeps new pods away, ``NoExecute`` ends those that run as well."""
+
+Word = Literal["Healthy", "Unhealthy", "Unknown"]
+
+_WORST_FIRST: tuple[Word, ...] = ("Unhealthy", "Unknown", "Healthy")
+
+KEYS: Mapping[Kind, str] = {
+    "lost": TAINT_LOST,
+    "unresponsive": TAINT_UNRESPONSIVE,
+    "xid": TAINT_XID,
+    "needs-reset": TAINT_RESET,
+    "needs-reboot": TAINT_REBOOT,
+    "memory": TAINT_MEMORY,
+    "failing": TAINT_FAILING,
+    "fabric": TAINT_FABRIC,
+    "unlicensed": TAINT_UNLICENSED,
+    "unmonitored": TAINT_UNMONITORED,
+}
+
+KINDS: Mapping[str, Kind] = {key: kind for kind, key in KEYS.items()}
+
+REASONS: Mapping[Kind, str] = {
+    "lost": "GpuLost",
+    "unresponsive": "Unresponsive",
+    "xid": "Xid",
+    "needs-reset": "NeedsReset",
+    "needs-reboot": "NeedsReboot",
+    "memory": "Memory",
+    "failing": "Failing",
+    "fabric": "Fabric",
+    "unlicensed": "Unlicensed",
+    "unmonitored": "Unmonitored",
+}
+"""The word of a condition's reason (metav1 Condition) for each kind."""
+
+EFFECTS: tuple[Effect, ...] = get_args(Effect)
+"""The effects, the weakest first."""
+
+_MESSAGE_BYTES = 1024
+"""The kubelet cuts what is longer (DRAResourceHealth, message)."""
+
+_ELLIPSIS = "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Something is wrong with ``scope``, a GPU or a part of it.
+
+    ``value`` is that of the taint: a label value, empty for none. ``message`` and ``way_out`` are for people.
+    ``word`` is what the kubelet is told: Unhealthy where CUDA does not work, Unknown where that cannot be
+    told, Healthy where pods that run go on.
+    """
+
+    scope: Region
+    kind: Kind
+    value: str
+    effect: Effect
+    word: Word
+    message: str
+    way_out: str = ""
+
+    @property
+    def taint(self) -> Taint:
+        """The taint of a device that is hit."""
+        return Taint(KEYS[self.kind], self.value, self.effect)
+
+    @property
+    def text(self) -> str:
+        """Message and way out, for people."""
+        return f"{self.message}: {self.way_out}" if self.way_out else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the kubelet's health stream says of a device; ``message`` is for people, at most 1024 bytes.
+
+    ``reason`` is one word for why, that of the worst that is known; empty where nothing is wrong.
+    """
+
+    word: Word
+    message: str = ""
+    reason: str = ""
+
+
+def taints_of(verdicts: Sequence[Verdict]) -> tuple[Taint, ...]:
+    """The taints of a device that is hit by all of these: one for each key, with the strongest effect."""
+    return merged(verdict.taint for verdict in verdicts)
+
+
+def merged(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """One taint for each key: the one with the strongest effect, of these the first; in a fixed order.
+
+    Taints that tell nothing of a GPU's health stay as they are, behind the others.
+    """
+    best: dict[str, Taint] = {}
+    others: list[Taint] = []
+    for taint in taints:
+        known = best.get(taint.key)
+        if taint.key not in KINDS:
+            others.append(taint)
+        elif known is None or EFFECTS.index(taint.effect) > EFFECTS.index(known.effect):
+            best[taint.key] = taint
+    return (*(best[key] for key in KINDS if key in best), *others)
+
+
+def health_of(verdicts: Sequence[Verdict]) -> Health:
+    """The word for the kubelet of a device that is hit by all of these: the worst, with all messages."""
+    if not verdicts:
+        return Health("Healthy")
+    worst = min(verdicts, key=lambda verdict: _WORST_FIRST.index(verdict.word))
+    message = "; ".join(dict.fromkeys(verdict.message for verdict in verdicts))
+    return Health(worst.word, _cut(message), REASONS[worst.kind])
+
+
+def worse(one: Health, other: Health) -> Health:
+    """How a device is of which two things are known: the worse word, with both messages."""
+    worst = min(one, other, key=lambda health: (_WORST_FIRST.index(health.word), not health.reason))
+    message = "; ".join(dict.fromkeys(text for text in (one.message, other.message) if text))
+    return replace(worst, message=_cut(message))
+
+
+def label_value(text: str) -> str:
+    """The text as a label value: letters, digits, ``-_.`` inside, at most 63 characters."""
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
+    return kept.strip("-_.")[:63].rstrip("-_.")
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    if len(encoded) <= _MESSAGE_BYTES:
+        return text
+    return encoded[: _MESSAGE_BYTES - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS

@@ -1,0 +1,100 @@
+"""The table of XIDs: what the codes mean that the NVIDIA driver tells, and how bad each is.
+
+Codes, meanings and actions are those of NVIDIA's catalog of XID errors (docs.nvidia.com/deploy/xid-errors);
+the names of 173 and above are those of the open kernel modules. From driver R615 on the severity,
+containment and recovery that come with the event lead, and an admin's own table leads over both. None of it
+was seen on hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+XidClass = Literal["ignore", "informational", "application", "contained", "needs-reset", "needs-reboot"]
+"""``ignore``: only counted, by an admin's wish. ``informational``: counted, and the GPU is looked at.
+``application``: a fault of the work on the GPU, which itself is well. ``contained``: the work that was hit is
+gone, the GPU goes on, and wants a reset when it is free. ``needs-reset``, ``needs-reboot``: the GPU does not
+work before that."""
+
+XID_CLASSES: tuple[XidClass, ...] = get_args(XidClass)
+
+MOST_XID = 2**16 - 1
+"""Codes are small numbers; what is larger is a mistake of whoever writes them down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """A code of the table: its class, and what it says in a few words."""
+
+    xid_class: XidClass
+    meaning: str
+
+
+def _all(xid_class: XidClass, meaning: str, codes: Iterable[int]) -> dict[int, Xid]:
+    return dict.fromkeys(codes, Xid(xid_class, meaning))
+
+
+XIDS: Mapping[int, Xid] = {
+    **_all("application", "a fault of the program that runs on it", (8, 11, 25, 32, 69, 80)),
+    13: Xid("application", "a kernel of the program failed (graphics engine exception)"),
+    31: Xid("application", "the program used memory that it does not have (page fault)"),
+    43: Xid("application", "the program's work was stopped"),
+    45: Xid("application", "the program's channels were cleaned up, after another fault or its end"),
+    **_all("application", "a fault of a media engine's program", (60, 68, 82, 83, 84, 86, 88)),
+    **_all("application", "a fault of a media engine's program", (*range(96, 106), 139)),
+    **_all("application", "a fault of a copy engine's program", (39, 40, 41, 70, 71, 72, 75, 76, 77)),
+    **_all("application", "a fault of a copy engine's program", (85, *range(126, 136))),
+    # The catalog asks for a reset. A program that hangs causes it as well, and both of NVIDIA's plugins
+    # ignore it; where the GPU is hit, its recovery action says so.
+    109: Xid("application", "the program's work did not yield in time (context switch)"),
+    174: Xid("application", "a program was ended (silent kill)"),
+    **_all("informational", "nothing to act on", (37, 38, 44, 66, 67, 93, 106, 107, 108)),
+    **_all("informational", "nothing to act on", (137, 141, 157, 160, 161)),
+    # That a row or a page waits for a reset is asked for, and has a taint of its own.
+    63: Xid("informational", "a part of the memory is replaced at the next reset"),
+    78: Xid("informational", "a vGPU did not start: the versions of its software do not fit"),
+    92: Xid("informational", "many memory errors were corrected"),
+    121: Xid("informational", "an error of the link to the CPU was corrected"),
+    154: Xid("informational", "the recovery action has changed"),
+    171: Xid("informational", "a detail of an error of the memory (DRAM)"),
+    172: Xid("informational", "a detail of an error of the memory (SRAM)"),
+    176: Xid("informational", "an error of the PCIe link was corrected"),
+    94: Xid("contained", "a memory error was contained: only the program that it hit has ended"),
+    **_all("contained", "an error of an NVLink", range(144, 151)),
+    46: Xid("needs-reset", "the GPU stopped processing"),
+    48: Xid("needs-reset", "a memory error that cannot be corrected (double-bit ECC)"),
+    62: Xid("needs-reset", "the GPU's power management processor halted"),
+    64: Xid("needs-reset", "a part of the memory could not be replaced"),
+    74: Xid("needs-reset", "an error of an NVLink"),
+    95: Xid("needs-reset", "a memory error was not contained: any program on the GPU may be hit"),
+    110: Xid("needs-reset", "a security fault"),
+    119: Xid("needs-reset", "the GPU's system processor (GSP) does not answer"),
+    120: Xid("needs-reset", "the GPU's system processor (GSP) failed"),
+    136: Xid("needs-reset", "a link to another GPU could not be trained"),
+    140: Xid("needs-reset", "a memory error that was not recovered (ECC)"),
+    143: Xid("needs-reset", "the GPU could not be initialised"),
+    155: Xid("needs-reset", "an NVLink could not be set up by the software"),
+    156: Xid("needs-reset", "a resource of the GPU was retired"),
+    158: Xid("needs-reset", "the GPU's memory is not ready"),
+    173: Xid("needs-reset", "a fatal error of the link to the CPU"),
+    175: Xid("needs-reset", "a fault of the memory subsystem"),
+    54: Xid("needs-reboot", "its power cable is not connected"),
+    79: Xid("needs-reboot", "the GPU fell off the bus"),
+    142: Xid("needs-reboot", "a fault that NVIDIA has to look at"),
+    151: Xid("needs-reboot", "a key of the GPU could not be changed"),
+    167: Xid("needs-reboot", "a fatal time-out of the PCIe link"),
+    168: Xid("needs-reboot", "the GPU runs with less memory than it has"),
+    169: Xid("needs-reboot", "the GPU's security processor (SEC2) halted"),
+}
+
+UNKNOWN = Xid("contained", "this version's table does not know it")
+"""A code that is not in the table keeps new pods away until the GPU is known to be well."""
+
+
+def meaning_of(code: int) -> Xid:
+    """What the table says of a code."""
+    return XIDS.get(code, UNKNOWN)

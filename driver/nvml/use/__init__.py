@@ -1,0 +1,1 @@
+"""What NVML tells of how much of a GPU is used, and by whom."""

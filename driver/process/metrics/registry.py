@@ -1,0 +1,214 @@
+"""Counts what a process of the driver does; which series there are, the table says.
+
+Every counter whose labels are known exists at zero from the start, so that a rate is right from the first
+event on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from driver.process.metrics.of_nvidia import NVIDIA_DRIVER
+from driver.process.metrics.shown import Shown
+from driver.process.metrics.table import TABLE
+from driver.process.outcome import OUTCOMES, Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from driver.process.metrics.reading import Reading
+    from driver.process.metrics.series import Process
+
+Operation = Literal["prepare", "unprepare", "publish"]
+Phase = Literal["claim", "locks", "locate", "hardware", "sharing", "journal", "files"]
+SliceVerb = Literal["create", "update", "delete"]
+NvmlFailure = Literal["lost", "hung", "reset-required", "failing", "fabric", "error"]
+
+_OF_PROCESS: dict[Process | None, tuple[Operation, ...]] = {
+    "kubeletplugin": ("prepare", "unprepare"),
+    "controller": ("publish",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _OfNvidia:
+    """An operation as NVIDIA's own driver counts it: what had success alone."""
+
+    in_flight: Gauge
+    done: Counter
+    duration: Histogram
+
+    def end(self, seconds: float | None) -> None:
+        """One has ended; without ``seconds`` it failed."""
+        self.in_flight.dec()
+        if seconds is not None:
+            self.done.inc()
+            self.duration.observe(seconds)
+
+
+class Metrics:
+    """All numbers of one process, in a registry of their own; safe to use from every thread."""
+
+    def __init__(self, process: Process | None = None) -> None:
+        """Make every series of the process, at zero; of None, those of every process of a node."""
+        self.registry = CollectorRegistry()
+        self._process = process
+        self._now = threading.local()
+        self.prepared_claims = self._gauge("gpu_dra_prepared_claims")
+        self.published_slices = self._gauge("gpu_dra_published_slices")
+        self.published_devices = self._gauge("gpu_dra_published_devices")
+        self._in_flight, self._ended = self._operations(_OF_PROCESS.get(process, get_args(Operation)))
+        phases = self._histogram("gpu_dra_phase_duration_seconds")
+        self._phases: dict[tuple[str, Phase], Histogram] = {
+            (name, phase): phases.labels(name, phase)
+            for name in ("prepare", "unprepare")
+            for phase in get_args(Phase)
+        }
+        writes = self._counter("gpu_dra_slice_writes_total")
+        self._slice_writes: dict[SliceVerb, Counter] = {
+            verb: writes.labels(verb) for verb in get_args(SliceVerb)
+        }
+        failures = self._counter("gpu_dra_nvml_failures_total")
+        self._nvml_failures: dict[NvmlFailure, Counter] = {
+            reason: failures.labels(reason) for reason in get_args(NvmlFailure)
+        }
+        self._reflector_restarts = self._counter("gpu_dra_reflector_restarts_total")
+        self._journal = self._histogram("gpu_dra_journal_write_duration_seconds")
+        self._cdi = self._histogram("gpu_dra_cdi_write_duration_seconds")
+        self._nvml_calls = self._histogram("gpu_dra_nvml_call_duration_seconds")
+        self._of_calls: dict[str, Histogram] = {}
+        self._requests = self._histogram("gpu_dra_api_request_duration_seconds")
+        self._xids = self._counter("gpu_dra_gpu_xids_total")
+        self._of_nvidia = self._made_for_nvidia()
+
+    def show(self, read: Callable[[], Iterable[Reading]], *names: str) -> None:
+        """Show series whose values ``read()`` gives; it is asked whenever the numbers are fetched.
+
+        It may raise DriverError: the other series are served all the same.
+        """
+        self.registry.register(Shown([TABLE[name] for name in names], read))
+
+    def show_number(self, name: str, read: Callable[[], float]) -> None:
+        """Show a series without labels, whose value ``read()`` gives whenever the numbers are fetched."""
+        self._gauge(name).set_function(read)
+
+    @contextmanager
+    def operation(self, name: Operation) -> Iterator[None]:
+        """Count the block as one operation: enter it before taking any lock."""
+        started = time.perf_counter()
+        in_flight, nvidia = self._in_flight[name], self._of_nvidia.get(name)
+        in_flight.inc()
+        if nvidia is not None:
+            nvidia.in_flight.inc()
+        self._now.operation = name
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            self._now.operation = ""
+            seconds = time.perf_counter() - started
+            ended, duration = self._ended[name, outcome_of(error)]
+            ended.inc()
+            duration.observe(seconds)
+            in_flight.dec()
+            if nvidia is not None:
+                nvidia.end(seconds if error is None else None)
+
+    def phase(self, name: Phase, seconds: float) -> None:
+        """Note how long a phase of this thread's operation took; outside of one nothing is noted."""
+        phase = self._phases.get((getattr(self._now, "operation", ""), name))
+        if phase is not None:
+            phase.observe(seconds)
+
+    def journal_written(self, seconds: float) -> None:
+        """Note how long it took to write an entry of the journal."""
+        self._journal.observe(seconds)
+        self.phase("journal", seconds)
+
+    def cdi_written(self, seconds: float) -> None:
+        """Note how long it took to write a claim's CDI spec and what it mounts."""
+        self._cdi.observe(seconds)
+        self.phase("files", seconds)
+
+    def nvml_called(self, call: str, seconds: float) -> None:
+        """Note how long a call of NVML took; ``call`` is its name in driver.nvml.api."""
+        made = self._of_calls.get(call)
+        if made is None:  # labels() is slow, and each prepare makes some calls
+            made = self._of_calls[call] = self._nvml_calls.labels(call)
+        made.observe(seconds)
+
+    def request_ended(self, verb: str, resource: str, outcome: str, seconds: float) -> None:
+        """Note how long a request to the API server took."""
+        self._requests.labels(verb, resource, outcome).observe(seconds)
+
+    def slice_written(self, verb: SliceVerb) -> None:
+        """Count one write of a ResourceSlice that the API server took."""
+        self._slice_writes[verb].inc()
+
+    def nvml_failed(self, reason: NvmlFailure) -> None:
+        """Count one NVML call that gave no answer, by what is wrong with the GPU."""
+        self._nvml_failures[reason].inc()
+
+    def reflector_restarted(self) -> None:
+        """Count one list and watch that begins anew."""
+        self._reflector_restarts.inc()
+
+    def xid_seen(self, pci: str, code: int) -> None:
+        """Count one XID that NVML told of the GPU at this address, as sysfs writes it."""
+        self._xids.labels(pci, str(code)).inc()
+
+    def _operations(
+        self, names: tuple[Operation, ...]
+    ) -> tuple[dict[Operation, Gauge], dict[tuple[Operation, Outcome], tuple[Counter, Histogram]]]:
+        """What is counted of operations: how many are under way, and by outcome how many ended, and when."""
+        in_flight = self._gauge("gpu_dra_operations_in_flight")
+        ended = self._counter("gpu_dra_operations_total")
+        duration = self._histogram("gpu_dra_operation_duration_seconds")
+        return {name: in_flight.labels(name) for name in names}, {
+            (name, outcome): (ended.labels(name, outcome), duration.labels(name, outcome))
+            for name in names
+            for outcome in OUTCOMES
+        }
+
+    def _made_for_nvidia(self) -> dict[str, _OfNvidia]:
+        """What NVIDIA's own driver counts of an operation, by operation."""
+        in_flight = self._gauge("nvidia_dra_requests_inflight")
+        done = self._counter("nvidia_dra_requests_total")
+        duration = self._histogram("nvidia_dra_request_duration_seconds")
+        found = {}
+        for name in ("prepare", "unprepare"):
+            labels = (NVIDIA_DRIVER, name)
+            found[name] = _OfNvidia(in_flight.labels(*labels), done.labels(*labels), duration.labels(*labels))
+        return found
+
+    def _gauge(self, name: str) -> Gauge:
+        series = TABLE[name]
+        return Gauge(series.name, series.help, series.labels, registry=self._registry_of(name))
+
+    def _counter(self, name: str) -> Counter:
+        series = TABLE[name]
+        return Counter(series.name, series.help, series.labels, registry=self._registry_of(name))
+
+    def _histogram(self, name: str) -> Histogram:
+        series = TABLE[name]
+        return Histogram(
+            series.name,
+            series.help,
+            series.labels,
+            buckets=series.buckets,
+            registry=self._registry_of(name),
+        )
+
+    def _registry_of(self, name: str) -> CollectorRegistry | None:
+        """The registry where the process shows the series; None where it only counts it for nobody."""
+        is_shown = self._process is None or self._process in TABLE[name].processes
+        return self.registry if is_shown else None

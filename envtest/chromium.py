@@ -1,0 +1,221 @@
+"""A headless Chromium that tests drive over the DevTools protocol, by a pipe and without a port."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+PROGRAM = "chromium"
+ANSWER_SECONDS = 30.0
+
+_FLAGS = (
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-sandbox",  # the tests run as root, for which Chromium has none
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--hide-scrollbars",
+)
+
+
+class BrowserFailed(Exception):
+    """The browser is not there, refused a command, or did not answer."""
+
+
+@contextmanager
+def chromium() -> Iterator[Tab]:
+    """A browser with one empty tab, ended with all of its processes when the block does."""
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise BrowserFailed(f"there is no {PROGRAM}: install Debian's package of that name")
+    with tempfile.TemporaryDirectory(prefix="chromium-") as folder, _Pipe(program, Path(folder)) as pipe:
+        target = pipe.call("Target.createTarget", {"url": "about:blank"})
+        attached = pipe.call("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
+        tab = Tab(pipe, str(attached["sessionId"]))
+        tab.begin()
+        yield tab
+
+
+class _Pipe:
+    """The process and its pipe: JSON messages that end with a zero byte, in on 3 and out on 4."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._heard: dict[int, Any] = {}
+        self._events: list[Any] = []
+        self._condition = threading.Condition()
+        self._number = 0
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+        spare_in, spare_out = os.dup(theirs_in), os.dup(theirs_out)
+        log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT, 0o600)
+        self._pid = os.posix_spawn(
+            program,
+            [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}"],
+            {**os.environ, "HOME": str(folder)},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+                (os.POSIX_SPAWN_DUP2, spare_in, 3),
+                (os.POSIX_SPAWN_DUP2, spare_out, 4),
+            ],
+            setpgroup=0,
+        )
+        for number in (theirs_in, theirs_out, spare_in, spare_out, log):
+            os.close(number)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._out)
+        os.killpg(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self._reader.join()
+        os.close(self._in)
+
+    def _read(self) -> None:
+        rest = b""
+        while data := os.read(self._in, 1 << 16):
+            *messages, rest = (rest + data).split(b"\0")
+            with self._condition:
+                for one in map(json.loads, messages):
+                    if "id" in one:
+                        self._heard[one["id"]] = one
+                    else:
+                        self._events.append(one)
+                self._condition.notify_all()
+
+    def call(self, method: str, params: dict[str, Any], session: str | None = None) -> dict[str, Any]:
+        """A command's result; raises BrowserFailed."""
+        with self._condition:
+            self._number += 1
+            number = self._number
+        message = {"id": number, "method": method, "params": params}
+        os.write(
+            self._out, json.dumps({**message, **({"sessionId": session} if session else {})}).encode() + b"\0"
+        )
+        with self._condition:
+            if not self._condition.wait_for(lambda: number in self._heard, ANSWER_SECONDS):
+                raise BrowserFailed(f"no answer to {method} within {ANSWER_SECONDS:g} s")
+            answer = self._heard.pop(number)
+        if "error" in answer:
+            raise BrowserFailed(f"{method}: {answer['error']}")
+        return dict(answer["result"])
+
+    def events(self, method: str) -> list[dict[str, Any]]:
+        """All events of a kind so far."""
+        with self._condition:
+            return [one["params"] for one in self._events if one["method"] == method]
+
+
+class Tab:
+    """A tab of the browser."""
+
+    def __init__(self, pipe: _Pipe, session: str) -> None:
+        self._pipe = pipe
+        self._session = session
+
+    def begin(self) -> None:
+        """Have the browser tell what happens in it."""
+        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility", "Performance"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """A command of the protocol to this tab."""
+        return self._pipe.call(method, params, self._session)
+
+    def open(self, url: str) -> None:
+        """Go there, and wait until the page and its script are loaded."""
+        failed = self.call("Page.navigate", url=url).get("errorText")
+        if failed:
+            raise BrowserFailed(f"{url}: {failed}")
+        self.wait(lambda: self.evaluate("document.readyState") == "complete", f"{url} to load")
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression in the page; promises are waited for."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise BrowserFailed(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def text(self, selector: str = "body") -> str:
+        """What a person reads in the first element of a selector, empty where there is none."""
+        return str(
+            self.evaluate(f"(document.querySelector({json.dumps(selector)}) || {{innerText: ''}}).innerText")
+        )
+
+    def wait(self, met: Callable[[], bool], what: str, timeout_seconds: float = 30.0) -> None:
+        """Wait until something holds; raises BrowserFailed when it does not in time."""
+        until = time.monotonic() + timeout_seconds
+        pause = threading.Event()
+        while not met():
+            if time.monotonic() > until:
+                raise BrowserFailed(f"waited {timeout_seconds:g} s for {what}")
+            pause.wait(0.05)
+
+    def wait_text(self, words: str, selector: str = "body", timeout_seconds: float = 30.0) -> None:
+        """Wait until words can be read."""
+        self.wait(lambda: words in self.text(selector), f"{words!r} in {selector}", timeout_seconds)
+
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """Press and release a key: Tab, Enter, Space."""
+        codes = {"Tab": (9, ""), "Enter": (13, "\r"), "Space": (32, " ")}
+        code, text = codes[key]
+        common = {
+            "key": " " if key == "Space" else key,
+            "code": key,
+            "windowsVirtualKeyCode": code,
+            "modifiers": 8 * shift,
+        }
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def media(self, scheme: str) -> None:
+        """Have it prefer ``light`` or ``dark``."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def size(self, width: int, height: int) -> None:
+        """Give the window's inside this size."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def picture(self, file: Path, *, whole: bool = True) -> None:
+        """Write what it shows as PNG; ``whole`` with what one would scroll to."""
+        made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        file.write_bytes(base64.b64decode(made["data"]))
+
+    def complaints(self) -> list[str]:
+        """What the page's console says of errors, violations of its policy among them."""
+        logged = [one["entry"] for one in self._pipe.events("Log.entryAdded")]
+        thrown = [one["exceptionDetails"] for one in self._pipe.events("Runtime.exceptionThrown")]
+        return [str(one["text"]) for one in logged if one["level"] == "error"] + [str(one) for one in thrown]
+
+    def requested(self) -> list[str]:
+        """The addresses of all requests so far."""
+        return [str(one["request"]["url"]) for one in self._pipe.events("Network.requestWillBeSent")]
+
+    def dialogs(self) -> list[str]:
+        """The dialogs that scripts opened."""
+        return [str(one["message"]) for one in self._pipe.events("Page.javascriptDialogOpening")]

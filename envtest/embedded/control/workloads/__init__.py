@@ -1,0 +1,1 @@
+"""The embedded controllers that make pods of Deployments, ReplicaSets and Jobs."""

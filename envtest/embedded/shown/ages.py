@@ -1,0 +1,36 @@
+"""Says how long ago something was, or how long it took, as kubectl does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+
+def age_of(timestamp: str | None) -> str:
+    """How long ago that was, as people read it; ``<unknown>`` without a time."""
+    if not timestamp:
+        return "<unknown>"
+    return duration_text(datetime.now(UTC) - datetime.fromisoformat(timestamp))
+
+
+def duration_text(span: timedelta) -> str:
+    """A span of time as kubectl shows it (duration.HumanDuration)."""
+    seconds = int(span.total_seconds())
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 0:
+        return "<invalid>" if seconds < -1 else "0s"
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 192:
+        return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+    if days < 730:
+        return f"{days}d"
+    years, rest = divmod(days, 365)
+    return f"{years}y{rest}d" if rest and years < 8 else f"{years}y"

@@ -1,0 +1,1 @@
+"""How much of a fake GPU is used, and by whom."""

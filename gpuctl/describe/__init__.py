@@ -1,0 +1,1 @@
+"""gpuctl describe: all about one node, GPU or claim."""

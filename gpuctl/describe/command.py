@@ -1,0 +1,118 @@
+"""The command ``gpuctl describe``: all about one node, one GPU or one claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from gpuctl.cli.cluster_options import cluster_options, namespace_option
+from gpuctl.cli.documents import document
+from gpuctl.cli.output import emit, output_option
+from gpuctl.cli.values import claims, matching, nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.describe.sections import Section
+    from gpuctl.node.topology_matrix import Matrix
+
+KINDS = ("node", "gpu", "claim")
+
+
+def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Nodes for a node, and with a slash behind them for a GPU; claims of the namespace."""
+    kind = ctx.params.get("kind")
+    if kind == "claim":
+        return [CompletionItem(name) for name in claims(ctx, incomplete)]
+    if kind == "gpu":
+        found = [f"{name}/" for name in nodes(ctx, param, "")]
+        return [CompletionItem(name) for name in matching(found, incomplete)]
+    return [CompletionItem(name) for name in nodes(ctx, param, incomplete)]
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("name", shell_complete=_names)
+@namespace_option
+@cluster_options
+@output_option("svg")
+def describe(
+    kind: str, name: str, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str
+) -> None:
+    """Tell all about a node, a GPU or a claim: forms, holders, taints and the way out, topology, events.
+
+    A GPU is named as NODE/INDEX, NODE/ADDRESS, by its UUID, or by an address that only one node has. With
+    -o svg a GPU is drawn with its forms, and a node with who holds what of it.
+
+    Exit codes: 0, 1 for what is not there or a cluster that cannot be reached, 2 for a wrong command line.
+    """
+    from gpuctl.cli.cluster_view import ClusterView
+
+    if kind == "claim" and output == "svg":
+        raise click.UsageError("there is no picture of a claim: describe its GPU")
+    view = ClusterView.connect(kubeconfig, context)
+    if kind == "claim":
+        from gpuctl.cli.context import find_namespace
+
+        where = find_namespace(namespace, kubeconfig, context)
+        name, sections, svg = f"{where}/{name}", _claim(view, where, name), ""
+    else:
+        name, sections, svg = (_node if kind == "node" else _gpu)(view, name, output)
+    data = {"of": kind, "name": name, "sections": [one.as_data() for one in sections]}
+    emit(
+        output,
+        document("Description", data),
+        lambda: "\n\n".join(one.text() for one in sections),
+        svg=lambda: svg,
+    )
+
+
+def _node(view: ClusterView, name: str, output: str) -> tuple[str, Sequence[Section], str]:
+    from gpuctl.describe.node import node_sections
+    from gpuctl.describe.reading import node_events, node_view, perhaps
+
+    found, slices = node_view(view, name)
+    if output == "svg":
+        from gpuctl.status.occupancy_svg import occupancy_svg
+
+        return name, (), occupancy_svg([found])
+    matching_nodes = perhaps(view, "/api/v1/nodes", fieldSelector=f"metadata.name={name}")
+    node = matching_nodes[0] if matching_nodes else None
+    pods = perhaps(view, "/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+    return name, node_sections(found, node, _matrix(slices), pods, node_events(view, name)), ""
+
+
+def _gpu(view: ClusterView, name: str, output: str) -> tuple[str, Sequence[Section], str]:
+    from gpuctl.describe.gpu import gpu_sections
+    from gpuctl.describe.reading import find_gpu, node_events
+
+    gpu, slices = find_gpu(view, name)
+    full = f"{gpu.node}/{gpu.label}"
+    if output == "svg":
+        from gpuctl.status.forms_svg import forms_svg
+
+        return full, (), forms_svg([(f"{gpu.node}, GPU {gpu.label}", gpu)])
+    return full, gpu_sections(gpu, _matrix(slices), node_events(view, gpu.node)), ""
+
+
+def _claim(view: ClusterView, namespace: str, name: str) -> Sequence[Section]:
+    from driver.errors import ConfigError
+    from gpuctl.describe.claim import claim_sections
+    from gpuctl.describe.reading import claim_events, nodes_of
+    from gpuctl.explain.snapshot import claim_of
+
+    claim = claim_of(view, namespace, name)
+    if claim is None:
+        raise ConfigError(f"there is no claim {namespace}/{name}", "name its namespace with -n")
+    return claim_sections(claim, nodes_of(view, claim), claim_events(view, claim))
+
+
+def _matrix(slices: Sequence[Object]) -> Matrix:
+    from gpuctl.node.picture import published_gpus
+    from gpuctl.node.topology_matrix import matrix_of
+
+    return matrix_of(published_gpus(slices, ()))

@@ -1,0 +1,104 @@
+"""Finds in a cluster what a description is about, and reads what belongs to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from driver.devices.names import DRIVER_NAME
+from driver.errors import ConfigError
+from driver.kube.errors import Forbidden, NotFound
+from gpuctl.cli.cluster_view import DRA
+from gpuctl.status.cluster_state import NodeView, views_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.status.gpus import GpuState
+
+
+def node_view(view: ClusterView, name: str) -> tuple[NodeView, list[Object]]:
+    """A node with its slices; raises ConfigError for one that publishes nothing."""
+    slices = view.listed(f"{DRA}/resourceslices", fieldSelector=f"spec.nodeName={name}")
+    slices = [one for one in slices if one["spec"]["driver"] == DRIVER_NAME]
+    found = views_of(slices, view.claims() if slices else ())
+    if not found:
+        raise ConfigError(
+            f"{name} publishes nothing of the driver {DRIVER_NAME}", "`gpuctl status` lists the nodes that do"
+        )
+    return found[0], slices
+
+
+def find_gpu(view: ClusterView, name: str) -> tuple[GpuState, list[Object]]:
+    """The GPU that a name means, with the slices of its node.
+
+    A name is ``NODE/INDEX``, ``NODE/ADDRESS``, ``NODE/DEVICE``, a UUID, or an address or a device's name
+    where only one node has such a GPU. Raises ConfigError for none and for several.
+    """
+    node, _, inner = name.rpartition("/")
+    if node:
+        found, slices = node_view(view, node)
+        candidates, where = list(found.gpus), f"node {node}"
+    else:
+        slices = [one for one in view.slices() if one["spec"]["driver"] == DRIVER_NAME]
+        candidates = [gpu for one in views_of(slices, view.claims()) for gpu in one.gpus]
+        where = "the cluster"
+    meant = [gpu for gpu in candidates if _is_called(gpu, inner, by_index=bool(node))]
+    if not meant:
+        raise ConfigError(
+            f"{where} has no GPU {inner}",
+            "name it as NODE/INDEX, NODE/ADDRESS or by its UUID; `gpuctl describe node NODE` lists them",
+        )
+    if len(meant) > 1:
+        nodes = ", ".join(sorted({gpu.node for gpu in meant})[:4])
+        raise ConfigError(f"{len(meant)} GPUs are called {inner}, on {nodes}", f"write NODE/{inner}")
+    gpu = meant[0]
+    return gpu, [one for one in slices if one["spec"].get("nodeName") == gpu.node]
+
+
+def _is_called(gpu: GpuState, name: str, *, by_index: bool) -> bool:
+    names = {gpu.device, gpu.pci, gpu.uuid}
+    return name in names or (by_index and gpu.index is not None and name == str(gpu.index))
+
+
+def perhaps(view: ClusterView, path: str, **params: str) -> list[Object] | None:
+    """A list; None where this user may not read it."""
+    try:
+        return view.listed(path, **params)
+    except (Forbidden, NotFound):
+        return None
+
+
+def node_events(view: ClusterView, node: str) -> list[Object] | None:
+    """The events about a node, whatever namespace they were posted in; None where they may not be read."""
+    selector = f"involvedObject.kind=Node,involvedObject.name={node}"
+    return perhaps(view, "/api/v1/events", fieldSelector=selector)
+
+
+def claim_events(view: ClusterView, claim: Object) -> list[Object] | None:
+    """The events about a claim and the pods that use it; None where they may not be read."""
+    namespace = quote(str(claim["metadata"].get("namespace")), safe="")
+    found: list[Object] = []
+    uids = [str(claim["metadata"].get("uid"))]
+    uids += [str(one.get("uid")) for one in (claim.get("status") or {}).get("reservedFor") or ()]
+    for uid in uids:
+        events = perhaps(
+            view, f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.uid={uid}"
+        )
+        if events is None:
+            return None
+        found += events
+    return found
+
+
+def nodes_of(view: ClusterView, claim: Object) -> Sequence[NodeView]:
+    """The nodes on whose pools a claim has devices of this driver, with all that is held there."""
+    results = (((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}).get(
+        "results"
+    ) or ()
+    pools = {one["pool"] for one in results if one["driver"] == DRIVER_NAME}
+    if not pools:
+        return ()
+    slices = [one for one in view.slices() if one["spec"]["pool"]["name"] in pools]
+    return views_of(slices, [claim])

@@ -1,0 +1,84 @@
+"""The command ``gpuctl heal``: what is wrong with a GPU, and with ``--yes`` its reset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.output import output_option
+from gpuctl.cli.values import nodes
+
+
+def _first_a_node(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The nodes for the first name; what GPUs a node has is not asked while somebody waits for a TAB."""
+    return [] if ctx.params.get("names") else nodes(ctx, param, incomplete)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NODE GPU", shell_complete=_first_a_node)
+@click.option("--yes", is_flag=True, help="Do it: keep new pods away, evict those that are there, reset.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, max=3600),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for pods and processes that have the GPU, with --yes.",
+)
+@click.option("--here", is_flag=True, help="Ask the plugin of the node that this runs on: `heal --here GPU`.")
+@click.option(
+    "--plugins-dir",
+    metavar="PATH",
+    envvar="GPU_DRA_PLUGINS_DIR",
+    help="With --here: the kubelet's folder for plugins; else the running plugin's.",
+)
+@cluster_options
+@output_option()
+def heal(
+    names: tuple[str, ...],
+    yes: bool,
+    timeout: float,
+    here: bool,
+    plugins_dir: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
+) -> None:
+    """Say what is wrong with a GPU of NODE and what is in the way of a reset; with --yes, reset it.
+
+    GPU is a PCI address, a UUID or the name of a device. Without --yes nothing happens. With it all devices
+    of the GPU are tainted, the pods that have one are evicted (PodDisruptionBudgets are kept), and when
+    nobody uses the GPU any more, the plugin on the node resets it. It ends when the GPU's taints are gone. A
+    machine is never restarted.
+
+    The plugin is asked in its pod, by kubectl exec. With --here it is asked at its socket: in its pod, or on
+    the node as root.
+
+    Exit codes: 0 when the GPU is well, or with --yes when it was healed; 3 when a reset would help; 4 when it
+    would not, a restart of the machine perhaps; 5 with --yes when the GPU is not well afterwards; 1 for a
+    node or GPU that there is not, or a cluster or plugin that cannot be asked; 2 for a wrong command line.
+    """
+    if len(names) != (1 if here else 2):
+        raise click.UsageError("name the GPU alone with --here" if here else "name a node and a GPU of it")
+    if here:
+        from driver.process.log import configure
+        from gpuctl.doctor.inside.places import local_command_lines, read_places
+        from gpuctl.heal.plugin_socket import heal_steps
+        from gpuctl.heal.run import heal_here
+
+        configure("error")  # the steps are what is printed
+        folder = read_places({"plugins_dir": plugins_dir}, local_command_lines()).data_dir
+        heal_here(heal_steps(folder, names[0], reset=yes, wait_seconds=timeout), output)
+        return
+    from gpuctl.cli.context import connect_client
+    from gpuctl.heal import run
+
+    client = connect_client(kubeconfig, context)
+    looking = run.looking_at(client, names[0], kubeconfig, context)
+    plan = looking.plan(names[1])
+    if yes:
+        run.heal(client, looking, plan, timeout, output)
+    else:
+        run.show(plan, output)

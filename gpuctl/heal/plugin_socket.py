@@ -1,0 +1,92 @@
+"""Asks the kubelet plugin of this node to look at a GPU or to reset it, at its socket: root alone may."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import grpc
+
+from driver.errors import ConfigError
+from driver.nvml.pci_address import PciAddress
+from gpuctl.heal.steps import HealStep, UsingProcess
+from proto import node_state_v1_pb2 as v1
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_METHOD = "/gpu.nvidia.com.nodestate.v1.NodeState/Heal"
+_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+_RESET_SECONDS = 300.0
+"""What comes after the waiting: locks, letting go, the reset, and a look at the GPU."""
+
+_NOT_HERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED)
+
+
+def heal_steps(folder: Path, gpu: str, *, reset: bool, wait_seconds: float) -> Iterator[HealStep]:
+    """The steps, as a plugin with a socket in the folder tells them.
+
+    It is called off where a pipe at this process's stdin ends: whoever asked has gone. Raises ConfigError
+    where no plugin answers.
+    """
+    request = v1.HealRequest(gpu=gpu, reset=reset, wait_seconds=int(wait_seconds))
+    why = f"there is no socket of it in {folder}"
+    for path in sorted(folder.glob("dra*.sock")):
+        has_begun = False
+        try:
+            for step in _asked(path, request, wait_seconds):
+                has_begun = True
+                yield step
+        except grpc.RpcError as error:
+            if has_begun or error.code() not in _NOT_HERE:
+                raise ConfigError(
+                    f"the kubelet plugin broke off at {path}: {error.code().name}",
+                    "see its log, then how the GPU is",
+                ) from error
+            why = (
+                "it is of a version that heals no GPU"
+                if error.code() == grpc.StatusCode.UNIMPLEMENTED
+                else f"nobody answers at {path}"
+            )
+        except PermissionError as error:
+            raise ConfigError(f"{path} is not for this user", "be root on the node") from error
+        else:
+            return
+    raise ConfigError(f"the kubelet plugin of this node cannot be asked: {why}", "see that it runs")
+
+
+def _asked(path: Path, request: v1.HealRequest, wait_seconds: float) -> Iterator[HealStep]:
+    if not os.access(path, os.W_OK):
+        raise PermissionError(path)
+    with grpc.insecure_channel(f"unix:{path.absolute()}", options=_OPTIONS) as channel:
+        ask: grpc.UnaryStreamMultiCallable[bytes, v1.HealProgress] = channel.unary_stream(
+            _METHOD, response_deserializer=v1.HealProgress.FromString
+        )
+        call = ask(request.SerializeToString(), timeout=wait_seconds + _RESET_SECONDS)
+        threading.Thread(target=_cancel_at_end_of_stdin, args=(call,), daemon=True).start()
+        yield from map(_read, call)
+
+
+def _cancel_at_end_of_stdin(call: grpc.Call) -> None:
+    """Wait for the end of a pipe at stdin, as kubectl exec -i has it; any other stdin says nothing."""
+    try:
+        if stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+            call.cancel()
+    except (OSError, ValueError):
+        return  # there is none
+
+
+def _read(message: v1.HealProgress) -> HealStep:
+    return HealStep(
+        message.step,
+        tuple(map(PciAddress.parse, message.pci_bus_ids)),
+        tuple(f"{one.namespace}/{one.name}" if one.name else one.uid for one in message.claims),
+        tuple(UsingProcess(one.process_id, one.name, one.pod_uid or None) for one in message.processes),
+        message.message,
+    )

@@ -1,0 +1,77 @@
+"""The steps of a heal as the plugin tells them, printed as lines of JSON in its pod and read again
+outside."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from driver.errors import ConfigError
+from driver.nvml.pci_address import PciAddress
+from gpuctl.cli.documents import document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KIND = "HealStep"
+
+
+@dataclass(frozen=True, slots=True)
+class UsingProcess:
+    """A process on the node that has a GPU open; ``pod`` is the UID of its pod, None where it is in none."""
+
+    process_id: int
+    name: str
+    pod: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HealStep:
+    """How far it is: ``looked``, ``waits``, ``resets``, ``healed`` or ``failed``, the last with its
+    ``message``.
+
+    ``gpus`` are reset together. ``claims`` have something of them, as ``namespace/name``.
+    """
+
+    step: str
+    gpus: tuple[PciAddress, ...] = ()
+    claims: tuple[str, ...] = ()
+    processes: tuple[UsingProcess, ...] = ()
+    message: str = ""
+
+    def as_data(self) -> dict[str, Any]:
+        """All of it, for scripts."""
+        found = {
+            "step": self.step,
+            "gpus": [str(pci) for pci in self.gpus],
+            "claims": list(self.claims),
+            "processes": [
+                {"processId": one.process_id, "name": one.name, **({"podUid": one.pod} if one.pod else {})}
+                for one in self.processes
+            ],
+            **({"message": self.message} if self.message else {}),
+        }
+        return document(KIND, found)
+
+
+def read_step(line: bytes) -> HealStep:
+    """The step in a line; raises ConfigError where it is none."""
+    try:
+        found: Mapping[str, Any] = json.loads(line)
+        processes = (
+            UsingProcess(int(one["processId"]), str(one["name"]), one.get("podUid"))
+            for one in found["processes"]
+        )
+        return HealStep(
+            str(found["step"]),
+            tuple(map(PciAddress.parse, found["gpus"])),
+            tuple(map(str, found["claims"])),
+            tuple(processes),
+            str(found.get("message", "")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"the plugin's pod answered what is no step of a heal: {line[:200]!r}",
+            "update the driver on the node, or gpuctl, to the same version",
+        ) from error

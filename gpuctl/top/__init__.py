@@ -1,0 +1,1 @@
+"""gpuctl top: who uses how much of what he holds."""

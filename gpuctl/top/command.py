@@ -1,0 +1,68 @@
+"""The command ``gpuctl top``: who uses how much of what he holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.documents import document
+from gpuctl.cli.output import emit, output_option
+from gpuctl.cli.values import nodes
+
+if TYPE_CHECKING:
+    from gpuctl.top.usage import By
+
+
+@click.command()
+@click.argument("node", required=False, shell_complete=nodes)
+@click.option(
+    "--by",
+    type=click.Choice(("claim", "namespace", "class", "node")),
+    default="claim",
+    show_default=True,
+    help="What is added up; by claim each device has a row.",
+)
+@cluster_options
+@output_option("wide")
+def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, output: str) -> None:
+    """Show who uses how much of the GPUs that he holds, of all nodes or of NODE; who uses most comes first.
+
+    What is held say slices and claims. What is used and how busy devices are say the metrics of the kubelet
+    plugins, which are read through the API server: that takes the right to get pods/proxy where the driver
+    runs, and plugins that serve metrics. Where they do not, used memory of shares comes from the status of
+    claims, and what is not told is ``-``; lines below say why.
+
+    Exit codes: 0, 1 for a cluster that cannot be reached, 2 for a wrong command line.
+    """
+    from gpuctl.cli.cluster_view import ClusterView
+    from gpuctl.cli.context import connect_client
+    from gpuctl.status.cluster_state import views_of
+    from gpuctl.top.picture import devices_picture, groups_picture
+    from gpuctl.top.scrape import scrape
+    from gpuctl.top.usage import by_use, grouped, read_all, usages
+
+    client = connect_client(kubeconfig, context)
+    view = ClusterView(client)
+    views = [one for one in views_of(view.slices(), view.claims()) if node in (None, one.name)]
+    holding = [one for one in views if any(gpu.holdings for gpu in one.gpus)]
+    measured, lacking = read_all(scrape(client, view, [one.name for one in holding]))
+    found = by_use(each for one in holding for each in usages(one, measured.get(one.name, {})))
+    groups = grouped(found, by)
+    data = {
+        "by": by,
+        "groups": groups,
+        "devices": found,
+        "lacking": [{"node": one.node, "why": one.lacking} for one in lacking],
+    }
+    emit(
+        output,
+        document("GpuUsage", data),
+        lambda: (
+            devices_picture(found, lacking, wide=output == "wide")
+            if by == "claim"
+            else groups_picture(by, groups, lacking)
+        ),
+    )

@@ -1,0 +1,75 @@
+"""Says for people who uses how much of what he holds, in plain columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpuctl.cli.columns import columns
+from gpuctl.status.memory import shown
+
+if TYPE_CHECKING:
+    from gpuctl.top.scrape import Scraped
+    from gpuctl.top.usage import By, Group, Usage
+
+_MOST_NODES = 3
+
+
+def devices_picture(found: Sequence[Usage], lacking: Sequence[Scraped], *, wide: bool) -> str:
+    """A row for each device of each claim."""
+    heads = ("claim", "pod", "node", "gpu", "what", "held", "used", "used%", "busy%")
+    more = ("class", "device") if wide else ()
+    rows = [
+        (
+            *(one.claim, ", ".join(one.pods) or "-", one.node, one.gpu, one.tier),
+            *(_bytes(one.allocated_bytes), _bytes(one.used_bytes)),
+            *(_ratio(one.used_bytes, one.allocated_bytes), _percent(one.busy)),
+            *((one.device_class or "-", one.device) if wide else ()),
+        )
+        for one in found
+    ]
+    return _with_notes(columns((*heads, *more), rows) if rows else _NOTHING, lacking)
+
+
+def groups_picture(by: By, found: Sequence[Group], lacking: Sequence[Scraped]) -> str:
+    """A row for each namespace, class or node."""
+    heads = (by, "devices", "gpus", "held", "used", "used%", "busy%")
+    rows = [
+        (
+            *(one.name, str(one.devices), f"{one.gpus:g}", _bytes(one.allocated_bytes)),
+            *(_bytes(one.used_bytes), _ratio(one.used_bytes, one.measured_bytes), _percent(one.busy)),
+        )
+        for one in found
+    ]
+    untold = sum(one.untold for one in found)
+    note = [f"of {untold} of the devices nobody tells what is used"] if untold else []
+    return _with_notes(columns(heads, rows) if rows else _NOTHING, lacking, note)
+
+
+_NOTHING = "no claim has a GPU of this driver"
+
+
+def _with_notes(table: str, lacking: Sequence[Scraped], notes: Sequence[str] = ()) -> str:
+    """The table, and below it why numbers are missing; nodes of the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for one in lacking:
+        by_reason.setdefault(str(one.lacking), []).append(one.node)
+    lines = [f"{_names(nodes)}: no metrics: {reason}" for reason, nodes in by_reason.items()]
+    return "\n".join((table, *([""] if lines or notes else []), *notes, *lines))
+
+
+def _names(nodes: Sequence[str]) -> str:
+    more = len(nodes) - _MOST_NODES
+    return ", ".join(nodes[:_MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _bytes(amount: int | None) -> str:
+    return "-" if amount is None else shown(amount)
+
+
+def _ratio(used: int | None, held: int | None) -> str:
+    return "-" if used is None or not held else f"{100 * used / held:.0f}"
+
+
+def _percent(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{100 * ratio:.0f}"

@@ -1,0 +1,173 @@
+"""Joins what claims hold, as slices and claims say it, with what they use, as the plugins' metrics say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from gpuctl.status.cluster_state import NodeView
+    from gpuctl.status.gpus import GpuState, Holding
+    from gpuctl.top.scrape import Scraped
+
+By = Literal["claim", "namespace", "class", "node"]
+
+ALLOCATED = "gpu_dra_device_memory_allocated_bytes"
+USED = "gpu_dra_device_memory_used_bytes"
+BUSY = "gpu_dra_device_utilization_ratio"
+_SERIES = frozenset({ALLOCATED, USED, BUSY})
+
+Key = tuple[str, str, str, str]
+"""A claim's namespace, its name, a device of it, and its share of that, empty for a device of its own."""
+
+Measured = Mapping[tuple[str, Key], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a claim has of a GPU and uses of it; what is not told is None.
+
+    ``part`` is how much of the GPU it has, from 0 to 1; ``busy`` how busy its device was, from 0 to 1.
+    """
+
+    node: str
+    gpu: str
+    claim: str
+    pods: tuple[str, ...]
+    device: str
+    tier: str
+    part: float
+    device_class: str | None = None
+    allocated_bytes: int | None = None
+    used_bytes: int | None = None
+    busy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Several usages together. Sums are of those that are told.
+
+    Of ``untold`` devices nobody tells what is used; ``measured_bytes`` is what the others have.
+    ``gpus`` is how many GPUs they have, parts added up; ``busy`` is their mean, by their parts.
+    """
+
+    name: str
+    devices: int
+    gpus: float
+    allocated_bytes: int
+    measured_bytes: int
+    used_bytes: int | None
+    busy: float | None
+    untold: int
+
+
+def read_metrics(text: str) -> dict[tuple[str, Key], float]:
+    """The series about devices of claims; raises ValueError for what is no text of Prometheus' format."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found: dict[tuple[str, Key], float] = {}
+    for family in text_string_to_metric_families(text):
+        if family.name in _SERIES:
+            for sample in family.samples:
+                names = ("claim_namespace", "claim", "device", "share_id")
+                namespace, claim, device, share = (sample.labels.get(name, "") for name in names)
+                found[sample.name, (namespace, claim, device, share)] = sample.value
+    return found
+
+
+def read_all(answers: Iterable[Scraped]) -> tuple[dict[str, Measured], list[Scraped]]:
+    """What each node's metrics say, by node, and the nodes that told nothing that can be read."""
+    measured: dict[str, Measured] = {}
+    lacking = []
+    for one in answers:
+        if one.text is None:
+            lacking.append(one)
+            continue
+        try:
+            measured[one.node] = read_metrics(one.text)
+        except ValueError as error:
+            lacking.append(replace(one, text=None, lacking=f"its metrics cannot be read: {error}"))
+    return measured, lacking
+
+
+def usages(view: NodeView, measured: Measured) -> list[Usage]:
+    """Everything that claims hold of a node's GPUs; a device over several GPUs is told with its first."""
+    reported = {
+        (share.claim, share.device, share.share_id or ""): share.used_bytes
+        for gpu in view.state.memory
+        for share in gpu.shares
+    }
+    found: dict[Key, Usage] = {}
+    for gpu in view.gpus:
+        for one in gpu.holdings:
+            namespace, _, name = one.claim.partition("/")
+            key = (namespace, name, one.device, one.share_id or "")
+            if not one.looks_on and key not in found:
+                by_status = reported.get((one.claim, one.device, one.share_id or ""))
+                found[key] = _usage(gpu, one, key, measured, by_status)
+    return list(found.values())
+
+
+def _usage(gpu: GpuState, one: Holding, key: Key, measured: Measured, by_status: int | None) -> Usage:
+    allocated, used = measured.get((ALLOCATED, key)), measured.get((USED, key))
+    return Usage(
+        node=gpu.node,
+        gpu=gpu.label,
+        claim=one.claim,
+        pods=one.pods,
+        device=one.device,
+        tier=one.tier,
+        part=one.part,
+        device_class=one.device_class,
+        allocated_bytes=one.memory_bytes if allocated is None else int(allocated),
+        used_bytes=by_status if used is None else int(used),
+        busy=measured.get((BUSY, key)),
+    )
+
+
+_NAMES: Mapping[By, Callable[[Usage], str]] = {
+    "claim": lambda one: one.claim,
+    "namespace": lambda one: one.claim.partition("/")[0],
+    "class": lambda one: one.device_class or "(no class is told)",
+    "node": lambda one: one.node,
+}
+
+
+def grouped(found: Iterable[Usage], by: By) -> list[Group]:
+    """By what was asked, who uses most first; of those who use as much, who holds most."""
+    members: dict[str, list[Usage]] = {}
+    for one in found:
+        members.setdefault(_NAMES[by](one), []).append(one)
+    groups = [_group(name, ones) for name, ones in members.items()]
+    return sorted(groups, key=lambda one: (-(one.used_bytes or 0), -one.allocated_bytes, one.name))
+
+
+def by_use(found: Iterable[Usage]) -> list[Usage]:
+    """Who uses most first; of those who use as much, who holds most."""
+    return sorted(
+        found,
+        key=lambda one: (
+            -(one.used_bytes or 0),
+            -(one.allocated_bytes or 0),
+            one.claim,
+            one.node,
+            one.device,
+        ),
+    )
+
+
+def _group(name: str, ones: Sequence[Usage]) -> Group:
+    told = [one.used_bytes for one in ones if one.used_bytes is not None]
+    busy = [(one.busy, one.part) for one in ones if one.busy is not None]
+    weight = sum(part for _, part in busy)
+    return Group(
+        name=name,
+        devices=len(ones),
+        gpus=round(sum(one.part for one in ones), 3),
+        allocated_bytes=sum(one.allocated_bytes or 0 for one in ones),
+        measured_bytes=sum(one.allocated_bytes or 0 for one in ones if one.used_bytes is not None),
+        used_bytes=sum(told) if told else None,
+        busy=round(sum(value * part for value, part in busy) / weight, 4) if weight else None,
+        untold=len(ones) - len(told),
+    )

@@ -1,0 +1,1 @@
+"""gpuctl web: a page that shows the GPUs of a cluster, and changes nothing."""

@@ -1,0 +1,97 @@
+"""The command ``gpuctl web``: serves the page of a cluster until Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuctl.cli.cluster_options import cluster_options
+
+if TYPE_CHECKING:
+    from driver.process.log import Level
+
+DEFAULT_ADDRESS = "127.0.0.1:8470"
+LEVELS = ("debug", "info", "warning", "error")
+PROGRAM = "gpu-dra-page"
+"""The name of the same command as a program of its own, which a pod runs."""
+
+
+@click.command()
+@click.option(
+    "--addr",
+    default=DEFAULT_ADDRESS,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Serve here; port 0 is any.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers reach the page, beside localhost; may be given several times.",
+)
+@click.option("--health-addr", default="", metavar="HOST:PORT", help="Answer a kubelet's probes here.")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="warning", show_default=True, help="What is logged."
+)
+@cluster_options
+def web(
+    addr: str,
+    names: tuple[str, ...],
+    health_addr: str,
+    log_level: Level,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Serve a page that shows the cluster's GPUs, until Ctrl-C.
+
+    It shows nodes, GPUs with their forms and holders, tiers and queues, why pods wait, what is sick, and
+    what changed in the last hour. It changes nothing, and has no login: whoever reaches it sees the names of
+    nodes, claims and pods with what this user may read. So it is served to this machine alone.
+
+    Another address is for a pod that an authenticating proxy stands before (docs/page.md); it takes --name,
+    since requests to any other name are refused.
+    """
+    from driver.errors import ConfigError
+    from driver.process.log import configure
+    from gpuctl.cli.context import connect_client, find_kubeconfig
+    from gpuctl.web.serve.server import WebServer, address_of, bound, is_loopback
+
+    configure(log_level)
+    if not is_loopback(addr) and not names:
+        raise ConfigError(
+            f"{addr} can be reached from other machines, and the page has no login",
+            "leave --addr away; or put an authenticating proxy before it, and give its name with --name",
+        )
+    found = find_kubeconfig(kubeconfig, context)
+    title = str(found.read().get("current-context") or "") if found else ""
+    client = connect_client(kubeconfig, context)
+    if found:
+        client.get("/version")  # a person is told at once that the cluster cannot be reached; a pod waits
+    server = WebServer(client, title or "this cluster", names)
+    made = bound(addr)
+    click.echo(f"the page is at {address_of(made)} until Ctrl-C")
+    if health_addr:
+        from gpuctl.web.serve.health import answering
+
+        with answering(health_addr, server):
+            server.run(made)
+    else:
+        server.run(made)
+
+
+def main() -> None:
+    """Run the command as a program of its own; exit code 0, 1 for a failure, 2 for a wrong command line."""
+    from driver.errors import DriverError
+
+    try:
+        click.version_option(package_name="gpu-dra", message=f"{PROGRAM} %(version)s")(web)(prog_name=PROGRAM)
+    except (DriverError, OSError) as error:
+        from gpuctl.cli.failures import told
+
+        click.echo(f"{PROGRAM}: {told(error)}", err=True)
+        sys.exit(1)

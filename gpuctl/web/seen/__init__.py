@@ -1,0 +1,1 @@
+"""What the page shows, as values: computed from objects of the API, without any I/O."""

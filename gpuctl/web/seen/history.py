@@ -1,0 +1,135 @@
+"""What changed in the last hour: taints, claims and pods, told from what was before and what is now."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from gpuctl.web.seen.gpus import GpuView, NodeView
+from gpuctl.web.seen.holders import Holding
+from gpuctl.web.seen.waiting import WaitingPod
+
+Object = Mapping[str, Any]
+Tone = Literal["bad", "good", "plain"]
+
+KEPT = timedelta(hours=1)
+MOST_CHANGES = 2000
+"""More are not kept, however much happens in an hour."""
+
+_MOST_OF_EVENT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that changed. ``at`` is RFC 3339; ``about`` names the object, of the kind ``kind``."""
+
+    at: str
+    kind: Literal["node", "claim", "pod"]
+    about: str
+    text: str
+    tone: Tone = "plain"
+
+
+class History:
+    """The changes of the last hour, the newest first, at most so many."""
+
+    def __init__(self) -> None:
+        self._changes: deque[tuple[datetime, Change]] = deque(maxlen=MOST_CHANGES)
+
+    def add(self, at: datetime, change: Change) -> None:
+        """One more change."""
+        self._changes.appendleft((at, change))
+
+    def changes(self, now: datetime) -> tuple[Change, ...]:
+        """Those of the last hour; older ones are forgotten."""
+        while self._changes and now - self._changes[-1][0] > KEPT:
+            self._changes.pop()
+        return tuple(change for _, change in self._changes)
+
+
+def node_changes(at: str, before: NodeView | None, after: NodeView | None) -> Iterator[Change]:
+    """How a node is otherwise: GPUs that come and go, taints, its pool."""
+    if before is None or after is None:
+        node = after or before
+        if node is not None:
+            words = f"publishes {len(node.gpus)} GPUs" if after else "publishes no GPUs any more"
+            yield Change(at, "node", node.name, words, "plain" if after else "bad")
+        return
+    if before.problem != after.problem:
+        words = (
+            f"nothing of its pool can be given: {after.problem}"
+            if after.problem
+            else "its pool is well again"
+        )
+        yield Change(at, "node", after.name, words, "bad" if after.problem else "good")
+    old = {gpu.gpu: gpu for gpu in before.gpus}
+    for gpu in after.gpus:
+        for change in _gpu_changes(old.pop(gpu.gpu, None), gpu):
+            yield Change(at, "node", after.name, *change)
+    for gone in old.values():
+        yield Change(at, "node", after.name, f"{_title(gone)} is published no more", "bad")
+
+
+def _gpu_changes(before: GpuView | None, after: GpuView) -> Iterator[tuple[str, Tone]]:
+    if before is None:
+        yield f"{_title(after)} is published", "plain"
+    known = set(before.taints) if before else set()
+    for taint in after.taints:
+        if taint not in known:
+            yield f"{_title(after)} is tainted {taint}", "bad"
+    for taint in sorted(known - set(after.taints), key=str):
+        yield f"{_title(after)} is tainted {taint} no more", "good"
+
+
+def _title(gpu: GpuView) -> str:
+    return gpu.gpu if gpu.index is None else f"GPU {gpu.index} ({gpu.gpu})"
+
+
+def claim_changes(
+    at: str, claim: str, before: Sequence[Holding], after: Sequence[Holding]
+) -> Iterator[Change]:
+    """What a claim was given, gave back, and whether its devices are ready."""
+    had, has = {(one.pool, one.device): one for one in before}, {(one.pool, one.device): one for one in after}
+    if new := [f"{pool}/{device}" for pool, device in has if (pool, device) not in had]:
+        yield Change(at, "claim", claim, f"was given {', '.join(new)}")
+    if gone := [f"{pool}/{device}" for pool, device in had if (pool, device) not in has]:
+        yield Change(at, "claim", claim, f"gave back {', '.join(gone)}")
+    for place, one in has.items():
+        was = had[place].ready if place in had else None
+        if was != one.ready:
+            words = f"{one.device} is not ready: {one.ready}" if one.ready else f"{one.device} is ready again"
+            yield Change(at, "claim", claim, words, "bad" if one.ready else "good")
+
+
+def pod_changes(at: str, before: WaitingPod | None, after: WaitingPod | None) -> Iterator[Change]:
+    """A pod begins to wait, is placed, or waits no more."""
+    if before is None and after is not None:
+        words = (
+            f"asks for devices of class {', '.join(after.classes)}" if after.classes else "asks for devices"
+        )
+        yield Change(at, "pod", after.key, words)
+    if after is not None and after.node and (before is None or before.node != after.node):
+        yield Change(at, "pod", after.key, f"was placed on {after.node}")
+    if before is not None and after is None:
+        yield Change(at, "pod", before.key, "waits no more", "good" if before.node else "plain")
+
+
+def event_change(at: str, event: Object) -> Change | None:
+    """What the driver told in an Event about a node, a claim or a pod; None for anything else."""
+    involved = event.get("involvedObject") or {}
+    kinds: dict[str, Literal["node", "claim", "pod"]] = {
+        "Node": "node",
+        "ResourceClaim": "claim",
+        "Pod": "pod",
+    }
+    kind = kinds.get(str(involved.get("kind")))
+    if kind is None:
+        return None
+    name = str(involved.get("name") or "")
+    about = name if kind == "node" else f"{involved.get('namespace') or ''}/{name}"
+    text = f"{event.get('reason') or ''}: {event.get('message') or ''}"
+    cut = text if len(text) <= _MOST_OF_EVENT else f"{text[:_MOST_OF_EVENT]}…"
+    return Change(at, kind, about, cut, "bad" if event.get("type") == "Warning" else "plain")

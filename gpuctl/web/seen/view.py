@@ -1,0 +1,130 @@
+"""The whole cluster as the page shows it at one moment: one frozen value, from which all pages are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuctl.status.fleet import Taint
+from gpuctl.web.seen.classes import Tier
+from gpuctl.web.seen.gpus import FREE, GpuView, NodeView
+from gpuctl.web.seen.history import Change
+from gpuctl.web.seen.waiting import WaitingPod
+
+Object = Mapping[str, Any]
+
+PARTS = ("summary", "sick", "waiting", "tiers", "nodes", "history")
+"""What changes by itself, and has a version of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The cluster in numbers. ``given`` adds up parts of GPUs; ``sick`` are those with a taint."""
+
+    nodes: int = 0
+    gpus: int = 0
+    free: int = 0
+    given: float = 0.0
+    sick: int = 0
+    blocked: int = 0
+    waiting: int = 0
+    uses: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sick:
+    """What is wrong with a GPU, a node's pool, or a claim's device. ``blocks``: no claim gets it."""
+
+    node: str
+    what: str
+    why: str
+    taints: tuple[Taint, ...] = ()
+    since: str = ""
+    blocks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """The objects of the API behind a view; nobody may change them."""
+
+    nodes: tuple[Object, ...] = ()
+    slices: tuple[Object, ...] = ()
+    classes: tuple[Object, ...] = ()
+    claims: tuple[Object, ...] = ()
+    pods: Mapping[str, Object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What there is to show. ``version`` grows with each view, ``parts`` has one for each part.
+
+    ``cluster`` is the version of what explanations depend on. ``at`` is the API server's time, RFC 3339, and
+    ``since`` when history began. ``synced``: everything was read at least once. ``failing`` says which
+    watches are broken, and why. ``classes_of`` is of how many nodes the devices of each class are known.
+    """
+
+    version: int = 0
+    parts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PARTS, 0))
+    cluster: int = 0
+    at: str = ""
+    since: str = ""
+    synced: bool = False
+    failing: tuple[str, ...] = ()
+    nodes: Mapping[str, NodeView] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    summary: Summary = Summary()
+    sick: tuple[Sick, ...] = ()
+    waiting: tuple[WaitingPod, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+    classes_of: int = 0
+    history: tuple[Change, ...] = ()
+    objects: Objects = Objects()
+
+
+def ordered(nodes: Mapping[str, NodeView]) -> tuple[str, ...]:
+    """The names of the nodes: sick ones first, then by name."""
+    return tuple(sorted(nodes, key=lambda name: (not nodes[name].is_sick, name)))
+
+
+def summary(nodes: Mapping[str, NodeView], waiting: Sequence[WaitingPod]) -> Summary:
+    """The numbers at the head of the page."""
+    gpus = [gpu for node in nodes.values() for gpu in node.gpus]
+    uses: dict[str, int] = {}
+    for gpu in gpus:
+        uses[gpu.use] = uses.get(gpu.use, 0) + 1
+    return Summary(
+        len(nodes),
+        len(gpus),
+        sum(gpu.use == FREE and not gpu.blocked for gpu in gpus),
+        sum(node.given for node in nodes.values()),
+        sum(bool(gpu.taints) for gpu in gpus),
+        sum(gpu.blocked for gpu in gpus),
+        len(waiting),
+        uses,
+    )
+
+
+def sick(nodes: Mapping[str, NodeView], order: Sequence[str]) -> tuple[Sick, ...]:
+    """All that is wrong, what keeps claims away first."""
+    found = [one for name in order if nodes[name].is_sick for one in _sick(nodes[name])]
+    return tuple(sorted(found, key=lambda one: not one.blocks))
+
+
+def _sick(node: NodeView) -> Iterator[Sick]:
+    if node.problem:
+        yield Sick(node.name, "its pool", f"nothing of it can be given: {node.problem}")
+    for gpu in node.gpus:
+        if gpu.taints:
+            yield Sick(node.name, gpu_title(gpu), _extent(gpu), gpu.taints, gpu.since, blocks=gpu.blocked)
+    for claim, why in node.not_ready:
+        yield Sick(node.name, f"claim {claim}", why, blocks=False)
+
+
+def gpu_title(gpu: GpuView) -> str:
+    """``GPU 3 (0000:1b:00.0)``, or the address or name alone."""
+    return gpu.gpu if gpu.index is None else f"GPU {gpu.index} ({gpu.gpu})"
+
+
+def _extent(gpu: GpuView) -> str:
+    return "" if gpu.tainted == gpu.forms else f"{gpu.tainted} of its {gpu.forms} forms"

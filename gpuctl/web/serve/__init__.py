@@ -1,0 +1,1 @@
+"""Serves the page: HTML, its parts, and the stream that says what changed."""

@@ -1,0 +1,102 @@
+"""What a browser asks to see of the long lists: which page, which nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar, get_args
+from urllib.parse import urlencode
+
+from gpuctl.web.seen.gpus import FREE, NodeView
+from gpuctl.web.seen.view import View
+
+Item = TypeVar("Item")
+Show = Literal["all", "sick", "free", "used"]
+
+NODES_PER_PAGE = 50
+LINES_PER_PAGE = 20
+HISTORY_PER_PAGE = 100
+MOST_FILTER_CHARACTERS = 253
+"""No longer name is one of Kubernetes."""
+
+_MOST_DIGITS = 6
+_LISTS = ("page", "sick_page", "waiting_page", "history_page")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query string as it was understood; what makes no sense in it is left out.
+
+    ``pages`` are the pages of the lists by their parameters, 1 where nothing is said.
+    """
+
+    filter: str = ""
+    show: Show = "all"
+    pages: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def read(cls, params: Mapping[str, str]) -> Query:
+        """Understand a query string."""
+        show = params.get("show", "all")
+        pages = tuple(
+            (name, int(value))
+            for name in _LISTS
+            if (value := params.get(name, "")).isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+        )
+        return cls(
+            params.get("q", "")[:MOST_FILTER_CHARACTERS].strip(),
+            show if show in get_args(Show) else "all",  # type: ignore[arg-type]  # it is one of them
+            tuple((name, page) for name, page in pages if page > 1),
+        )
+
+    def page(self, name: str) -> int:
+        """The page of a list, from 1."""
+        return dict(self.pages).get(name, 1)
+
+    def link(self, name: str, page: int) -> str:
+        """The query string for another page of a list, with everything else as it is."""
+        pages = {**dict(self.pages), name: page}
+        own = {"q": self.filter, "show": "" if self.show == "all" else self.show}
+        found = {**own, **{key: str(value) for key, value in pages.items() if value > 1}}
+        return f"?{urlencode({key: value for key, value in found.items() if value})}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """A page of a list; ``number`` is from 1 to ``last``."""
+
+    items: Sequence[Item]
+    number: int
+    last: int
+    total: int
+
+
+def page_of(items: Sequence[Item], number: int, size: int) -> Page[Item]:
+    """That page, or the last one where there are not so many."""
+    last = max(1, -(-len(items) // size))
+    number = min(max(1, number), last)
+    return Page(items[(number - 1) * size : number * size], number, last, len(items))
+
+
+def chosen(view: View, query: Query) -> list[NodeView]:
+    """The nodes that the browser asked for, sick ones first."""
+    wanted = query.filter.lower()
+    nodes = (view.nodes[name] for name in view.order)
+    return [
+        node
+        for node in nodes
+        if (not wanted or wanted in node.name.lower() or wanted in (node.product or "").lower())
+        and _shown(node, query.show)
+    ]
+
+
+def _shown(node: NodeView, show: Show) -> bool:
+    match show:
+        case "sick":
+            return node.is_sick
+        case "free":
+            return any(gpu.use == FREE and not gpu.blocked for gpu in node.gpus)
+        case "used":
+            return any(gpu.use != FREE for gpu in node.gpus)
+        case _:
+            return True

@@ -1,0 +1,165 @@
+"""Makes HTML of a view: whole pages, and their parts, each with a mark that tells whether it is another.
+
+Names, labels and messages come from whoever may write them into the cluster, so that every value is escaped.
+Only what a template has made is taken as HTML, in one place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+
+from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.web.seen.detail import node_detail
+from gpuctl.web.seen.gpus import NodeView
+from gpuctl.web.seen.view import View, gpu_title
+from gpuctl.web.serve.query import (
+    HISTORY_PER_PAGE,
+    LINES_PER_PAGE,
+    NODES_PER_PAGE,
+    Query,
+    chosen,
+    page_of,
+)
+from gpuctl.web.serve.words import USE_WORDS, gpu_words, node_words, percent, use_of
+from gpuctl.web.watch.answers import Answer
+
+FOLDER = Path(__file__).resolve().parents[1]
+_MOST_KEPT = 64
+_MOST_ROWS = 4000
+
+Asked = Callable[[str], Answer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a page that changes by itself, and a mark that is another when it is otherwise."""
+
+    html: Markup
+    mark: str
+
+
+Parts = Mapping[str, Part]
+
+
+class Renderer:
+    """Renders pages of the latest view; what several browsers look at is rendered once. In one thread."""
+
+    def __init__(self, title: str, known: Asked, ask: Asked) -> None:
+        """``title`` names the cluster; ``known`` gives the answer about a pod, ``ask`` has it renewed."""
+        self._known = known
+        self._ask = ask
+        self._rows: OrderedDict[str, tuple[NodeView, Markup]] = OrderedDict()
+        self._kept: OrderedDict[tuple[object, ...], Parts] = OrderedDict()
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._templates.filters["gpu_words"] = gpu_words
+        self._templates.globals.update(
+            cluster=title,
+            meanings=MEANINGS,
+            use_words=USE_WORDS,
+            gpu_words=gpu_words,
+            use_of=use_of,
+            node_words=node_words,
+            gpu_title=gpu_title,
+            percent=percent,
+            node_link=node_link,
+            pod_link=pod_link,
+            node_row=self._row,
+        )
+
+    def page(self, name: str, parts: Parts, /, **values: Any) -> str:
+        """A whole page with these parts in it."""
+        return self._templates.get_template(f"{name}.html").render(parts=parts, **values)
+
+    def overview(self, view: View, answers: int, query: Query) -> Parts:
+        """The parts of the first page; ``answers`` is the version of explain's answers."""
+        return self._once(("overview", view.version, answers, query), lambda: self._overview(view, query))
+
+    def _overview(self, view: View, query: Query) -> Parts:
+        waiting = page_of(view.waiting, query.page("waiting_page"), LINES_PER_PAGE)
+        values: dict[str, dict[str, Any]] = {
+            "summary": {},
+            "sick": {"found": page_of(view.sick, query.page("sick_page"), LINES_PER_PAGE)},
+            "waiting": {
+                "found": waiting,
+                "answers": {pod.key: self._known(pod.key) for pod in waiting.items},
+            },
+            "tiers": {},
+            "nodes": {"found": page_of(chosen(view, query), query.page("page"), NODES_PER_PAGE)},
+            "history": {"changes": view.history[:LINES_PER_PAGE], "all": False},
+        }
+        return {name: self._part(name, view=view, query=query, **more) for name, more in values.items()}
+
+    def history(self, view: View, query: Query) -> Parts:
+        """All changes of the last hour, in pages."""
+        found = page_of(view.history, query.page("history_page"), HISTORY_PER_PAGE)
+        return {
+            "history": self._part(
+                "history", view=view, query=query, changes=found.items, found=found, all=True
+            )
+        }
+
+    def node(self, view: View, name: str) -> Parts:
+        """A node in full, or that it publishes nothing. It is made anew when the node is otherwise."""
+        told = tuple(one for one in view.history if (one.kind, one.about) == ("node", name))
+        return self._once(("node", name, view.nodes.get(name), told), lambda: self._node(view, name, told))
+
+    def _node(self, view: View, name: str, told: tuple[Any, ...]) -> Parts:
+        return {"node": self._part("node", view=view, detail=node_detail(view, name), name=name, told=told)}
+
+    def pod(self, view: View, key: str) -> Parts:
+        """Explain's answer about a pod that waits, or that it waits no more."""
+        pod = next((one for one in view.waiting if one.key == key), None)
+        answer = self._ask(key) if pod else None
+        return {"pod": self._part("pod", view=view, pod=pod, key=key, answer=answer)}
+
+    def _part(self, name: str, /, **values: Any) -> Part:
+        html = self._made(f"parts/{name}.html", **values)
+        return Part(html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest())
+
+    def _row(self, node: NodeView) -> Markup:
+        """The row of a node, which is made anew when the node is otherwise."""
+        known = self._rows.get(node.name)
+        if known is None or known[0] is not node:
+            known = self._rows[node.name] = (node, self._made("parts/node_row.html", node=node))
+            if len(self._rows) > _MOST_ROWS:
+                self._rows.popitem(last=False)
+        return known[1]
+
+    def _made(self, template: str, /, **values: Any) -> Markup:
+        """What a template makes, in which every value is escaped already."""
+        return Markup(self._templates.get_template(template).render(**values))  # noqa: S704
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], Parts]) -> Parts:
+        if key not in self._kept:
+            self._kept[key] = make()
+            if len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def node_link(name: str) -> str:
+    """The address of a node's page."""
+    return f"/node/{quote(name, safe='')}"
+
+
+def pod_link(key: str) -> str:
+    """The address of a pod's page."""
+    namespace, _, name = key.partition("/")
+    return f"/pod/{quote(namespace, safe='')}/{quote(name, safe='')}"

@@ -1,0 +1,69 @@
+"""Tells browsers by server-sent events that something changed; what, they fetch themselves.
+
+A message names versions only, so a browser that is slow misses nothing by missing messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+MOST_STREAMS = 64
+"""Browsers' windows at a time; each takes a connection."""
+
+BEAT_SECONDS = 20.0
+"""A comment goes out so often where nothing changes, so that both ends notice when the other is gone."""
+
+RETRY_MILLISECONDS = 2000
+
+
+class Streams:
+    """The open streams of one event loop. All but ``open_count`` is for the loop's own thread."""
+
+    def __init__(self, most: int = MOST_STREAMS, beat_seconds: float = BEAT_SECONDS) -> None:
+        self._most = most
+        self._beat_seconds = beat_seconds
+        self._open: set[asyncio.Event] = set()
+        self._message = b""
+        self._closed = False
+
+    @property
+    def open_count(self) -> int:
+        """How many streams are open."""
+        return len(self._open)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more is refused."""
+        return self._closed or len(self._open) >= self._most
+
+    def tell(self, version: str) -> None:
+        """Something changed; all streams send the same bytes."""
+        self._message = f"event: changed\ndata: {json.dumps({'version': version})}\n\n".encode()
+        for one in self._open:
+            one.set()
+
+    def close(self) -> None:
+        """End all streams, and begin no other."""
+        self._closed = True
+        for one in self._open:
+            one.set()
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        """What one browser is sent, the latest message first, until it goes or the server ends."""
+        changed = asyncio.Event()
+        self._open.add(changed)
+        try:
+            yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
+            yield self._message
+            while not self._closed:
+                try:
+                    await asyncio.wait_for(changed.wait(), self._beat_seconds)
+                    changed.clear()
+                    if not self._closed:
+                        yield self._message
+                except TimeoutError:
+                    yield b": still here\n\n"
+        finally:
+            self._open.discard(changed)

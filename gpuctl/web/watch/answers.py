@@ -1,0 +1,209 @@
+"""Has explain's answer about pods that wait worked out, one after the other, beside everything else.
+
+An answer about a large cluster takes seconds. So there is one worker for all browsers, what people look at
+comes first, and the worker rests after each answer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from driver.errors import ApiError
+from driver.kube.errors import Forbidden, NotFound
+from gpuctl.cli.cluster_view import DRA, ClusterView
+from gpuctl.cli.failures import told
+from gpuctl.explain.answer import explain_pod
+from gpuctl.explain.findings import Explanation
+from gpuctl.explain.snapshot import LIVING, Snapshot, events_of, quotas_of, template_of
+from gpuctl.web.seen.view import View
+from kubernetes_rules.errors import RuleError
+from kubernetes_rules.extended_resources import asked_resources, provides
+
+if TYPE_CHECKING:
+    from driver.kube.client import KubeClient
+
+Object = dict[str, Any]
+
+MOST_UNASKED = 20
+"""So many pods are explained before anybody asks, those that wait longest."""
+
+MOST_DEVICES_UNASKED = 5000
+"""In larger clusters an answer takes long, so that one is worked out only when somebody asks."""
+
+LEAST_AGE_SECONDS = 5.0
+"""An answer is worked out anew at most so often."""
+
+REST = 19.0
+_LONGEST_REST_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What explain says of a pod, or why it says nothing.
+
+    ``pod`` and ``cluster`` are versions that it saw. From ``due`` on, by a monotonic clock, it may be worked
+    out anew.
+    """
+
+    pod: str
+    cluster: int
+    due: float
+    explanation: Explanation | None
+    failure: str = ""
+
+
+class Answers:
+    """The answers about the pods of the latest view, from ``start`` to ``stop``. Thread-safe."""
+
+    def __init__(
+        self, client: KubeClient, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``changed`` is called after each answer, in the worker's thread."""
+        self._reader = ClusterView(client)
+        self._changed = changed
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._view = View()
+        self._asked: set[str] = set()
+        self._known: dict[str, Answer] = {}
+        self.version = 0
+        self._thread = threading.Thread(target=self._run, name="answers", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, after the answer that is being worked out."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join()
+
+    def take(self, view: View) -> None:
+        """The view is this now; answers about pods that no longer wait are forgotten."""
+        with self._lock:
+            self._view = view
+            keys = {pod.key for pod in view.waiting}
+            self._known = {key: answer for key, answer in self._known.items() if key in keys}
+        self._wake.set()
+
+    def known(self, key: str) -> Answer | None:
+        """The last answer about a pod, ``namespace/name``."""
+        with self._lock:
+            return self._known.get(key)
+
+    def ask(self, key: str) -> Answer | None:
+        """The last answer about a pod; if that is out of date, a newer one is next to be worked out."""
+        with self._lock:
+            self._asked.add(key)
+            answer = self._known.get(key)
+        self._wake.set()
+        return answer
+
+    def _due(self, key: str) -> float | None:
+        """From when on a pod may be explained anew; None where it waits no more, or the answer is good."""
+        pod, answer = self._view.objects.pods.get(key), self._known.get(key)
+        if pod is None:
+            return None
+        if answer is None:
+            return 0.0
+        seen = (answer.pod, answer.cluster)
+        return None if seen == (_version(pod), self._view.cluster) else answer.due
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            key, wait_seconds = self._next()
+            if key is None:
+                self._wake.wait(wait_seconds)
+                self._wake.clear()
+                continue
+            rest_seconds = min(_LONGEST_REST_SECONDS, REST * self._answer(key))
+            while rest_seconds > 0 and not self._asked_now() and not self._stop.is_set():
+                self._stop.wait(min(0.1, rest_seconds))
+                rest_seconds -= 0.1
+
+    def _asked_now(self) -> bool:
+        with self._lock:
+            return any(self._due(key) == 0.0 for key in self._asked)
+
+    def _next(self) -> tuple[str | None, float | None]:
+        """The pod to explain next; where there is none, how long to wait for one, None for a new view."""
+        with self._lock:
+            unasked = [pod.key for pod in self._view.waiting[:MOST_UNASKED]]
+            forms = sum(gpu.forms for node in self._view.nodes.values() for gpu in node.gpus)
+            keys = [*sorted(self._asked), *(unasked if forms <= MOST_DEVICES_UNASKED else ())]
+            now, soonest = self._clock(), None
+            for key in keys:
+                due = self._due(key)
+                if due is None:
+                    self._asked.discard(key)
+                elif due <= now:
+                    self._asked.discard(key)
+                    return key, None
+                else:
+                    soonest = due if soonest is None else min(soonest, due)
+            return None, None if soonest is None else soonest - now
+
+    def _answer(self, key: str) -> float:
+        """Work an answer out; how many seconds that took."""
+        with self._lock:
+            view = self._view
+        started = self._clock()
+        pod = view.objects.pods.get(key)
+        if pod is None:
+            return 0.0
+        explanation, failure = None, ""
+        try:
+            explanation = explained(self._reader, dict(pod), view)
+        except (ApiError, RuleError) as error:
+            failure = told(error)
+        took = self._clock() - started
+        due = self._clock() + max(LEAST_AGE_SECONDS, REST * took)
+        with self._lock:
+            self._known[key] = Answer(_version(pod), view.cluster, due, explanation, failure)
+            self.version += 1
+        self._changed()
+        return took
+
+
+def _version(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"].get("resourceVersion") or "")
+
+
+def explained(reader: ClusterView, pod: Object, view: View) -> Explanation:
+    """Explain's answer, from the view and what only this pod needs. Raises ApiError and RuleError."""
+    namespace = str(pod["metadata"]["namespace"])
+    objects, unread = view.objects, []
+
+    def perhaps(kind: str, path: str, **params: str) -> tuple[Object, ...]:
+        try:
+            return tuple(reader.listed(path, **params))
+        except Forbidden:
+            unread.append(kind)
+        except NotFound:  # a server that is older, or has the feature off
+            pass
+        return ()
+
+    resources = asked_resources(pod)
+    by_plugin = any(provides(node, resource) for node in objects.nodes for resource in resources)
+    snapshot = Snapshot(
+        nodes=tuple(map(dict, objects.nodes)),
+        slices=tuple(map(dict, objects.slices)),
+        classes=tuple(map(dict, objects.classes)),
+        claims=tuple(map(dict, objects.claims)),
+        taint_rules=perhaps("devicetaintrules", f"{DRA}/devicetaintrules"),
+        quotas=quotas_of(reader, namespace),
+        pods=perhaps("pods", "/api/v1/pods", fieldSelector=LIVING) if by_plugin else None,
+        unread=tuple(unread),
+    )
+    entries = pod["spec"].get("resourceClaims") or ()
+    names = sorted(
+        {str(one["resourceClaimTemplateName"]) for one in entries if one.get("resourceClaimTemplateName")}
+    )
+    templates = {name: template_of(reader, namespace, name) for name in names}
+    return explain_pod(pod, snapshot, templates, events_of(reader, namespace, pod["metadata"]["uid"]))

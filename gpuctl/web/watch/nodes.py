@@ -1,0 +1,133 @@
+"""The nodes with GPUs: read again when their slices change, and computed anew when a claim there does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from driver.devices.names import DRIVER_NAME
+from gpuctl.web.seen.gpus import NodeView, broken_node, node_view, remarks_of
+from gpuctl.web.seen.history import Change, node_changes
+from gpuctl.web.seen.holders import ClaimsByPool
+from gpuctl.web.seen.published import Published, published
+from gpuctl.web.seen.times import text_of
+from kubernetes_rules.errors import RuleError
+
+Object = Mapping[str, Any]
+
+
+class Nodes:
+    """Views of the nodes that publish devices of this driver. Not for several threads."""
+
+    def __init__(self, claims: ClaimsByPool) -> None:
+        """``claims`` are kept by somebody else, who tells of pools in which one changed."""
+        self._claims = claims
+        self._slices: dict[str, dict[str, Object]] = {}
+        self._nodes: dict[str, Object] = {}
+        self._read: dict[str, Published | RuleError] = {}
+        self._node_of_pool: dict[str, str] = {}
+        self._unread: set[str] = set()
+        self._dirty: set[str] = set()
+        self._told: set[str] = set()
+        self.views: Mapping[str, NodeView] = {}
+
+    def read(self, name: str) -> Published | None:
+        """What a node publishes, None where it publishes nothing that can be read."""
+        found = self._read.get(name)
+        return found if isinstance(found, Published) else None
+
+    def take_slice(self, key: str, known: Object | None, item: Object | None, *, told: bool) -> None:
+        """A slice of any driver was ``known`` and is ``item`` now, None where it is not there."""
+        for one in (known, item):
+            spec = (one or {}).get("spec") or {}
+            name = str(spec.get("nodeName") or "")
+            if one is None or not name or spec.get("driver") != DRIVER_NAME:
+                continue
+            members = self._slices.setdefault(name, {})
+            members.pop(key, None)
+            if one is item:
+                members[key] = one
+            self._unread.add(name)
+            self._touch(name, told=told)
+
+    def take_node(self, name: str, known: Object | None, item: Object | None) -> bool:
+        """A Node is otherwise; whether in anything that matters here."""
+        if item is None:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = item
+        changed = node_facts(known) != node_facts(item)
+        if name in self._slices and remarks_of(known) != remarks_of(item):
+            self._touch(name, told=False)
+        return changed
+
+    def take_pools(self, pools: Iterable[str]) -> None:
+        """Other claims have devices of these pools now."""
+        for pool in pools:
+            if pool in self._node_of_pool:
+                self._touch(self._node_of_pool[pool], told=False)
+
+    def _touch(self, name: str, *, told: bool) -> None:
+        self._dirty.add(name)
+        if told:
+            self._told.add(name)
+
+    def refresh(self, now: datetime) -> tuple[frozenset[str], frozenset[str], list[Change]]:
+        """Compute anew what has to be: the nodes that were, those of them with other slices, what changed."""
+        unread, dirty, told = frozenset(self._unread), frozenset(self._dirty), self._told
+        self._unread, self._dirty, self._told = set(), set(), set()
+        for name in unread:
+            self._read_anew(name)
+        views = dict(self.views)
+        changes: list[Change] = []
+        for name in sorted(dirty):
+            before, after = views.pop(name, None), self._view(name)
+            if after is not None:
+                views[name] = after
+            if name in told:
+                changes += node_changes(text_of(now), before, after)
+        if dirty:
+            self.views = views
+        return dirty, unread, changes
+
+    def _read_anew(self, name: str) -> None:
+        old = self._read.pop(name, None)
+        for pool in old.pool_names if isinstance(old, Published) else ():
+            self._node_of_pool.pop(pool, None)
+        members = self._slices.get(name)
+        if not members:
+            self._slices.pop(name, None)
+            return
+        try:
+            read = published(name, members.values())
+        except RuleError as error:
+            self._read[name] = error
+            return
+        self._read[name] = read
+        self._node_of_pool |= dict.fromkeys(read.pool_names, name)
+
+    def _view(self, name: str) -> NodeView | None:
+        read, node = self._read.get(name), self._nodes.get(name)
+        if read is None:
+            return None
+        if isinstance(read, RuleError):
+            return broken_node(name, read, node)
+        try:
+            return node_view(read, self._claims.of(read.pool_names), node)
+        except RuleError as error:
+            return broken_node(name, error, node)
+
+
+def node_facts(node: Object | None) -> tuple[Any, ...]:
+    """What of a Node explanations and the page depend on: its heartbeat changes, and these do not."""
+    return tuple(_facts(node)) if node else ()
+
+
+def _facts(node: Object) -> Iterator[Any]:
+    yield node["metadata"].get("labels")
+    spec = node.get("spec") or {}
+    yield spec.get("taints")
+    yield spec.get("unschedulable")
+    yield (node.get("status") or {}).get("allocatable")
+    yield remarks_of(node)

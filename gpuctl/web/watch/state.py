@@ -1,0 +1,167 @@
+"""Takes what watches tell, one object at a time, and computes anew what depends on it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal
+
+from gpuctl.web.seen.history import Change, History, claim_changes, event_change, pod_changes
+from gpuctl.web.seen.holders import ClaimsByPool, claim_key
+from gpuctl.web.seen.times import text_of
+from gpuctl.web.seen.view import PARTS, Objects, View, ordered, sick, summary
+from gpuctl.web.seen.waiting import WaitingPod, waiting_pod
+from gpuctl.web.watch.nodes import Nodes
+from gpuctl.web.watch.tiers import Tiers
+
+Object = dict[str, Any]
+Kind = Literal["node", "slice", "class", "claim", "pod", "event"]
+
+
+class ClusterState:
+    """The objects of a cluster and what the page shows of them. Not for several threads.
+
+    ``take`` notes an object as it is now, ``refresh`` gives the view. What is ``told`` becomes history; the
+    objects of a first list were there before anybody looked.
+    """
+
+    def __init__(self) -> None:
+        kinds: tuple[Kind, ...] = ("node", "slice", "class", "claim", "pod")
+        self._objects: dict[Kind, dict[str, Object]] = {kind: {} for kind in kinds}
+        self._claims = ClaimsByPool()
+        self._nodes = Nodes(self._claims)
+        self._tiers = Tiers()
+        self._waiting: dict[str, WaitingPod] = {}
+        self._stale_pods: set[str] = set()
+        self._history = History()
+        self._recount = False
+        self._cluster = 0
+        self._view = View()
+        self.has_more = False
+        """Whether ``refresh`` has left something for want of time."""
+
+    def take(self, kind: Kind, item: Object, now: datetime, *, gone: bool, told: bool) -> None:
+        """An object is there as it is now, or is gone."""
+        if kind == "event":
+            change = None if gone else event_change(text_of(now), item)
+            self._note(now, [change] if told and change else ())
+            return
+        key = claim_key(item)
+        known = self._objects[kind].pop(key, None)
+        after = None if gone else item
+        if after is not None:
+            self._objects[kind][key] = after
+        matters = True
+        if kind == "node":
+            matters = self._nodes.take_node(key.removeprefix("/"), known, after)
+        elif kind == "slice":
+            self._nodes.take_slice(key, known, after, told=told)
+        elif kind == "class":
+            self._tiers.take_classes(self._objects["class"].values())
+            self._recount = True
+        elif kind == "claim":
+            self._take_claim(key, after, now, told=told)
+        else:
+            self._take_pod(key, after, now, told=told)
+        self._cluster += matters
+
+    def _take_claim(self, key: str, item: Object | None, now: datetime, *, told: bool) -> None:
+        before = self._claims.holdings_of(key)
+        self._nodes.take_pools(self._claims.take(item, key))
+        if told:
+            self._note(now, claim_changes(text_of(now), key, before, self._claims.holdings_of(key)))
+        namespace = f"{key.partition('/')[0]}/"
+        self._stale_pods |= {pod for pod in self._waiting if pod.startswith(namespace)}
+
+    def _take_pod(self, key: str, item: Object | None, now: datetime, *, told: bool) -> None:
+        before, after = self._waiting.pop(key, None), None
+        if item is not None:
+            after = self._waiting[key] = self._pod(item)
+        if told:
+            self._note(now, pod_changes(text_of(now), before, after))
+        self._recount = True
+
+    def _pod(self, pod: Object) -> WaitingPod:
+        return waiting_pod(pod, self._objects["claim"], self._objects["class"].values())
+
+    def _note(self, now: datetime, changes: Iterable[Change]) -> None:
+        for change in changes:
+            self._history.add(now, change)
+
+    def refresh(
+        self, now: datetime, *, synced: bool, failing: tuple[str, ...], has_time: Callable[[], bool]
+    ) -> View:
+        """The view as it is now; the same as before when nothing is otherwise.
+
+        ``has_time`` is asked before each node about whose devices the selectors of classes are to be asked,
+        which takes milliseconds; where it says no, the next call goes on there.
+        """
+        changed, published_anew, changes = self._nodes.refresh(now)
+        self._note(now, changes)
+        views = self._nodes.views
+        self._tiers.doubt(changed, published_anew, views)
+        read = (one for name in views if (one := self._nodes.read(name)) is not None)
+        asked, all_asked = self._tiers.look(read, has_time)
+        self.has_more = not all_asked
+        for key in self._stale_pods & self._waiting.keys():
+            self._waiting[key] = self._pod(self._objects["pod"][key])
+        counts = bool(changed or asked or self._recount or self._stale_pods)
+        self._stale_pods.clear()
+        self._recount = False
+        return self._publish(now, self._view_with(now, counts=counts, synced=synced, failing=failing))
+
+    def _view_with(self, now: datetime, *, counts: bool, synced: bool, failing: tuple[str, ...]) -> View:
+        before, views = self._view, self._nodes.views
+        view = replace(
+            before,
+            cluster=self._cluster,
+            synced=synced,
+            failing=failing,
+            history=self._history.changes(now),
+        )
+        if not counts:
+            return view
+        waiting = tuple(sorted(self._waiting.values(), key=lambda one: (one.since, one.key)))
+        order = before.order if views is before.nodes else ordered(views)
+        return replace(
+            view,
+            nodes=views,
+            order=order,
+            waiting=waiting,
+            summary=summary(views, waiting),
+            sick=before.sick if views is before.nodes else sick(views, order),
+            tiers=self._tiers.tiers(views, self._claims.all_holdings(), waiting),
+            classes_of=self._tiers.known(views),
+        )
+
+    def _publish(self, now: datetime, view: View) -> View:
+        """The view with the versions of the parts that differ from those of before."""
+        before = self._view
+        differs = {
+            "summary": view.summary != before.summary
+            or (view.failing, view.synced) != (before.failing, before.synced),
+            "sick": view.sick != before.sick,
+            "waiting": view.waiting != before.waiting,
+            "tiers": (view.tiers, view.classes_of) != (before.tiers, before.classes_of),
+            "nodes": view.nodes != before.nodes,
+            "history": view.history != before.history,
+        }
+        if not any(differs.values()) and view.cluster == before.cluster:
+            return before
+        version = before.version + 1
+        self._view = replace(
+            view,
+            version=version,
+            parts={part: version if differs[part] else before.parts[part] for part in PARTS},
+            objects=Objects(
+                tuple(self._objects["node"].values()),
+                tuple(self._objects["slice"].values()),
+                tuple(self._objects["class"].values()),
+                tuple(self._objects["claim"].values()),
+                dict(self._objects["pod"]),
+            ),
+            at=text_of(now),
+            since=before.since or (text_of(now) if view.synced else ""),
+        )
+        return self._view

@@ -1,0 +1,1 @@
+"""Resets GPUs that are ill, when an admin asks for it."""

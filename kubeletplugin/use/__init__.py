@@ -1,0 +1,1 @@
+"""What GPUs, the devices of claims and containers use, read when somebody fetches the metrics."""

@@ -1,0 +1,1 @@
+"""How the documentation reads: rules for its prose, and what looks whether they are kept."""

@@ -1,0 +1,148 @@
+"""A real Prometheus, Debian's, with the shipped rules, which scrapes what a test names; and promtool."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+
+WAIT_SECONDS = 30.0
+_PAUSE = threading.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where numbers are, and the labels that the chart's ServiceMonitor gives them."""
+
+    address: str
+    job: str
+    node: str = ""
+
+
+class Prometheus:
+    """A running Prometheus; ``ask`` is its HTTP API."""
+
+    def __init__(self, process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+        self._process, self._address, self._log = process, address, log
+
+    def get(self, path: str, **query: str) -> Any:
+        """The data of an answer of its API; fails with its words when it refuses."""
+        assert self._process.poll() is None, self._log.read_text()
+        url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{query}: {error.read().decode()}") from error
+
+    def ask(self, expression: str) -> list[Object]:
+        """What an expression gives now, as series with their values."""
+        answered: Object = self.get("query", query=expression)
+        return list(answered["result"])
+
+    def wait_until(self, is_so: Any, what: str) -> Any:
+        """Ask again until something comes out; what comes out."""
+        found = self.waited(is_so)
+        assert found, f"{what}\n{self._log.read_text()[-3000:]}"
+        return found
+
+    def waited(self, is_so: Any) -> Any:
+        """Ask again until something comes out, or for as long as is waited; what came out at last."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not (found := is_so()) and time.monotonic() < deadline:
+            _PAUSE.wait(0.2)
+        return found
+
+    def firing(self) -> set[str]:
+        """The alerts that fire."""
+        found = self.ask('ALERTS{alertstate="firing"}')
+        return {one["metric"]["alertname"] for one in found}
+
+
+@contextmanager
+def prometheus(folder: Path, rules: tuple[Path, ...], targets: tuple[Target, ...]) -> Iterator[Prometheus]:
+    """Run one that scrapes every second and follows these rules in seconds instead of minutes."""
+    quick = [_quick(file, folder) for file in rules]
+    config = folder / "prometheus.yaml"
+    config.write_text(yaml.safe_dump(_config(quick, targets)))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    log = folder / "prometheus.log"
+    with log.open("wb") as written:
+        process = subprocess.Popen(
+            [
+                *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"),
+                f"--web.listen-address={address}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        running = Prometheus(process, address, log)
+        running.wait_until(lambda: _listens(address), "Prometheus does not serve")
+        yield running
+    finally:
+        process.kill()
+        process.wait()
+
+
+def promtool(*arguments: str) -> str:
+    """Run promtool; what it said. Fails when it finds something wrong."""
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _listens(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _quick(file: Path, folder: Path) -> Path:
+    """The rules, looked at each second and believed at once."""
+    groups = yaml.safe_load(file.read_text())["groups"]
+    for group in groups:
+        group["interval"] = "1s"
+        for rule in group["rules"]:
+            rule.pop("for", None)
+    made = folder / file.name
+    made.write_text(yaml.safe_dump({"groups": groups}))
+    return made
+
+
+def _config(rules: list[Path], targets: tuple[Target, ...]) -> Object:
+    jobs: Mapping[str, list[Target]] = {
+        name: [one for one in targets if one.job == name] for name in {one.job for one in targets}
+    }
+    return {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(file) for file in rules],
+        "scrape_configs": [
+            {
+                "job_name": name,
+                "honor_labels": True,
+                "static_configs": [
+                    {"targets": [one.address], "labels": {"node": one.node} if one.node else {}}
+                    for one in several
+                ],
+            }
+            for name, several in jobs.items()
+        ],
+    }

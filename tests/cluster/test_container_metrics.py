@@ -1,0 +1,86 @@
+"""A process that NVML tells of is found in its container, as the kernel and the kubelet really have it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envtest.client import paths
+from envtest.client.readiness import wait_until
+from envtest.driver_node import DriverNode
+from envtest.real.cluster import RealCluster
+from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def address(driver: DriverNode) -> Iterator[str]:
+    """Where the plugin serves its numbers, for one test."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    driver.process("kubeletplugin").stop()
+    driver.start_plugin("--metrics-addr", address)
+    driver.wait_serving()
+    yield address
+    driver.process("kubeletplugin").stop()
+    driver.start_plugin()
+    driver.wait_serving()
+
+
+def process_of(cluster: RealCluster, namespace: str, pod: str, container: str) -> int:
+    """The id of a process of a running container, as the cluster has it, whose process ids are its own."""
+    statuses = cluster.api.get(paths.pod(pod, namespace))["status"]["containerStatuses"]
+    (told,) = (one["containerID"] for one in statuses if one["name"] == container)
+    identity = told.rpartition("/")[2]
+    for file in Path("/proc").glob("[0-9]*/cgroup"):
+        try:
+            if identity in file.read_text():
+                status = (file.parent / "status").read_text()
+                _, in_cluster, *_ = re.findall(r"\d+", re.findall(r"NSpid:(.*)", status)[0])
+                return int(in_cluster)
+        except OSError:  # it has ended
+            continue
+    raise AssertionError(f"no process of container {container}")
+
+
+def used_by_container(address: str, namespace: str) -> dict[tuple[str, str], float]:
+    """What containers of a namespace's claims use, by pod and container."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    found = {}
+    for line in lines:
+        if line.startswith("gpu_dra_container_gpu_memory_used_bytes{"):
+            labels = dict(re.findall(r'([a-z_]+)="([^"]*)"', line))
+            if labels["claim_namespace"] == namespace:
+                found[labels["pod"], labels["container"]] = float(line.rpartition(" ")[2])
+    return found
+
+
+def test_processes_are_told_by_pod_and_container(
+    driver: DriverNode, real_cluster: RealCluster, namespace: str, address: str
+) -> None:
+    make_template(real_cluster, namespace)
+    start(real_cluster, namespace, gpu_pod("train", containers=("main", "sidecar")))
+    (device,) = allocated(claim_of(real_cluster, namespace, "train"))
+    gpus = driver.machine.state.gpus
+    pci = next(one for one in gpus if device.endswith(str(one).replace(":", "-").replace(".", "-")))
+    processes = {
+        process_of(real_cluster, namespace, "train", "main"): 3 * GIB,
+        process_of(real_cluster, namespace, "train", "sidecar"): GIB,
+    }
+    driver.machine.use(pci, processes=processes)
+    try:
+        wanted = {("train", "main"): 3 * GIB, ("train", "sidecar"): GIB}
+        wait_until(
+            [],
+            real_cluster.processes,
+            lambda: used_by_container(address, namespace) == wanted or None,
+        )
+    finally:
+        driver.machine.use(pci, processes={})

@@ -1,0 +1,56 @@
+"""The site of the documentation, opened from the disk in a browser: search works, and no host is asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs_site.places import ROOT
+from envtest.chromium import Tab, chromium
+
+pytestmark = pytest.mark.timeout(300)  # the first test waits for the whole site
+
+TYPE = """
+    const field = document.querySelector("input.md-search__input");
+    field.focus();
+    field.value = "memoryIsolation";
+    field.dispatchEvent(new Event("input", {bubbles: true}));
+    field.dispatchEvent(new Event("keyup", {bubbles: true}));
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    return folder
+
+
+@pytest.fixture
+def tab() -> Iterator[Tab]:
+    """A browser's tab in a window of a usual size."""
+    with chromium() as opened:
+        opened.size(1280, 900)
+        yield opened
+
+
+def test_search_works_on_a_page_that_was_opened_from_the_disk(site: Path, tab: Tab) -> None:
+    tab.open((site / "scenarios" / "tenants.html").as_uri())
+    tab.evaluate(TYPE)
+    tab.wait_text("What holds: memoryIsolation", ".md-search-result")
+    assert tab.complaints() == []
+    assert [url for url in tab.requested() if not url.startswith(("file:", "data:"))] == []
+
+
+def test_whoever_prefers_dark_pages_gets_them(site: Path, tab: Tab) -> None:
+    tab.media("dark")
+    tab.open((site / "index.html").as_uri())
+    tab.wait_text("This page is the map")
+    assert tab.evaluate("document.body.dataset.mdColorScheme") == "slate"
+    assert tab.complaints() == []

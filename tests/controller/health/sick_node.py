@@ -1,0 +1,148 @@
+"""A node of a fake machine whose controller looks, hears and publishes, on an embedded API server."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controller.health.connected import connect
+from controller.observe.observer import Observer
+from controller.publish.sick_numbers import SICK, sick_numbers
+from driver.devices.node_state import NodeState
+from driver.hardware.inventory import Discovery
+from driver.nvml.deadline import Guard
+from driver.policy.rules import NodeConfig
+from driver.process.metrics import Metrics
+from fakegpu.machine import FakeMachine
+from tests.controller.heard_events import HeardEvents
+from tests.controller.published import Published
+
+if TYPE_CHECKING:
+    from envtest.embedded.api.server import EmbeddedApiServer
+
+DOMAIN = "gpu.nvidia.com/"
+
+
+class SickNode:
+    """``look`` looks once, as the controller does at intervals and whenever an event asks for it."""
+
+    def __init__(
+        self,
+        server: EmbeddedApiServer,
+        folder: Path,
+        machine: FakeMachine | None = None,
+        rules: NodeConfig | None = None,
+    ) -> None:
+        self.machine = machine or FakeMachine.open("hgx-h100")
+        self.server = server
+        self.rules = rules
+        self.events = HeardEvents()
+        self.metrics = Metrics("controller")
+        self.guard = Guard(0.5)
+        self.discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), self.guard)
+        self.published = Published(server, folder)
+        self.book = self.published.publisher.book
+        self.clock = self.published.clock
+        offered = self.published.publisher.offered
+        self.metrics.show(lambda: sick_numbers(offered()[0]), SICK)
+        self.look_now = threading.Event()
+        self.looks = 0
+        self.lane, looked = connect(
+            self.book,
+            self.discovery,
+            self.events,
+            self.metrics,
+            self.published.publisher.sick_changed,
+            self.look_now.set,
+        )
+        self.observer = Observer(
+            self.discovery,
+            lambda: self.rules,
+            self.metrics,
+            self.events,
+            self.published.publisher.offer,
+            on_look=looked,
+        )
+        self._looking = threading.Lock()
+        self._stopped = False
+        self._looker = threading.Thread(target=self._look_when_asked)
+        self._hearer = threading.Thread(target=self.lane.run)
+
+    def start(self) -> SickNode:
+        """Publish what there is, and hear events from then on."""
+        self.observer.plugin_tells(NodeState())
+        self.look()
+        self.published.start()
+        self._looker.start()
+        self._hearer.start()
+        assert self.published.becomes(lambda: self.looks > 1), "the first events are not waited for"
+        return self
+
+    def look(self) -> None:
+        """Look once."""
+        with self._looking:
+            self.observer.check()
+            self.looks += 1
+
+    def end(self) -> None:
+        """Stop all threads."""
+        self._stopped = True
+        self.look_now.set()
+        self.lane.stop()
+        self.machine.heal()
+        for thread in (self._looker, self._hearer):
+            if thread.ident is not None:
+                thread.join(10)
+                assert not thread.is_alive()
+        self.published.end()
+        self.discovery.close()
+        self.guard.close()
+
+    def _look_when_asked(self) -> None:
+        while True:
+            self.look_now.wait()
+            self.look_now.clear()
+            if self._stopped:
+                return
+            self.look()
+
+    def taints(self) -> dict[str, list[str]]:
+        """What is stored: the devices with taints, each with ``xid=95:NoSchedule`` and the like."""
+        return {
+            device["name"]: [
+                f"{one['key'].removeprefix(DOMAIN)}={one.get('value', '')}:{one['effect']}"
+                for one in device["taints"]
+            ]
+            for device in self.devices()
+            if device.get("taints")
+        }
+
+    def devices(self) -> list[dict[str, Any]]:
+        """The stored devices."""
+        return [device for item in self.published.slices() for device in item["spec"].get("devices", [])]
+
+    def name(self, gpu: int) -> str:
+        """The device of a whole GPU."""
+        pci = self.machine.pci(gpu)
+        return f"gpu-{pci.domain:04x}-{pci.bus:02x}-{pci.device:02x}-{pci.function:x}"
+
+    def becomes(self, taints: dict[int, list[str]], seconds: float = 10.0) -> bool:
+        """Wait until just these GPUs, which are offered whole, have these taints."""
+        wanted = {self.name(gpu): found for gpu, found in taints.items()}
+        return self.published.becomes(lambda: self.taints() == wanted, seconds)
+
+    def series(self, name: str) -> dict[tuple[str, ...], float]:
+        """The series of a name as a scrape sees them: the values of the labels, without GPU and UUID."""
+        return {
+            tuple(text for label, text in sample.labels.items() if label not in ("uuid", "pci_bus_id")): (
+                sample.value
+            )
+            for family in self.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == name
+        }
+
+    def told(self, word: str) -> list[str]:
+        """The messages of the node's events with this reason."""
+        return [message for _, reason, message in self.events.posted if reason == word]

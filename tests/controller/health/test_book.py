@@ -1,0 +1,172 @@
+"""The book keeps faults until something ends them, and what comes back until it was well for long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.health.book import Book
+from driver.devices.region import Region
+from driver.hardware.condition.condition import Condition
+from driver.hardware.gpu import Gpu, Inventory, Problem
+from driver.health.health_rules import HealthRules
+from driver.health.incident import Incident
+from driver.nvml.pci_address import PciAddress
+from tests.controller.published import Clock
+
+PCI = PciAddress.parse("0000:8a:00.0")
+OTHER = PciAddress.parse("0000:8b:00.0")
+FATAL = Incident(Region(PCI), 95)
+WELL = Gpu(PCI, "GPU-1", 0, 0, condition=Condition("none"))
+RULES = HealthRules()
+
+
+class Kept:
+    """A book with a clock."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.changes = 0
+        self.book = Book(self._changed, now=self.clock)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def look(self, *gpus: Gpu, after: float = 15.0, rules: HealthRules = RULES, seconds: float = 0.0) -> None:
+        self.clock.seconds += after
+        self.book.looked(Inventory(gpus), rules, seconds)
+
+    @property
+    def taints(self) -> list[str]:
+        return [f"{one.kind}={one.value}" for one in self.book.verdicts()]
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+def test_a_fault_goes_with_the_first_look_that_hears_that_nothing_is_recommended(kept: Kept) -> None:
+    assert kept.book.told(FATAL)
+    assert kept.taints == ["xid=95", "needs-reset=xid-95"]
+    kept.look(WELL)
+    assert kept.taints == []
+    assert kept.changes == 2
+
+
+@pytest.mark.parametrize("action", ["reset", "drain-and-reset", None])
+def test_it_stays_while_nvml_recommends_something_or_cannot_be_asked(kept: Kept, action: str | None) -> None:
+    kept.book.told(FATAL)
+    kept.look(replace(WELL, condition=Condition(action)))  # type: ignore[arg-type]
+    kept.look()
+    assert kept.taints == ["xid=95", "needs-reset=xid-95"]
+
+
+def test_a_look_that_began_too_soon_after_the_last_event_ends_nothing(kept: Kept) -> None:
+    kept.book.told(FATAL)
+    kept.look(WELL, after=4.0)
+    kept.book.told(FATAL)
+    kept.look(WELL, after=4.0)
+    kept.look(WELL, after=10.0, seconds=12.0)
+    assert kept.taints
+    kept.look(WELL)
+    assert not kept.taints
+
+
+def test_a_fault_that_comes_back_has_to_be_over_for_longer(kept: Kept) -> None:
+    for _ in range(2):
+        kept.book.told(FATAL)
+        kept.look(WELL)
+    assert kept.taints, "it was back"
+    kept.look(WELL, after=20.0)
+    assert kept.taints
+    kept.look(WELL, after=11.0)
+    assert not kept.taints
+
+
+def test_repeats_are_no_news(kept: Kept) -> None:
+    assert [kept.book.told(FATAL) for _ in range(1000)] == [True, *[False] * 999]
+    assert kept.changes == 1
+
+
+def test_the_worst_fault_comes_first(kept: Kept) -> None:
+    for xid in (94, 95, 79):
+        kept.book.told(Incident(Region(PCI), xid))
+    assert [one for one in kept.taints if one.startswith("xid")] == ["xid=79", "xid=95", "xid=94"]
+
+
+def test_what_an_admin_changes_counts_for_faults_of_before(kept: Kept) -> None:
+    kept.book.told(FATAL)
+    sick = replace(WELL, condition=Condition("reset"))
+    kept.look(sick, rules=HealthRules({95: "ignore"}))
+    assert kept.taints == []
+    kept.look(sick, rules=HealthRules(evict=frozenset({"needs-reset"})))
+    assert [one.effect for one in kept.book.verdicts()] == ["NoSchedule", "NoExecute"]
+
+
+def test_what_is_stored_is_taken_over_once_and_not_from_before_the_machine_was_started(kept: Kept) -> None:
+    old = Incident(Region(OTHER), 119)
+    kept.book.take_over(lambda: [(FATAL, 100.0), (old, 7200.0)], booted=3600.0)
+    kept.book.take_over(lambda: [(old, 10.0)], booted=3600.0)
+    assert kept.taints == ["xid=95", "needs-reset=xid-95"]
+
+
+def test_a_reset_ends_what_was_taken_over_from_before_it(kept: Kept) -> None:
+    kept.book.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
+    kept.book.healed(PCI, age_seconds=200.0)
+    assert kept.taints
+    kept.book.healed(PCI, age_seconds=50.0)
+    assert not kept.taints
+
+
+def test_what_a_look_finds_goes_at_once_and_lingers_when_it_came_back(kept: Kept) -> None:
+    lost = replace(WELL, problems=(Problem("nvmlX", "lost", "lost"),))
+    for _ in range(2):
+        kept.look(lost)
+        assert kept.taints == ["lost=nvmlX"]
+        kept.look(WELL)
+    assert kept.taints == ["lost=nvmlX"]
+    assert [one.kind for one in kept.book.everything()] == ["lost"]
+    kept.look(WELL, after=31.0)
+    assert kept.taints == []
+
+
+def test_nothing_lingers_of_a_gpu_that_is_gone(kept: Kept) -> None:
+    lost = replace(WELL, problems=(Problem("nvmlX", "lost", "lost"),))
+    for gpu in (lost, WELL, lost):
+        kept.look(gpu)
+    kept.look()
+    assert kept.taints == []
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("told"), st.sampled_from([48, 79, 94, 95, 31])),
+        st.tuples(st.just("well"), st.integers(0, 60)),
+        st.tuples(st.just("sick"), st.integers(0, 60)),
+        st.tuples(st.just("away"), st.integers(0, 60)),
+        st.tuples(st.just("healed"), st.integers(0, 60)),
+    ),
+    max_size=30,
+)
+
+
+@given(steps)
+def test_whatever_happens_a_gpu_that_stays_well_is_given_back(happens: list[tuple[str, int]]) -> None:
+    kept = Kept()
+    for what, number in happens:
+        if what == "told":
+            kept.book.told(Incident(Region(PCI), number))
+            assert bool(kept.taints) or number == 31
+        elif what == "healed":
+            kept.clock.seconds += 1
+            kept.book.healed(PCI, float(number))
+        else:
+            condition = Condition({"well": "none", "sick": "reset", "away": None}[what])
+            kept.look(replace(WELL, condition=condition), after=float(number))
+    kept.look(WELL, after=16.0)
+    kept.look(WELL, after=600.0)
+    assert kept.taints == []

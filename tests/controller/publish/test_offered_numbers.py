@@ -1,0 +1,87 @@
+"""Metrics count each offered device once, by what keeps it from being handed out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from controller.publish.offered_numbers import offered_numbers
+from driver.devices.device import Device, Taint
+from driver.devices.taints import TAINT_RESET, TAINT_XID
+from driver.hardware.inventory import Discovery
+from driver.kinds.registry import KINDS
+from driver.nvml.deadline import Guard
+from driver.policy.config import parse_config
+from driver.policy.offers import node_offers
+from fakegpu.machine import FakeMachine
+
+RULES = """version: v1
+rules:
+  - when: gpu.index == 0
+    mig: dynamic
+  - when: gpu.index == 1
+    shared: {strategy: TimeSlicing, shares: 4}
+  - offer: whole
+"""
+States = Counter[tuple[str, str, str]]
+
+
+def offered(folder: Path) -> tuple[Device, ...]:
+    """The devices of eight H100: one also as partitions, one shared, six whole."""
+    guard = Guard()
+    try:
+        inventory = Discovery(FakeMachine.open("hgx-h100").nvml(), folder, guard).snapshot()
+    finally:
+        guard.close()
+    return node_offers(inventory, parse_config(RULES, "rules")).devices
+
+
+def states(devices: tuple[Device, ...], *held: str) -> States:
+    found: States = Counter()
+    for one in offered_numbers(devices, frozenset(held), KINDS):
+        key = one.labels["kind"], one.labels["profile"], one.labels["state"]
+        found[key] += int(one.value)
+    return found
+
+
+def named(devices: tuple[Device, ...], *parts: str) -> Device:
+    return next(one for one in devices if all(part in one.name for part in parts))
+
+
+def tainted(device: Device, *taints: Taint) -> Device:
+    return replace(device, taints=taints)
+
+
+def test_all_are_free_while_nobody_has_anything_and_each_is_counted_once(tmp_path: Path) -> None:
+    devices = offered(tmp_path)
+    found = states(devices)
+
+    assert {state for _, _, state in found} == {"free"}
+    assert sum(found.values()) == len(devices)
+    assert found["time-slicing", "", "free"] == 1
+    assert found["partition", "1g.10gb", "free"] == 7
+
+
+def test_what_a_claim_has_is_allocated_and_what_lies_in_its_place_is_excluded(tmp_path: Path) -> None:
+    devices = offered(tmp_path)
+    partition = named(devices, "mig-1g-10gb-0")
+
+    found = states(devices, partition.name)
+
+    assert found["partition", "1g.10gb", "allocated"] == 1
+    assert found["partition", "1g.10gb", "free"] == 6
+    assert (found["partition", "3g.40gb", "excluded"], found["partition", "3g.40gb", "free"]) == (1, 1)
+    assert found["whole", "", "excluded"] == 1
+    assert sum(found.values()) == len(devices)
+
+
+def test_a_taint_that_keeps_pods_away_leads_and_one_that_only_tells_does_not(tmp_path: Path) -> None:
+    devices = offered(tmp_path)
+    first, second, *_ = (one for one in devices if one.attributes["type"] == "gpu")
+    away = tainted(first, Taint(TAINT_RESET, "", "NoSchedule"))
+    told = tainted(second, Taint(TAINT_XID, "43", "None"))
+
+    found = states((away, told), away.name, told.name)
+
+    assert found == {("whole", "", "tainted"): 1, ("whole", "", "allocated"): 1}

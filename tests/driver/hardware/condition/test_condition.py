@@ -1,0 +1,171 @@
+"""Each look asks how well a GPU is, makes problems of it, and comes to no harm where a call of it fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.hardware.condition.condition import NOT_ASKED, Condition, unheard
+from driver.hardware.condition.faults import problems_of
+from driver.hardware.inventory import Discovery
+from driver.health.problems import health, taints
+from driver.nvml.api import Code
+from driver.nvml.deadline import Guard
+from driver.nvml.health.values import FabricHealth, RemappedRows
+from fakegpu.driver_root import build_sysfs
+from fakegpu.machine import FakeMachine
+from tests.driver.hardware.looked_at import Node, reasons
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from driver.nvml.health.values import RecoveryAction
+
+
+def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:
+    """The taints without the domain, and the word for the kubelet."""
+    problems = tuple(problems_of(condition))
+    found = taints(problems)
+    named = [(one.key.removeprefix("gpu.nvidia.com/"), one.value, str(one.effect)) for one in found]
+    return [*named], health(problems).word
+
+
+@pytest.mark.parametrize(
+    ("action", "taint", "word"),
+    [
+        ("reset", ("needs-reset", "reset", "NoSchedule"), "Unhealthy"),
+        ("bus-reset", ("needs-reset", "bus-reset", "NoSchedule"), "Unhealthy"),
+        ("drain-and-reset", ("needs-reset", "drain-and-reset", "NoSchedule"), "Healthy"),
+        ("node-reboot", ("needs-reboot", "node-reboot", "NoSchedule"), "Unhealthy"),
+        ("system-reboot", ("needs-reboot", "system-reboot", "NoSchedule"), "Unhealthy"),
+        ("drain-p2p", ("fabric", "drain-p2p", "NoSchedule"), "Unhealthy"),
+        ("recover-imex", ("fabric", "recover-imex", "NoSchedule"), "Unhealthy"),
+    ],
+)
+def test_each_recovery_action_but_none_keeps_new_pods_away(
+    action: RecoveryAction, taint: tuple[str, str, str], word: str
+) -> None:
+    assert told(Condition(action)) == ([taint], word)
+
+
+@pytest.mark.parametrize(
+    ("condition", "taint", "word"),
+    [
+        (Condition(unrepairable=True), ("memory", "unrepairable", "NoSchedule"), "Unhealthy"),
+        (
+            Condition(rows=RemappedRows(0, 1, pending=False, failed=True)),
+            ("memory", "rows-failed", "NoSchedule"),
+            "Unhealthy",
+        ),
+        (
+            Condition(rows=RemappedRows(0, 1, pending=True, failed=False)),
+            ("memory", "rows-pending", "None"),
+            "Healthy",
+        ),
+        (Condition(page_pending=True), ("memory", "page-pending", "NoSchedule"), "Healthy"),
+        (
+            Condition(fabric=FabricHealth("unhealthy", ("route-unhealthy",))),
+            ("fabric", "unhealthy", "NoSchedule"),
+            "Unhealthy",
+        ),
+        (
+            Condition(fabric=FabricHealth("healthy", ("degraded-bandwidth",))),
+            ("fabric", "degraded-bandwidth", "None"),
+            "Healthy",
+        ),
+        (
+            Condition(fabric=FabricHealth("limited-capacity")),
+            ("fabric", "limited-capacity", "None"),
+            "Healthy",
+        ),
+    ],
+)
+def test_memory_and_fabric_that_are_not_well_are_told(
+    condition: Condition, taint: tuple[str, str, str], word: str
+) -> None:
+    assert told(condition) == ([taint], word)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        NOT_ASKED,
+        Condition("none"),
+        Condition(rows=RemappedRows(1, 1, pending=False, failed=False), page_pending=False),
+        Condition(fabric=FabricHealth("healthy")),
+        Condition(fabric=FabricHealth("unknown")),
+    ],
+)
+def test_what_is_well_or_not_told_is_no_problem(condition: Condition) -> None:
+    assert told(condition) == ([], "Healthy")
+
+
+def test_the_worst_of_several_faults_names_the_taint() -> None:
+    rows = RemappedRows(0, 1, pending=True, failed=False)
+    assert told(Condition(rows=rows, page_pending=True))[0] == [("memory", "page-pending", "NoSchedule")]
+
+
+def test_a_look_reads_it_and_only_the_sick_gpu_has_a_problem(node: Node) -> None:
+    node.machine.recovery_action(2, "reset")
+    node.machine.rows(5, RemappedRows(0, 1, pending=True, failed=False))
+    inventory = node.discovery.snapshot()
+    assert reasons(inventory) == {2: ["reset-required"], 5: ["memory-repairable"]}
+    assert inventory.gpus[0].condition.recovery_action == "none"
+    node.machine.reset(2)
+    node.machine.reset(5)
+    assert reasons(node.discovery.snapshot()) == {}
+
+
+def test_the_health_of_the_fabric_is_read_where_the_gpu_is_in_it(node: Node) -> None:
+    node.machine.fabric_health(1, FabricHealth("unhealthy", ("route-unhealthy",)))
+    assert reasons(node.discovery.snapshot()) == {1: ["fabric"]}
+
+
+def test_a_fault_counts_on_while_its_call_fails_and_being_well_does_not(node: Node) -> None:
+    node.machine.recovery_action(2, "reset")
+    node.discovery.snapshot()
+    for gpu in (1, 2):
+        node.machine.fail("recovery_action", gpu=gpu, code=Code.NO_PERMISSION)
+    inventory = node.discovery.snapshot()
+    assert reasons(inventory) == {1: ["error"], 2: ["error", "reset-required"]}
+    assert inventory.gpus[1].condition.recovery_action is None
+
+
+def test_a_call_about_health_that_hangs_costs_no_device(tmp_path: Path) -> None:
+    hasty = Node("hgx-h100", tmp_path, 0.2)
+    hasty.machine.hang("remapped_rows", gpu=3)
+    inventory = hasty.discovery.snapshot()
+    assert reasons(inventory) == {3: ["hung"]}
+    assert (inventory.gpus[3].untold, inventory.gpus[3].memory_bytes) == (
+        frozenset(),
+        inventory.gpus[2].memory_bytes,
+    )
+    hasty.machine.heal()
+    hasty.guard.close()
+
+
+def test_a_gpu_that_is_lost_is_not_said_to_be_well_by_an_earlier_look(node: Node) -> None:
+    node.discovery.snapshot()
+    node.machine.lose(4)
+    assert node.discovery.snapshot().gpus[4].condition.recovery_action is None
+
+
+def test_what_a_board_cannot_tell_is_asked_once_for_each_nvidia_driver(tmp_path: Path) -> None:
+    machine = FakeMachine.open("dgx-a100")
+    discovery = Discovery(machine.nvml(), build_sysfs(tmp_path, machine), Guard())
+    first = discovery.snapshot().gpus[0].condition.unsupported
+    assert "unrepairable_memory" in first
+    machine.fail("unrepairable_memory", gpu=0)
+    assert reasons(discovery.snapshot()) == {}
+    machine.driver_gone()
+    machine.driver_back("615.36.01")
+    assert "failing" in reasons(discovery.snapshot())[0]
+    discovery.close()
+
+
+def test_what_was_bad_counts_on_and_that_all_was_well_does_not() -> None:
+    bad = Condition("reset", unrepairable=True, unsupported=frozenset({"fabric_health"}))
+    assert unheard(bad) == bad
+    assert unheard(replace(bad, recovery_action="none")).recovery_action is None

@@ -1,0 +1,146 @@
+"""An event becomes a class, and an incident the verdicts of that class under an admin's rules."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.devices.device import Device, Taint
+from driver.devices.limits import device_faults
+from driver.devices.region import Region
+from driver.health.health_rules import EVICTING, HealthRules
+from driver.health.incident import Incident, told_class, verdicts_of
+from driver.health.verdict import taints_of
+from driver.health.xids import MOST_XID, XID_CLASSES, XIDS, XidClass
+from driver.nvml.health.values import GpuEvent, Severity
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
+
+PCI = PciAddress.parse("0000:8a:00.0")
+NO_RULES = HealthRules()
+
+
+def keys(
+    xid: int | None, rules: HealthRules = NO_RULES, told: XidClass | None = None
+) -> list[tuple[str, ...]]:
+    """The taints of an incident, each without the domain."""
+    found = taints_of(verdicts_of(Incident(Region(PCI), xid, told), rules))
+    return [(taint.key.removeprefix("gpu.nvidia.com/"), taint.value, taint.effect) for taint in found]
+
+
+def event(xid: int | None, severity: Severity | None = None, **more: bool | None) -> GpuEvent:
+    return GpuEvent("xid" if xid else "operational", "GPU-1", xid=xid, severity=severity, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109, 63, 92, 154])
+def test_what_a_program_did_or_was_corrected_taints_nothing(xid: int) -> None:
+    assert keys(xid) == []
+
+
+def test_a_contained_error_keeps_new_pods_away_and_says_no_more() -> None:
+    assert keys(94) == [("xid", "94", "NoSchedule")]
+
+
+def test_a_fault_that_needs_a_reset_says_so_beside_its_code() -> None:
+    assert keys(95) == [("xid", "95", "NoSchedule"), ("needs-reset", "xid-95", "NoSchedule")]
+
+
+def test_a_fault_that_needs_a_restart_of_the_machine_says_so_beside_its_code() -> None:
+    assert keys(79) == [("xid", "79", "NoSchedule"), ("needs-reboot", "xid-79", "NoSchedule")]
+
+
+def test_a_code_that_nobody_knows_keeps_new_pods_away() -> None:
+    assert keys(9999) == [("xid", "9999", "NoSchedule")]
+
+
+def test_an_admin_says_it_otherwise_than_the_table_and_the_driver() -> None:
+    rules = HealthRules({95: "ignore", 31: "needs-reset"})
+    assert keys(95, rules, "needs-reset") == []
+    assert keys(31, rules, "application")[1] == ("needs-reset", "xid-31", "NoSchedule")
+
+
+def test_pods_are_evicted_only_for_what_the_admin_names() -> None:
+    rules = HealthRules(evict=frozenset({"needs-reset"}))
+    assert keys(95, rules) == [("xid", "95", "NoSchedule"), ("needs-reset", "xid-95", "NoExecute")]
+    assert keys(79, rules) == [("xid", "79", "NoSchedule"), ("needs-reboot", "xid-79", "NoSchedule")]
+    assert keys(94, rules) == [("xid", "94", "NoSchedule")]
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        (event(95), None),
+        (event(31, "recoverable", contained=True), "application"),
+        (event(31, "recoverable", contained=False), "needs-reset"),
+        (event(95, "recoverable", contained=True), "contained"),
+        (event(31, "fatal", contained=True), "needs-reset"),
+        (event(79, "fatal", contained=False), "needs-reboot"),
+        (event(95, "fatal", recovered=True), "application"),
+        (event(95, "corrected", contained=True), "informational"),
+        (event(31, "informational", contained=True), "application"),
+        (event(None, "fatal", contained=True), "needs-reset"),
+        (event(None, "recoverable", contained=True), "informational"),
+        (event(9999, "recoverable", contained=True), "contained"),
+    ],
+)
+def test_what_the_driver_says_of_an_event_leads(told: GpuEvent, expected: XidClass | None) -> None:
+    assert told_class(told) == expected
+
+
+def test_a_fault_without_an_xid_has_its_way_out_as_taint() -> None:
+    assert keys(None, told="needs-reset") == [("needs-reset", "event", "NoSchedule")]
+    assert keys(None) == []
+
+
+def test_only_a_fault_that_spares_the_pods_that_run_leaves_the_kubelet_at_healthy() -> None:
+    assert {one.word for one in verdicts_of(Incident(Region(PCI), 94), NO_RULES)} == {"Healthy"}
+    assert {one.word for one in verdicts_of(Incident(Region(PCI), 95), NO_RULES)} == {"Unhealthy"}
+
+
+def test_people_read_what_it_is_where_and_what_to_do() -> None:
+    (verdict,) = verdicts_of(Incident(Region(PCI, Placement(2, 2)), 94), NO_RULES)
+    assert "XID 94" in verdict.text
+    assert "0000:8a:00.0 at memory slice 2" in verdict.text
+    assert "reset it when it is free" in verdict.text
+
+
+rules_given = st.builds(
+    HealthRules,
+    st.dictionaries(st.integers(1, MOST_XID), st.sampled_from(XID_CLASSES)),
+    st.frozensets(st.sampled_from(EVICTING)),
+)
+
+
+@given(
+    xid=st.none() | st.integers(1, MOST_XID) | st.sampled_from(sorted(XIDS)),
+    severity=st.none() | st.sampled_from(["informational", "corrected", "recoverable", "fatal"]),
+    contained=st.none() | st.booleans(),
+    recovered=st.booleans(),
+    rules=rules_given,
+)
+def test_whatever_is_told_the_api_server_takes_the_taints(
+    xid: int | None, severity: Severity | None, contained: bool | None, recovered: bool, rules: HealthRules
+) -> None:
+    told = told_class(event(xid, severity, contained=contained, recovered=recovered))
+    taints = taints_of(verdicts_of(Incident(Region(PCI), xid, told), rules))
+
+    device = Device("gpu-0000-8a-00-0", PCI, {"type": "gpu"}, taints=taints)
+    assert device_faults(device, "gpu.nvidia.com") == ()
+    assert len({taint.key for taint in taints}) == len(taints)
+    assert all(taint.effect != "NoExecute" for taint in taints) or rules.evict
+
+
+@given(rules=rules_given, xid=st.integers(1, MOST_XID))
+def test_what_the_admin_says_of_a_code_decides_alone(rules: HealthRules, xid: int) -> None:
+    for told in (None, *XID_CLASSES):
+        if xid in rules.xids:
+            assert rules.class_of(xid, told) == rules.xids[xid]
+
+
+def test_the_effects_of_other_taints_stay() -> None:
+    rules = HealthRules(evict=frozenset(EVICTING))
+    others = (Taint("gpu.nvidia.com/changing", "", "NoSchedule"), Taint("gpu.nvidia.com/fabric", "", "None"))
+    assert rules.effective(others) == others
+    lost = Taint("gpu.nvidia.com/gpu-lost", "x", "NoSchedule")
+    assert rules.effective([lost])[0].effect == "NoExecute"

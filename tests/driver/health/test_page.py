@@ -1,0 +1,42 @@
+"""docs/health.md says of each XID and each taint what the driver makes of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from driver.health.health_rules import EVICTING
+from driver.health.verdict import KEYS
+from driver.health.xids import XID_CLASSES, XIDS
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "health.md").read_text()
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def codes(text: str) -> set[int]:
+    """The codes of a cell: numbers, and ``39 to 41``."""
+    return {
+        code
+        for first, last in re.findall(r"(\d+)(?: to (\d+))?", text)
+        for code in range(int(first), int(last or first) + 1)
+    }
+
+
+def test_each_class_has_the_codes_of_the_table() -> None:
+    rows = {cells(line)[0].strip("`"): cells(line)[1] for line in PAGE.splitlines() if line.startswith("| `")}
+    shown = {word: codes(rows[word]) for word in XID_CLASSES}
+    assert shown == {
+        word: {code for code, xid in XIDS.items() if xid.xid_class == word} for word in XID_CLASSES
+    }
+
+
+def test_each_taint_is_explained_with_the_word_by_which_it_evicts() -> None:
+    section = PAGE[PAGE.index("## Taints") : PAGE.index("## XIDs")]
+    rows = [cells(line) for line in section.splitlines() if line.startswith("| `")]
+    keys = {key.removeprefix("gpu.nvidia.com/") for key in KEYS.values()}
+    assert {row[0].strip("`") for row in rows} == keys
+    words = {row[1].strip("`"): f"gpu.nvidia.com/{row[0].strip('`')}" for row in rows if row[1]}
+    assert words == {word: KEYS[word] for word in EVICTING}

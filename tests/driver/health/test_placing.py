@@ -1,0 +1,109 @@
+"""Verdicts become taints of the devices that they hit, and stored taints become incidents again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.devices.device import Device, Taint
+from driver.devices.region import Region
+from driver.health.health_rules import HealthRules
+from driver.health.incident import Incident, verdicts_of
+from driver.health.placing import Marked, taken_over, with_verdicts
+from driver.nvml.mig import Placement
+from driver.nvml.pci_address import PciAddress
+
+PCI = PciAddress.parse("0000:8a:00.0")
+OTHER = PciAddress.parse("0000:8b:00.0")
+RULES = HealthRules()
+SPANS = [Placement(start, size) for size in (1, 2, 4, 8) for start in range(0, 8, size)]
+
+
+def forms(pci: PciAddress) -> list[Device]:
+    """A GPU whole and in all of its partitions."""
+    parts = [Device(f"{pci}-{span.start}-{span.size}", pci, span=span) for span in SPANS]
+    return [Device(f"{pci}", pci), *parts]
+
+
+def tainted(incidents: list[Incident], devices: list[Device]) -> tuple[Device, ...]:
+    found = [verdict for one in incidents for verdict in verdicts_of(one, RULES)]
+    return with_verdicts(devices, found)
+
+
+def stored(devices: tuple[Device, ...]) -> list[Marked]:
+    return [Marked(device.regions, device.taints, 77.0) for device in devices]
+
+
+def test_a_fault_of_a_gpu_is_on_all_of_its_forms_and_on_no_other_gpu() -> None:
+    found = tainted([Incident(Region(PCI), 95)], [*forms(PCI), *forms(OTHER)])
+    assert all(bool(device.taints) == (device.pci == PCI) for device in found)
+
+
+def test_a_fault_of_a_partition_is_on_it_and_on_what_lies_over_it() -> None:
+    found = tainted([Incident(Region(PCI, Placement(2, 2)), 94)], forms(PCI))
+    hit = {device.span for device in found if device.taints}
+    assert hit == {None, *(Placement(*one) for one in ((2, 1), (3, 1), (2, 2), (0, 4), (0, 8)))}
+
+
+def test_a_device_has_each_key_once_and_what_is_worse_stays() -> None:
+    device = Device("gpu", PCI, taints=(Taint("gpu.nvidia.com/needs-reset", "call", "None"),))
+    (found,) = tainted([Incident(Region(PCI), 95)], [device])
+    assert [(taint.key, taint.effect) for taint in found.taints] == [
+        ("gpu.nvidia.com/xid", "NoSchedule"),
+        ("gpu.nvidia.com/needs-reset", "NoSchedule"),
+    ]
+
+
+def test_taints_of_others_stay_where_they_are() -> None:
+    device = Device("gpu", PCI, taints=(Taint("gpu.nvidia.com/changing", "", "NoSchedule"),))
+    (found,) = tainted([Incident(Region(PCI), 94)], [device])
+    assert [taint.key for taint in found.taints] == ["gpu.nvidia.com/xid", "gpu.nvidia.com/changing"]
+
+
+def test_what_is_asked_for_at_each_look_is_not_taken_over() -> None:
+    taints = (
+        Taint("gpu.nvidia.com/needs-reset", "drain-and-reset", "NoSchedule"),
+        Taint("gpu.nvidia.com/gpu-lost", "nvmlDeviceGetUUID", "NoSchedule"),
+        Taint("gpu.nvidia.com/xid", "no-number", "NoSchedule"),
+    )
+    assert taken_over([Marked((Region(PCI),), taints, 0)]) == ()
+
+
+def test_the_class_that_the_driver_told_is_taken_over_with_its_time() -> None:
+    incident = Incident(Region(PCI), 94, "needs-reset")
+    assert taken_over(stored(tainted([incident], forms(PCI)))) == (
+        (Incident(Region(PCI), 94, "needs-reset"), 77.0),
+    )
+
+
+def test_a_fault_without_an_xid_is_taken_over() -> None:
+    incident = Incident(Region(PCI), None, "needs-reset")
+    assert taken_over(stored(tainted([incident], forms(PCI)))) == (
+        (Incident(Region(PCI), None, "needs-reset"), 77.0),
+    )
+
+
+regions = st.builds(Region, st.sampled_from([PCI, OTHER]), st.none() | st.sampled_from(SPANS))
+
+
+@given(
+    scope=regions,
+    xid=st.sampled_from([48, 79, 94, 95, 119, 9999]),
+    offered=st.sets(st.sampled_from(SPANS), min_size=1),
+    whole=st.booleans(),
+)
+def test_after_a_restart_the_same_devices_have_the_same_taints(
+    scope: Region, xid: int, offered: set[Placement], whole: bool
+) -> None:
+    offered |= {scope.span} if scope.span else set()
+    devices = [
+        device
+        for pci in (PCI, OTHER)
+        for device in forms(pci)
+        if (whole and device.span is None) or device.span in offered
+    ]
+    before = tainted([Incident(scope, xid)], devices)
+
+    after = tainted([incident for incident, _ in taken_over(stored(before))], devices)
+
+    assert after == before

@@ -1,0 +1,208 @@
+"""Fake and binding tell each incident once, in whichever forms the NVIDIA driver tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from driver.nvml.api import Code, GpuLost, Nvml, NvmlCallFailed, NvmlTimeout, SessionLost
+from driver.nvml.health.calls import EventSet
+from driver.nvml.health.values import GpuEvent
+from driver.nvml.real import RealNvml
+from fakegpu.machine import FakeMachine
+from tests.driver.nvml.c_library import CLibrary
+
+Watch = Callable[[FakeMachine], EventSet]
+STRUCTURED = "615.36.01"
+LONG = 20.0
+"""Longer than any wait here takes: what is expected ends it."""
+
+
+def bound(machine: FakeMachine) -> tuple[RealNvml, CLibrary]:
+    """The binding over a library that plays the machine."""
+    library = CLibrary(machine.nvml())
+    return RealNvml(load=lambda _: library), library
+
+
+def watching(nvml: Nvml) -> EventSet:
+    """A new session's event set of all GPUs."""
+    nvml.init()
+    return nvml.watch_events([nvml.device_by_index(index) for index in range(nvml.device_count())])
+
+
+@pytest.fixture(params=["fake", "binding"])
+def watch(request: pytest.FixtureRequest) -> Watch:
+    """Watches all GPUs of a machine, by the fake or the binding."""
+
+    def through(machine: FakeMachine) -> EventSet:
+        return watching(machine.nvml() if request.param == "fake" else bound(machine)[0])
+
+    return through
+
+
+def all_of(events: EventSet) -> list[GpuEvent]:
+    """What there is to hear now."""
+    return [*iter(lambda: events.wait(0.3), None)]
+
+
+@pytest.mark.parametrize("version", ["570.133.20", STRUCTURED])
+def test_an_xid_names_its_gpu_and_its_partition(watch: Watch, version: str) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.driver_back(version)
+    events = watch(machine)
+    machine.xid(2, 94, gpu_instance=3, compute_instance=1)
+    machine.xid(2, 31)
+    uuid = machine.uuid(machine.pci(2))
+    assert all_of(events) == [GpuEvent("xid", uuid, 94, 3, 1), GpuEvent("xid", uuid, 31)]
+
+
+def test_an_incident_in_two_forms_is_told_once_with_what_both_know(watch: Watch) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.driver_back(STRUCTURED)
+    events = watch(machine)
+    machine.event(
+        4, xid=95, gpu_instance=2, compute_instance=0, severity="fatal", contained=False,
+        component_reset=True, incident="12",
+    )  # fmt: skip
+    machine.event(4, severity="recoverable", contained=True, recovered=True, incident="13")
+    uuid = machine.uuid(machine.pci(4))
+    assert all_of(events) == [
+        GpuEvent(
+            "xid", uuid, 95, 2, 0, severity="fatal", contained=False, component_reset=True, incident="12"
+        ),
+        GpuEvent("operational", uuid, severity="recoverable", contained=True, recovered=True, incident="13"),
+    ]
+
+
+def test_the_same_xid_twice_is_two_incidents(watch: Watch) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.driver_back(STRUCTURED)
+    events = watch(machine)
+    for incident in ("5", "6"):
+        machine.event(0, xid=31, severity="recoverable", contained=True, incident=incident)
+    assert [one.incident for one in all_of(events)] == ["5", "6"]
+
+
+def test_two_gpus_with_the_same_xid_are_two_incidents(watch: Watch) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.driver_back(STRUCTURED)
+    events = watch(machine)
+    for gpu in (0, 1):
+        machine.event(gpu, xid=74, severity="fatal", contained=False)
+    assert {one.uuid for one in all_of(events)} == {machine.uuid(machine.pci(gpu)) for gpu in (0, 1)}
+
+
+@pytest.mark.parametrize("kind", ["single-bit-ecc", "double-bit-ecc", "clock", "power-source", "operational"])
+def test_other_kinds_of_events_are_told_by_their_names(watch: Watch, kind: str) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    events = watch(machine)
+    machine.event(0, kind=kind)  # type: ignore[arg-type]  # one of them
+    assert [one.kind for one in all_of(events)] == [kind]
+
+
+def test_dropped_events_are_told(watch: Watch) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.driver_back(STRUCTURED)
+    events = watch(machine)
+    machine.event(0, xid=31, severity="recoverable", dropped=True)
+    assert [one.dropped for one in all_of(events)] == [True]
+
+
+def test_a_flood_is_told_to_its_end(watch: Watch) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.driver_back(STRUCTURED)
+    events = watch(machine)
+    for number in range(1, 61):
+        machine.event(0, xid=31, severity="recoverable", incident=str(number))
+    assert [one.incident for one in all_of(events)] == [str(number) for number in range(1, 61)]
+
+
+def test_a_lost_gpu_is_told_after_its_xid_and_a_new_set_goes_on_with_the_others(watch: Watch) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    events = watch(machine)
+    machine.xid(5, 79)
+    told = events.wait(LONG)
+    assert told is not None
+    assert told.xid == 79
+    with pytest.raises(GpuLost):
+        events.wait(LONG)
+    events.close()
+
+
+def test_the_binding_hears_the_old_form_alone_from_a_library_that_lacks_the_new_one() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    nvml, library = bound(machine)
+    library.has_version_3_of_wait = False
+    events = watching(nvml)
+    machine.xid(1, 48)
+    told = events.wait(LONG)
+    assert told == GpuEvent("xid", machine.uuid(machine.pci(1)), 48)
+
+
+def test_a_gpu_that_refuses_to_be_watched_is_left_out(watch: Watch) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.fail("register_events", gpu=6)
+    events = watch(machine)
+    assert machine.uuid(machine.pci(6)) not in events.watched()
+    assert len(events.watched()) == 7
+
+
+def test_a_wait_that_fails_says_so_at_once(watch: Watch) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    events = watch(machine)
+    machine.fail("wait_events", code=Code.UNKNOWN)
+    for _ in range(2):
+        with pytest.raises(NvmlCallFailed, match="UNKNOWN"):
+            events.wait(LONG)
+
+
+@pytest.mark.parametrize("how", ["close", "shutdown"])
+def test_another_thread_ends_a_wait(how: str) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    nvml, library = bound(machine)
+    events = watching(nvml)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(events.wait, LONG)
+        if how == "close":
+            events.close()
+        else:
+            nvml.shutdown()
+        with pytest.raises(SessionLost):
+            waiting.result()
+    assert [one.freed for one in library.sets] == [True]
+
+
+def test_a_session_is_kept_while_a_wait_hangs_and_taken_over_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NVML would free what the thread still uses; and a session begun twice would hold the GPUs for good."""
+    monkeypatch.setattr("driver.nvml.health.real_events._LEAVE_SECONDS", 0.05)
+    machine = FakeMachine.open("hgx-h100")
+    nvml, library = bound(machine)
+    events = watching(nvml)
+    machine.hang("wait_events")
+    entered = Event()
+
+    def wait() -> object:
+        entered.set()
+        return events.wait(0)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait)
+        entered.wait(LONG)
+        while not events._waiting.locked():  # type: ignore[attr-defined]  # noqa: SLF001 - the call is under way then
+            pass
+        with pytest.raises(NvmlTimeout, match="nvmlEventSetWait_v2"):
+            nvml.shutdown()
+        assert nvml.driver_version()
+        nvml.init()
+        machine.heal()
+        with pytest.raises(SessionLost):
+            waiting.result()
+    nvml.shutdown()
+    assert [one.freed for one in library.sets] == [True]
+    with pytest.raises(SessionLost):
+        nvml.driver_version()

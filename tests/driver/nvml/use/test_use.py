@@ -1,0 +1,206 @@
+"""Fake and binding tell the same of how much of a GPU is used, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.nvml.api import NotFound, NotSupported, Nvml, NvmlDevice, NvmlTimeout
+from driver.nvml.deadline import Guard
+from driver.nvml.real import RealNvml
+from driver.nvml.use.values import MemoryUse, ProcessBusy, ProcessUse, Utilisation
+from fakegpu.machine import FakeMachine
+from fakegpu.use.calls import IDLE_CELSIUS, RESERVED_BYTES
+from fakegpu.use.state import ProcessState
+from tests.driver.nvml.c_library import CLibrary
+
+Open = Callable[[FakeMachine], NvmlDevice]
+GIB = 2**30
+
+
+@pytest.fixture(params=["fake", "binding"])
+def ask(request: pytest.FixtureRequest) -> Open:
+    """Gives the first GPU of a machine as the fake or the binding has it."""
+
+    def through(machine: FakeMachine) -> NvmlDevice:
+        nvml: Nvml = machine.nvml()
+        if request.param == "binding":
+            library = CLibrary(machine.nvml())
+            nvml = RealNvml(load=lambda _: library)
+        nvml.init()
+        return nvml.device_by_index(0)
+
+    return through
+
+
+def cut(machine: FakeMachine, parts: int = 2) -> None:
+    """Put the first GPU in MIG mode, with a GPU instance of so many parts, and a small one."""
+    nvml = machine.nvml()
+    nvml.init()
+    device = nvml.device_by_index(0)
+    device.set_mig_mode(True)
+    large = next(one for one in device.gpu_instance_profiles() if one.slices == 3)
+    small = next(one for one in device.gpu_instance_profiles() if one.slices == 1)
+    made = device.create_gpu_instance(large.id, device.gpu_instance_placements(large.id)[0])
+    for _ in range(parts):
+        device.create_compute_instance(made.id, 0)
+    other = device.create_gpu_instance(small.id, device.gpu_instance_placements(small.id)[-1])
+    device.create_compute_instance(other.id, 0)
+    nvml.shutdown()
+
+
+def test_an_idle_gpu_uses_what_its_driver_reserves(ask: Open) -> None:
+    device = ask(FakeMachine.open("hgx-h100"))
+    assert device.memory_use() == MemoryUse(device.memory_bytes(), 0, RESERVED_BYTES)
+    assert device.utilisation() == Utilisation(0, 0)
+    assert device.temperature_celsius() == IDLE_CELSIUS
+    assert 0 < device.power_milliwatts() < device.power_limit_milliwatts() == 700_000
+    assert device.processes() == ()
+    assert device.busy_processes() == ()
+
+
+def test_a_busy_gpu_tells_who_uses_how_much(ask: Open) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    device = ask(machine)
+    machine.use(
+        0,
+        compute=0.75,
+        memory=0.5,
+        power_milliwatts=512_000,
+        temperature_celsius=66,
+        processes={71: GIB, 12: ProcessState(12, 2 * GIB, 0.25), 40: ProcessState(40, None)},
+    )
+    assert device.utilisation() == Utilisation(0.75, 0.5)
+    assert device.memory_use().used_bytes == 3 * GIB
+    assert (device.power_milliwatts(), device.temperature_celsius()) == (512_000, 66)
+    assert device.processes() == (ProcessUse(12, 2 * GIB), ProcessUse(40, None), ProcessUse(71, GIB))
+    assert device.busy_processes() == (ProcessBusy(12, 0.25),)
+    machine.use(0, used_bytes=5 * GIB, processes={})
+    assert device.processes() == ()
+    assert device.busy_processes() == ()
+    assert device.memory_use().used_bytes == 5 * GIB
+
+
+def test_memory_of_cuda_clients_is_used_memory(ask: Open, tmp_path: Path) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    groups = machine.pretend_cgroups(tmp_path / "cgroups")
+    device = ask(machine)
+    client = machine.cuda(0, groups.make("/pod").path, 88)
+    client.allocate(GIB)
+    assert device.processes() == (ProcessUse(88, GIB),)
+    assert device.memory_use().used_bytes == GIB
+
+
+def test_partitions_share_the_memory_of_their_gpu_instance(ask: Open) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    cut(machine)
+    device = ask(machine)
+    first, second, alone = device.mig_devices()
+    machine.use(first.uuid, processes={5: GIB})
+    machine.use(alone.uuid, used_bytes=3 * GIB)
+    for part in (first, second):
+        use = device.partition_memory_use(part.gpu_instance_id, part.compute_instance_id)
+        assert (use.used_bytes, use.total_bytes) == (GIB, part.memory_bytes)
+    use = device.partition_memory_use(alone.gpu_instance_id, alone.compute_instance_id)
+    assert (use.used_bytes, use.total_bytes) == (3 * GIB, alone.memory_bytes)
+    place = (first.gpu_instance_id, first.compute_instance_id)
+    assert device.processes() == (ProcessUse(5, GIB, *place),)
+    with pytest.raises(NotFound):
+        device.partition_memory_use(first.gpu_instance_id, 7)
+
+
+def test_with_mig_on_nobody_tells_how_busy_the_whole_gpu_is(ask: Open) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    cut(machine)
+    device = ask(machine)
+    for question in (device.utilisation, device.busy_processes):
+        with pytest.raises(NotSupported):
+            question()
+    assert device.power_milliwatts()
+    assert device.memory_use().total_bytes == device.memory_bytes()
+
+
+def test_the_second_sample_of_a_gpu_instance_tells_how_busy_it_was(ask: Open) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    cut(machine, parts=1)
+    device = ask(machine)
+    large, small = device.mig_devices()
+    for one in (large, small):
+        with pytest.raises(NotSupported):
+            device.partition_utilisation(one.gpu_instance_id)
+    machine.use(large.uuid, compute=0.5)
+    for _ in range(2):
+        assert device.partition_utilisation(large.gpu_instance_id) == pytest.approx(0.5)
+        assert device.partition_utilisation(small.gpu_instance_id) == 0
+
+
+def test_before_hopper_no_partition_tells_how_busy_it_is(ask: Open) -> None:
+    machine = FakeMachine.open("dgx-a100")
+    device = ask(machine)
+    device.set_mig_mode(True)
+    machine.reset(0)
+    for _ in range(2):
+        with pytest.raises(NotSupported):
+            device.partition_utilisation(0)
+
+
+def test_samples_end_with_their_session() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    cut(machine, parts=1)
+    library = CLibrary(machine.nvml())
+    nvml = RealNvml(load=lambda _: library)
+    for _ in range(2):
+        nvml.init()
+        device = nvml.device_by_index(0)
+        gpu_instance = device.mig_devices()[0].gpu_instance_id
+        with pytest.raises(NotSupported):
+            device.partition_utilisation(gpu_instance)
+        assert device.partition_utilisation(gpu_instance) == 0
+        nvml.shutdown()
+    assert len(library.samples) == 4
+    assert set(library.samples) == {"freed"}
+
+
+def test_a_reset_ends_what_was_said_of_use(ask: Open) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    device = ask(machine)
+    machine.use(0, compute=1.0, used_bytes=GIB)
+    machine.reset(0)
+    assert device.utilisation() == Utilisation(0, 0)
+    assert device.memory_use().used_bytes == 0
+
+
+def test_a_vgpu_guest_is_not_told_what_the_board_draws(ask: Open) -> None:
+    device = ask(FakeMachine.open("a100-vgpu-guest"))
+    for question in (device.power_milliwatts, device.power_limit_milliwatts, device.temperature_celsius):
+        with pytest.raises(NotSupported):
+            question()
+    assert device.utilisation() == Utilisation(0, 0)
+
+
+def test_a_mig_device_draws_no_power_of_its_own() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    cut(machine)
+    nvml = machine.nvml()
+    nvml.init()
+    with pytest.raises(ConfigError, match="power"):
+        machine.use(nvml.device_by_index(0).mig_devices()[0].uuid, power_milliwatts=1)
+
+
+def test_questions_about_use_fail_and_hang_as_others_do() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    nvml = machine.nvml()
+    nvml.init()
+    device = nvml.device_by_index(0)
+    machine.not_supported("temperature_celsius")
+    with pytest.raises(NotSupported, match="nvmlDeviceGetTemperature"):
+        device.temperature_celsius()
+    machine.hang("memory_use")
+    guard = Guard(deadline_seconds=0.05)
+    with pytest.raises(NvmlTimeout, match="nvmlDeviceGetMemoryInfo_v2"):
+        guard.run("gpu", lambda watch: watch("memory_use", device.memory_use))
+    machine.heal()
+    guard.close()

@@ -1,0 +1,99 @@
+"""Requests to a pod's own port go through the API server, with the refusals of Kubernetes."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import PODS, ask, pod
+
+
+class Echo(BaseHTTPRequestHandler):
+    """A program in a pod: it answers with what it was asked for, and not everywhere."""
+
+    def do_GET(self) -> None:
+        body = f"asked for {self.path}".encode()
+        self.send_response(200 if self.path.startswith("/metrics") else 404)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_words: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where the program listens."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield int(server.server_port)
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def cluster(port: int) -> Iterator[EmbeddedApiServer]:
+    """A server with the pod ``p``, whose second port is the program's, and ``new``, which has no address."""
+    with EmbeddedApiServer() as server:
+        for name in ("p", "first", "new"):
+            made = pod(name, nodeName="n")
+            ports = [port] if name == "first" else [9, port]
+            made["spec"]["containers"][0]["ports"] = [{"containerPort": one} for one in ports]
+            server.create(PODS, made)
+        for name in ("p", "first"):
+            path = f"{PODS}/{name}/status"
+            status = {"status": {"phase": "Running", "podIP": "127.0.0.1"}}
+            ask(server, "PATCH", path, status, content_type="application/merge-patch+json")
+        yield server
+
+
+def text(server: EmbeddedApiServer, path: str) -> tuple[int, str, str | None]:
+    """Status, body and content type of an answer that is no JSON."""
+    connection = http.client.HTTPConnection(server.address, timeout=10)
+    try:
+        connection.request("GET", path)
+        with connection.getresponse() as answer:
+            return answer.status, answer.read().decode(), answer.getheader("Content-Type")
+    finally:
+        connection.close()
+
+
+def test_path_and_query_reach_the_port_and_the_answer_comes_back(
+    cluster: EmbeddedApiServer, port: int
+) -> None:
+    found = text(cluster, f"{PODS}/p:{port}/proxy/metrics/deep?name=a&name2=b%20c")
+
+    assert found == (200, "asked for /metrics/deep?name=a&name2=b+c", "text/plain; version=0.0.4")
+    assert text(cluster, f"{PODS}/http:p:{port}/proxy/none")[:2] == (404, "asked for /none")
+
+
+def test_without_a_port_the_first_one_of_the_pod_is_meant(cluster: EmbeddedApiServer) -> None:
+    assert text(cluster, f"{PODS}/first/proxy/metrics")[:2] == (200, "asked for /metrics")
+
+
+def test_what_cannot_be_asked_is_refused(cluster: EmbeddedApiServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = free.getsockname()[1]
+    cases = {
+        "none:1/proxy/metrics": (404, 'pods "none" not found'),
+        "a:b:c:d/proxy/metrics": (400, 'invalid pod request "a:b:c:d"'),
+        "p:metrics/proxy/metrics": (400, 'invalid pod request "p:metrics"'),
+        "new:1/proxy/metrics": (400, "address not allowed"),
+    }
+
+    told = {path: ask(cluster, "GET", f"{PODS}/{path}") for path in cases}
+
+    assert {path: (one.code, one.body["message"]) for path, one in told.items()} == cases
+    away = ask(cluster, "GET", f"{PODS}/p:{nobody}/proxy/metrics")
+    assert (away.code, away.body["reason"]) == (503, "ServiceUnavailable")
+    assert away.body["message"].startswith("error trying to reach service: ")
+    assert ask(cluster, "POST", f"{PODS}/p:{nobody}/proxy/metrics", {}).code == 405

@@ -1,0 +1,131 @@
+"""How many pods a workload is to have is read and written as a Scale; tables show it as kubectl does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from envtest.embedded.api.server import EmbeddedApiServer
+from tests.envtest.embedded.api.api_calls import ask
+
+APPS = "/apis/apps/v1/namespaces/default"
+SCALE = f"{APPS}/deployments/web/scale"
+MERGE = "application/merge-patch+json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+Object = dict[str, Any]
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    labels = {"app": "web"}
+    pod = {"containers": [{"name": "main", "image": "one"}, {"name": "other", "image": "two"}]}
+    selector = {"matchLabels": labels, "matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"replicas": 3, "selector": selector, "template": template}
+    with EmbeddedApiServer() as running:
+        running.create(f"{APPS}/deployments", {"metadata": {"name": "web"}, "spec": spec})
+        yield running
+
+
+def stored(server: EmbeddedApiServer) -> Object:
+    (found,) = server.objects("deployments", "apps")
+    return found
+
+
+def test_a_scale_says_how_many_pods_are_wanted_there_and_selected(server: EmbeddedApiServer) -> None:
+    scale = ask(server, "GET", SCALE).body
+
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert scale["metadata"]["uid"] == stored(server)["metadata"]["uid"]
+    assert scale["spec"] == {"replicas": 3}
+    assert scale["status"] == {"replicas": 0, "selector": "app=web,!tier"}
+
+
+def test_a_scale_is_written_by_a_patch_and_by_an_update(server: EmbeddedApiServer) -> None:
+    answer = ask(server, "PATCH", SCALE, {"spec": {"replicas": 5}}, content_type=MERGE)
+    assert (answer.code, answer.body["kind"], answer.body["spec"]) == (200, "Scale", {"replicas": 5})
+    assert stored(server)["metadata"]["generation"] == 2
+
+    replaced = ask(server, "PUT", SCALE, {**answer.body, "spec": {"replicas": 0}})
+
+    assert replaced.code == 200
+    assert stored(server)["spec"]["replicas"] == 0
+
+
+def test_a_scale_of_before_and_one_below_nothing_are_refused(server: EmbeddedApiServer) -> None:
+    old = ask(server, "GET", SCALE).body
+    ask(server, "PATCH", SCALE, {"spec": {"replicas": 5}}, content_type=MERGE)
+
+    conflict = ask(server, "PUT", SCALE, {**old, "spec": {"replicas": 1}})
+    negative = ask(server, "PATCH", SCALE, {"spec": {"replicas": -1}}, content_type=MERGE)
+    other = ask(server, "PUT", SCALE, stored(server))
+
+    assert (conflict.code, conflict.body["reason"]) == (409, "Conflict")
+    assert negative.code == 422
+    text = (
+        'Scale.autoscaling "web" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal'
+    )
+    assert negative.body["message"] == f"{text} to 0"
+    assert other.code == 400
+    assert stored(server)["spec"]["replicas"] == 5
+
+
+def test_discovery_says_which_kind_scales(server: EmbeddedApiServer) -> None:
+    found = {one["name"]: one for one in ask(server, "GET", "/apis/apps/v1").body["resources"]}
+
+    scale = found["deployments/scale"]
+    assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
+    assert "group" not in found["deployments/status"]
+    assert "daemonsets/scale" not in found
+
+
+def test_a_change_of_annotations_is_one_that_replica_sets_have_to_follow(server: EmbeddedApiServer) -> None:
+    path = f"{APPS}/deployments/web"
+    ask(server, "PATCH", path, {"metadata": {"annotations": {"a": "b"}}}, content_type=MERGE)
+    assert stored(server)["metadata"]["generation"] == 2
+
+    noted = {**stored(server)["metadata"], "annotations": {"a": "b", "revision": "1"}}
+    ask(server, "PUT", f"{path}/status", {**stored(server), "metadata": noted, "status": {"replicas": 1}})
+
+    assert stored(server)["metadata"]["generation"] == 2
+    assert stored(server)["metadata"]["annotations"] == {"a": "b", "revision": "1"}
+
+
+def cells(server: EmbeddedApiServer, path: str) -> dict[str, Any]:
+    table = ask(server, "GET", path, accept=TABLE).body
+    heads = [one["name"] for one in table["columnDefinitions"]]
+    (row,) = table["rows"]
+    return dict(zip(heads, row["cells"], strict=True))
+
+
+def test_tables_show_workloads_as_kubectl_prints_them(server: EmbeddedApiServer) -> None:
+    status = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1, "availableReplicas": 2}
+    server.replace(f"{APPS}/deployments/web/status", {**stored(server), "status": status})
+
+    shown = cells(server, f"{APPS}/deployments")
+    assert [shown[name] for name in ("Ready", "Up-to-date", "Available")] == ["2/3", 1, 2]
+    assert [shown[name] for name in ("Containers", "Images", "Selector")] == [
+        *("main,other", "one,two"),
+        "app=web,!tier",
+    ]
+    scale = cells(server, SCALE)
+    assert [scale[name] for name in ("Name", "Desired", "Available")] == ["web", 3, 3]
+
+
+def test_a_job_shows_how_it_is_and_how_long_it_took(server: EmbeddedApiServer) -> None:
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "one"}]}
+    server.create(jobs, {"metadata": {"name": "j"}, "spec": {"parallelism": 2, "template": {"spec": pod}}})
+    shown = cells(server, jobs)
+    assert [shown[name] for name in ("Status", "Completions", "Duration")] == ["Running", "0/1 of 2", ""]
+
+    (job,) = server.objects("jobs", "batch")
+    times = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:05Z"}
+    held = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
+    server.replace(f"{jobs}/j/status", {**job, "status": {**times, "succeeded": 2, "conditions": held}})
+
+    shown = cells(server, jobs)
+    assert [shown[name] for name in ("Status", "Completions", "Duration")] == ["Complete", "2/1 of 2", "65s"]

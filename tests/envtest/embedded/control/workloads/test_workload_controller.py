@@ -1,0 +1,270 @@
+"""The controller of workloads keeps on through refusals, collisions, failures and deletions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from envtest.embedded.control.workloads import rollout
+from envtest.embedded.control.workloads.jobs import FINALIZER
+from tests.envtest.embedded.api.api_calls import QUOTAS, ask
+from tests.envtest.embedded.control.control_plane import PODS, ControlPlane, control_plane
+
+APPS, BATCH = "/apis/apps/v1/namespaces/default", "/apis/batch/v1/namespaces/default"
+LABELS = {"app": "a"}
+
+Object = dict[str, Any]
+
+
+class Workloads:
+    """A cluster without a kubelet, in which a test says how pods are."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self.cluster = cluster
+        self.server = cluster.server
+
+    def deploy(self, replicas: int = 1, **spec: Any) -> None:
+        template = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+        spec = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template, **spec}
+        self.server.create(f"{APPS}/deployments", {"metadata": {"name": "web"}, "spec": spec})
+
+    def run(self, **spec: Any) -> None:
+        pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}
+        body = {"metadata": {"name": "job"}, "spec": {"template": {"spec": pod}, **spec}}
+        self.server.create(f"{BATCH}/jobs", body)
+
+    def patch(self, path: str, spec: Object) -> None:
+        answer = ask(self.server, "PATCH", path, {"spec": spec}, content_type="application/merge-patch+json")
+        assert answer.code == 200, answer.body
+
+    @property
+    def deployment(self) -> Object:
+        (found,) = self.server.objects("deployments", "apps")
+        return found
+
+    @property
+    def job(self) -> Object:
+        (found,) = self.server.objects("jobs", "batch")
+        return found
+
+    @property
+    def sets(self) -> list[Object]:
+        return rollout.by_age(self.server.objects("replicasets", "apps"))
+
+    @property
+    def pods(self) -> list[Object]:
+        return self.server.objects("pods")
+
+    def say(self, pod: Object, phase: str, *, ready: bool = False) -> None:
+        """What a kubelet says of a pod."""
+        conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": moment()}]
+        stored = self.cluster.pod(pod["metadata"]["name"])
+        status = {**stored["status"], "phase": phase, "conditions": conditions}
+        self.server.replace(f"{PODS}/{pod['metadata']['name']}/status", {**stored, "status": status})
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        self.cluster.wait(condition)
+
+    def all_ready(self, count: int) -> None:
+        """Wait for so many pods, and say of each that it is ready."""
+        self.wait(lambda: len(self.pods) == count)
+        for pod in self.pods:
+            self.say(pod, "Running", ready=True)
+
+    def wait_revision(self, revision: int) -> None:
+        """Wait until the Deployment is of that revision."""
+        self.wait(lambda: self.deployment["metadata"]["annotations"].get(rollout.REVISION) == str(revision))
+
+    def reason(self, kind: str) -> str:
+        """The reason of a condition of the Deployment."""
+        held = self.deployment.get("status", {}).get("conditions", ())
+        return next((str(one["reason"]) for one in held if one["type"] == kind), "")
+
+
+def moment(seconds: float = 0) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture
+def here() -> Iterator[Workloads]:
+    with control_plane() as cluster:
+        yield Workloads(cluster)
+
+
+def test_a_pod_that_ends_is_made_anew(here: Workloads) -> None:
+    here.deploy(2)
+    here.all_ready(2)
+    here.wait(lambda: here.reason("Progressing") == "NewReplicaSetAvailable")
+    first, second = here.pods
+
+    here.cluster.end_pod(first["metadata"]["name"])
+    here.say(second, "Failed")
+
+    here.wait(lambda: sum(pod["status"]["phase"] != "Failed" for pod in here.pods) == 2)
+    here.wait(lambda: here.deployment["status"].get("unavailableReplicas") == 2)
+
+
+def test_of_the_pods_the_one_that_has_not_begun_goes_first(here: Workloads) -> None:
+    here.deploy(3)
+    here.all_ready(3)
+    late = here.pods[1]
+    here.say(late, "Running", ready=False)
+
+    here.patch(f"{APPS}/deployments/web/scale", {"replicas": 2})
+
+    # Without a kubelet a pod that is bound stays, and is marked.
+    here.wait(lambda: any("deletionTimestamp" in pod["metadata"] for pod in here.pods))
+    (gone,) = [pod for pod in here.pods if "deletionTimestamp" in pod["metadata"]]
+    assert gone["metadata"]["uid"] == late["metadata"]["uid"]
+    here.wait(lambda: here.sets[0]["status"]["terminatingReplicas"] == 1)
+
+
+def test_pods_count_as_available_when_they_were_ready_for_long_enough(here: Workloads) -> None:
+    here.deploy(1, minReadySeconds=3600, progressDeadlineSeconds=7200)
+    here.all_ready(1)
+    here.wait(lambda: here.deployment["status"].get("readyReplicas") == 1)
+    assert here.reason("Available") == "MinimumReplicasUnavailable"
+
+    stored = here.pods[0]
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": moment(4000)}]
+    status = {**stored["status"], "conditions": conditions}
+    here.server.replace(f"{PODS}/{stored['metadata']['name']}/status", {**stored, "status": status})
+
+    here.wait(lambda: here.reason("Available") == "MinimumReplicasAvailable")
+
+
+def test_a_name_that_is_taken_is_a_collision_and_another_is_taken(here: Workloads) -> None:
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    here.deploy(0)
+    here.wait(lambda: len(here.sets) == 1)
+    name = here.sets[0]["metadata"]["name"]
+    here.server.delete(f"{APPS}/deployments/web")
+    here.wait(lambda: here.sets == [])
+    spec = {"replicas": 0, "selector": {"matchLabels": LABELS}, "template": template}
+    here.server.create(f"{APPS}/replicasets", {"metadata": {"name": name}, "spec": spec})
+
+    here.deploy(0)
+
+    here.wait(lambda: len(here.sets) == 2)
+    assert here.deployment["status"]["collisionCount"] == 1
+    assert len({one["metadata"]["name"] for one in here.sets}) == 2
+
+
+def test_a_rollout_that_gets_on_no_further_is_late(here: Workloads) -> None:
+    here.deploy(1, progressDeadlineSeconds=1)
+
+    here.wait(lambda: here.reason("Progressing") == "ProgressDeadlineExceeded")
+
+    here.all_ready(1)
+    here.wait(lambda: here.reason("Progressing") == "NewReplicaSetAvailable")
+
+
+def test_a_paused_deployment_is_scaled_and_not_changed(here: Workloads) -> None:
+    here.deploy(1)
+    here.all_ready(1)
+    here.patch(f"{APPS}/deployments/web", {"paused": True})
+    here.wait(lambda: here.reason("Progressing") == "DeploymentPaused")
+    container = {"name": "main", "image": "other"}
+
+    here.patch(f"{APPS}/deployments/web", {"replicas": 2, "template": {"spec": {"containers": [container]}}})
+    here.wait(lambda: len(here.pods) == 2)
+    assert len(here.sets) == 1
+    here.patch(f"{APPS}/deployments/web", {"paused": False})
+
+    here.wait(lambda: len(here.sets) == 2)
+
+
+def test_only_so_many_older_replica_sets_are_kept_as_the_history_is_long(here: Workloads) -> None:
+    here.deploy(0, revisionHistoryLimit=1)
+    for image in ("two", "three", "four"):
+        here.wait(lambda: here.reason("Progressing") == "NewReplicaSetAvailable")
+        revision = int(here.deployment["metadata"]["annotations"][rollout.REVISION])
+        container = {"name": "main", "image": image}
+        here.patch(f"{APPS}/deployments/web", {"template": {"spec": {"containers": [container]}}})
+        here.wait_revision(revision + 1)
+
+    here.wait(lambda: len(here.sets) == 2)
+    images = [one["spec"]["template"]["spec"]["containers"][0]["image"] for one in here.sets]
+    assert "four" in images
+
+
+def test_what_a_quota_refuses_is_made_when_there_is_room(here: Workloads) -> None:
+    here.server.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}})
+    here.deploy(1)
+    here.wait(lambda: here.reason("ReplicaFailure") == "FailedCreate")
+    assert any("exceeded quota: q" in text for text in here.cluster.told("FailedCreate"))
+
+    here.patch(f"{QUOTAS}/q", {"hard": {"pods": "1"}})
+
+    here.wait(lambda: len(here.pods) == 1)
+    here.wait(lambda: here.reason("ReplicaFailure") == "")
+
+
+def test_a_budget_counts_the_pods_of_a_deployment(here: Workloads) -> None:
+    here.deploy(4)
+    here.all_ready(4)
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": LABELS}}
+    here.server.create(path, {"metadata": {"name": "b"}, "spec": spec})
+
+    def status() -> Object:
+        found: Object = here.server.objects("poddisruptionbudgets", "policy")[0]["status"]
+        return found
+
+    here.wait(lambda: status()["disruptionsAllowed"] == 1)
+    assert (status()["expectedPods"], status()["desiredHealthy"]) == (4, 3)
+    assert here.cluster.told("UnmanagedPods") == []
+
+
+def test_a_pod_of_a_job_that_somebody_deletes_counts_as_failed(here: Workloads) -> None:
+    here.run(backoffLimit=3)
+    here.wait(lambda: len(here.pods) == 1)
+    assert here.pods[0]["metadata"]["finalizers"] == [FINALIZER]
+
+    here.server.delete(f"{PODS}/{here.pods[0]['metadata']['name']}?gracePeriodSeconds=0")
+
+    here.wait(lambda: here.job.get("status", {}).get("failed") == 1)
+    here.wait(lambda: here.pods == [])  # the next one comes after ten seconds
+
+
+def test_a_job_that_is_deleted_keeps_no_pod_back(here: Workloads) -> None:
+    here.run()
+    here.wait(lambda: len(here.pods) == 1)
+
+    here.server.delete(f"{BATCH}/jobs/job")
+
+    here.wait(lambda: not here.pods[0]["metadata"].get("finalizers"))
+    assert "ownerReferences" not in here.pods[0]["metadata"], "by default the pods of a Job stay"
+
+
+def test_a_finished_job_goes_when_its_time_is_over(here: Workloads) -> None:
+    here.run(ttlSecondsAfterFinished=1)
+    here.wait(lambda: len(here.pods) == 1)
+
+    here.say(here.pods[0], "Succeeded")
+
+    here.wait(lambda: here.server.objects("jobs", "batch") == [])
+    here.wait(lambda: here.pods == [])
+
+
+def test_a_suspended_job_gives_its_pods_back_and_does_not_count_them(here: Workloads) -> None:
+    here.run(parallelism=2, completions=2)
+    here.wait(lambda: len(here.pods) == 2)
+
+    here.patch(f"{BATCH}/jobs/job", {"suspend": True})
+
+    here.wait(lambda: any(one["type"] == "Suspended" for one in here.job["status"].get("conditions", ())))
+    assert "failed" not in here.job["status"]
+    assert "startTime" not in here.job["status"]
+    here.wait(lambda: all("deletionTimestamp" in pod["metadata"] for pod in here.pods))
+
+
+def test_a_job_of_another_controller_is_left_alone(here: Workloads) -> None:
+    here.run(managedBy="example.com/other")
+    here.deploy(1)
+
+    here.wait(lambda: len(here.pods) == 1)
+    assert "status" not in here.job

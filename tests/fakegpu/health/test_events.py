@@ -1,0 +1,185 @@
+"""What a fake machine's driver tells of its GPUs reaches whoever waits, in whichever process."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from driver.errors import ConfigError
+from driver.nvml.api import DriverNotLoaded, GpuLost, NvmlCallFailed, SessionLost
+from driver.nvml.health.values import GpuEvent
+from fakegpu.health.state import MOST_EVENTS
+from fakegpu.machine import FakeMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from fakegpu.health.events import FakeEventSet
+    from fakegpu.nvml import FakeNvml
+
+LONG = 20.0
+"""Longer than any wait here takes: what is expected ends it."""
+
+
+def watching(machine: FakeMachine) -> tuple[FakeNvml, FakeEventSet]:
+    """A session, and an event set of all GPUs."""
+    nvml = machine.nvml()
+    nvml.init()
+    devices = [nvml.device_by_index(index) for index in range(nvml.device_count())]
+    return nvml, nvml.watch_events(devices)
+
+
+@pytest.fixture(params=["in one process", "by a file"])
+def machines(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FakeMachine, FakeMachine]:
+    """A machine twice: the one that is watched, and the one that deeds are done to."""
+    if request.param == "by a file":
+        flag = f"hgx-h100@{tmp_path / 'state'}"
+        return FakeMachine.open(flag), FakeMachine.open(flag)
+    machine = FakeMachine.open("hgx-h100")
+    return machine, machine
+
+
+def test_a_waiting_thread_hears_of_what_another_process_does(
+    machines: tuple[FakeMachine, FakeMachine],
+) -> None:
+    watched, other = machines
+    _, events = watching(watched)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(events.wait, LONG)
+        other.xid(3, 94, gpu_instance=2, compute_instance=0)
+        assert waiting.result() == GpuEvent("xid", other.uuid(other.pci(3)), 94, 2, 0)
+    assert events.wait(0) is None
+
+
+def test_events_of_before_and_of_other_gpus_are_not_told() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.xid(0, 13)
+    nvml = machine.nvml()
+    nvml.init()
+    events = nvml.watch_events([nvml.device_by_index(0)])
+    machine.xid(1, 31)
+    assert events.wait(0) is None
+    machine.xid(0, 43)
+    told = events.wait(LONG)
+    assert told is not None
+    assert told.xid == 43
+
+
+def test_each_event_is_told_once_in_their_order() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    _, events = watching(machine)
+    for code in (13, 31, 13):
+        machine.xid(2, code)
+    machine.event(2, kind="double-bit-ecc")
+    told = [events.wait(0) for _ in range(5)]
+    assert [one and (one.kind, one.xid) for one in told] == [
+        ("xid", 13),
+        ("xid", 31),
+        ("xid", 13),
+        ("double-bit-ecc", None),
+        None,
+    ]
+
+
+@pytest.mark.parametrize(("version", "tells"), [("580.65.06", False), ("615.36.01", True)])
+def test_events_that_were_dropped_are_told_by_drivers_that_know_structured_events(
+    version: str, tells: bool
+) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    machine.driver_back(version)
+    _, events = watching(machine)
+    machine.xid(0, 31, times=MOST_EVENTS + 3)
+    told = [events.wait(0) for _ in range(MOST_EVENTS + 1)]
+    assert told[-1] is None
+    assert [one.dropped for one in told if one] == [tells] + [False] * (MOST_EVENTS - 1)
+
+
+def test_a_structured_event_takes_a_driver_that_knows_it() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    with pytest.raises(ConfigError, match="severity"):
+        machine.event(0, severity="fatal")
+    machine.driver_back("615.36.01")
+    _, events = watching(machine)
+    machine.event(0, xid=95, severity="fatal", contained=False, incident="7")
+    uuid = machine.uuid(machine.pci(0))
+    assert events.wait(0) == GpuEvent("xid", uuid, 95, severity="fatal", contained=False, incident="7")
+
+
+def test_a_gpu_that_falls_off_the_bus_is_told_after_its_xid() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    _, events = watching(machine)
+    machine.xid(5, 79)
+    told = events.wait(LONG)
+    assert told is not None
+    assert told.xid == 79
+    with pytest.raises(GpuLost, match=str(machine.pci(5))):
+        events.wait(LONG)
+
+
+def test_a_new_set_leaves_out_the_gpu_that_is_lost() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    nvml = machine.nvml()
+    nvml.init()
+    devices = [nvml.device_by_index(index) for index in range(nvml.device_count())]
+    machine.lose(5)
+    machine.fail("register_events", gpu=6)
+    events = nvml.watch_events(devices)
+    others = {machine.uuid(machine.pci(index)) for index in range(8)} - {
+        machine.uuid(machine.pci(index)) for index in (5, 6)
+    }
+    assert events.watched() == others
+    assert events.wait(0) is None
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        lambda _, events: events.close(),
+        lambda nvml, _: nvml.shutdown(),
+    ],
+    ids=["close", "shutdown"],
+)
+def test_a_wait_ends_with_its_set_and_its_session(
+    machines: tuple[FakeMachine, FakeMachine], deed: Callable[[FakeNvml, FakeEventSet], None]
+) -> None:
+    nvml, events = watching(machines[0])
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(events.wait, LONG)
+        deed(nvml, events)
+        with pytest.raises(SessionLost):
+            waiting.result()
+    with pytest.raises(SessionLost):
+        events.wait(LONG)
+    events.close()
+
+
+def test_a_wait_ends_when_the_driver_goes(machines: tuple[FakeMachine, FakeMachine]) -> None:
+    _, events = watching(machines[0])
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(events.wait, LONG)
+        machines[1].driver_gone()
+        with pytest.raises(DriverNotLoaded):
+            waiting.result()
+    machines[1].driver_back()
+    with pytest.raises(SessionLost):
+        events.wait(LONG)
+
+
+def test_a_wait_fails_and_hangs_as_other_calls_do() -> None:
+    machine = FakeMachine.open("hgx-h100")
+    _, events = watching(machine)
+    machine.fail("wait_events", times=1)
+    with pytest.raises(NvmlCallFailed, match="nvmlEventSetWait_v2"):
+        events.wait(LONG)
+    machine.hang("wait_events")
+    machine.xid(0, 13)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(events.wait, 0)
+        assert not waiting.done()
+        machine.heal("wait_events")
+        told = waiting.result()
+    assert told is not None
+    assert told.xid == 13

@@ -1,0 +1,76 @@
+"""``nvidia-smi topo -m`` tells how GPUs reach each other, in a container those that it has."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fakegpu.driver_root import build_driver_root
+from fakegpu.machine import FakeMachine
+from fakegpu.smi import VISIBLE_NODES
+from fakegpu.smi_topology import matrix_lines
+from fakegpu.spec import load_machine
+
+CUBE = """\
+\tGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID
+GPU0\t X \tNV1\tNV1\tNV2\tNV2\tSYS\tSYS\tSYS\t0-19,40-59\t0\t\tN/A
+GPU1\tNV1\t X \tNV2\tNV1\tSYS\tNV2\tSYS\tSYS\t0-19,40-59\t0\t\tN/A
+"""
+
+
+def said(root: Path, visible: str | None = None) -> str:
+    """What the program prints; with ``visible`` in a container that the embedded runtime plays."""
+    environment = {} if visible is None else {VISIBLE_NODES: visible}
+    words = [str(root / "usr/bin/nvidia-smi"), "topo", "-m"]
+    return subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def test_a_cube_mesh_is_drawn_with_its_links_and_its_distances(tmp_path: Path) -> None:
+    root = build_driver_root(tmp_path, FakeMachine.open("dgx1-v100"))
+
+    assert said(root).startswith(CUBE)
+
+
+@pytest.mark.parametrize("machine", ["dgx1-v100", "hgx-h100", "l40s-octo", "t4", "a100-vgpu-guest-quad"])
+def test_the_program_says_the_same_whether_it_reaches_the_machine_or_not(
+    machine: str, tmp_path: Path
+) -> None:
+    alone = build_driver_root(tmp_path / "alone", FakeMachine.open(machine))
+    known = build_driver_root(
+        tmp_path / "known", FakeMachine.open(f"fake:{machine}@{tmp_path / 'state.json'}")
+    )
+
+    assert (
+        said(alone)
+        == said(known)
+        == "".join(f"{line}\n" for line in matrix_lines(load_machine(machine).slots))
+    )
+
+
+def test_a_container_has_its_own_gpus_counted_from_zero(tmp_path: Path) -> None:
+    root = build_driver_root(tmp_path, FakeMachine.open(f"fake:dgx1-v100@{tmp_path / 'state.json'}"))
+    in_container = build_driver_root(tmp_path / "own", FakeMachine.open("dgx1-v100"))
+    for minor in (0, 1, 2, 4, 5, 7):
+        (in_container / f"dev/nvidia{minor}").unlink()
+
+    two = said(in_container)
+
+    assert two == said(root, "/dev/nvidia3:/dev/nvidia6")
+    assert [line.split("\t")[:3] for line in two.splitlines()] == [
+        ["", "GPU0", "GPU1"],
+        ["GPU0", " X ", "SYS"],
+        ["GPU1", "SYS", " X "],
+    ]
+
+
+def test_without_gpus_nothing_is_found(tmp_path: Path) -> None:
+    root = build_driver_root(tmp_path, FakeMachine.open(f"fake:t4@{tmp_path / 'state.json'}"))
+    words = [str(root / "usr/bin/nvidia-smi"), "topo", "-m"]
+
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, env={VISIBLE_NODES: "/dev/null"}
+    )
+
+    assert (done.returncode, done.stdout) == (6, "No devices were found\n")

@@ -1,0 +1,117 @@
+"""The status of a claim follows the health of its devices, however its configuration is written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from driver.claims.opaque import API_VERSION
+from driver.devices.names import DRIVER_NAME
+from envtest.client import paths
+from envtest.client.watching import wait_for, wait_for_list
+from envtest.cluster import Cluster
+from envtest.driver_node import DriverNode
+from tests.flow.claims import allocated, gpu_pod, make_claim, request, start
+
+Object = dict[str, Any]
+
+ODD = """{
+    "kind":    "GpuConfig",
+    "sharing": {"timeSlicingConfig": {"interval":"Long"} , "strategy" : "TimeSlicing"},
+    "apiVersion": "%s"
+}"""
+"""A configuration as a person may write it: an apply would make it compact, and sort it."""
+
+PLACE = '"@"'
+
+
+def odd_claim(cluster: Cluster, namespace: str, name: str) -> None:
+    """A claim whose configuration reaches the API server just as it is written above."""
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {
+            "devices": {
+                "requests": [request()],
+                "config": [{"opaque": {"driver": DRIVER_NAME, "parameters": "@"}}],
+            }
+        },
+    }
+    body = json.dumps(claim).replace(PLACE, ODD % API_VERSION).encode()
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    with cluster.api.stream("POST", path, body):
+        pass
+
+
+def wait_ready(cluster: Cluster, namespace: str, claim: str, status: str, reason: str) -> Object:
+    """The entry of the only device of a claim, once its condition is so."""
+
+    def told(stored: Object) -> bool:
+        entries = stored.get("status", {}).get("devices") or ()
+        return any(
+            (one["status"], one["reason"]) == (status, reason)
+            for entry in entries
+            for one in entry.get("conditions") or ()
+        )
+
+    stored = wait_for(cluster.api, paths.resource_claim(claim, namespace), told, 60)
+    (entry,) = stored["status"]["devices"]
+    return dict(entry)
+
+
+def wait_events(cluster: Cluster, namespace: str, reason: str) -> list[tuple[str, str, int]]:
+    """What events of a reason are about, and how often each was posted, once claim and pod have one."""
+
+    def about(found: list[Object]) -> list[tuple[str, str, int]]:
+        return sorted(
+            (event["involvedObject"]["kind"], event["involvedObject"]["name"], event.get("count", 1))
+            for event in found
+            if event["reason"] == reason
+        )
+
+    events = f"/api/v1/namespaces/{namespace}/events"
+    return about(wait_for_list(cluster.api, events, lambda found: len(about(found)) >= 2, 60))
+
+
+def test_a_sick_gpu_is_seen_in_the_claim_and_told_once_however_its_configuration_is_written(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    odd_claim(cluster, namespace, "odd")
+    start(cluster, namespace, gpu_pod("train", "odd"))
+    entry = wait_ready(cluster, namespace, "odd", "True", "ShareReady")
+    stored = cluster.api.get(paths.resource_claim("odd", namespace))
+    (device,) = allocated(stored)
+    pci = next(pci for pci in driver.machine.state.gpus if str(pci) == entry["data"]["pciBusID"])
+    assert entry["device"] == device
+    assert entry["data"]["uuid"] == driver.machine.uuid(pci)
+    assert entry["data"]["interval"] == "Long"
+
+    driver.machine.lose(pci)
+    lost = wait_ready(cluster, namespace, "odd", "False", "GpuLost")
+    assert lost["conditions"][0]["message"]
+    driver.machine.restore(pci)
+    wait_ready(cluster, namespace, "odd", "True", "ShareReady")
+    for reason in ("GpuSick", "GpuWell"):
+        told = wait_events(cluster, namespace, reason)
+        assert told == [("Pod", "train", 1), ("ResourceClaim", "odd", 1)]
+
+
+def test_an_xid_is_in_the_claim_of_the_gpu_that_it_hit_and_in_no_other(
+    driver: DriverNode, namespace: str
+) -> None:
+    cluster = driver.cluster
+    for name in ("hit", "other"):
+        make_claim(cluster, namespace, name)
+        start(cluster, namespace, gpu_pod(name, name))
+    entry = wait_ready(cluster, namespace, "hit", "True", "GpuReady")
+    (found,) = [gpu for gpu in driver.machine.state.gpus if str(gpu) == entry["data"]["pciBusID"]]
+    assert entry["data"] == {"uuid": driver.machine.uuid(found), "pciBusID": str(found)}
+
+    driver.machine.recovery_action(found, "reset")
+    driver.machine.xid(found, 95)
+    wait_ready(cluster, namespace, "hit", "False", "NeedsReset")
+    wait_ready(cluster, namespace, "other", "True", "GpuReady")
+    driver.machine.recovery_action(found, "none")
+    wait_ready(cluster, namespace, "hit", "True", "GpuReady")

@@ -1,0 +1,126 @@
+"""The processes show the series of the table, each with its labels, and no others."""
+
+from __future__ import annotations
+
+import re
+import socket
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from driver.process.metrics.series import Process
+from driver.process.metrics.table import TABLE
+from envtest.client.fresh_namespace import fresh_namespace
+from envtest.client.readiness import wait_until
+from envtest.driver_node import DriverNode
+from tests.flow.claims import wait_published
+from tests.flow.memory_scene import HOLDS, RULES, TIMES, memory_pod, memory_template, start_held
+from tests.flow.several_machines import installed_on
+
+TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
+SAMPLE = re.compile(r"^([a-z_]+)(?:\{(.*)\})? \S+$", re.MULTILINE)
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+PARTS = ("_bucket", "_count", "_sum")
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """A node and the addresses of its processes' numbers."""
+
+    driver: DriverNode
+    addresses: dict[Process, str]
+
+    def text(self, process: Process) -> str:
+        """What Prometheus gets, which waits for ten seconds and no longer."""
+        with urllib.request.urlopen(f"http://{self.addresses[process]}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def serve(self) -> bool:
+        """Whether somebody listens at both addresses: a process that has just begun does not yet."""
+        try:
+            for address in self.addresses.values():
+                host, _, port = address.rpartition(":")
+                socket.create_connection((host, int(port)), 5).close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    def samples(self, process: Process) -> list[tuple[str, dict[str, str]]]:
+        """The names and labels of all values, but for when a series began."""
+        found = (
+            (match[1], dict(LABEL.findall(match[2] or ""))) for match in SAMPLE.finditer(self.text(process))
+        )
+        return [(name, labels) for name, labels in found if not name.endswith("_created")]
+
+
+def _address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def scraped(request: pytest.FixtureRequest) -> Iterator[Scraped]:
+    """A node with a share whose memory is held and a whole GPU, both in use."""
+    with installed_on(request.config, (HOLDS,), rules=RULES, pretend_cgroups=True, times=TIMES) as installed:
+        cluster, (driver,) = installed[0], installed[1]
+        node = Scraped(driver, {"kubeletplugin": _address(), "controller": _address()})
+        driver.process("kubeletplugin").stop()
+        driver.start_plugin("--metrics-addr", node.addresses["kubeletplugin"])
+        driver.process("controller").stop()
+        rules = ("--config", str(driver.folder / "node-config.yaml"))
+        driver.start_controller("--metrics-addr", node.addresses["controller"], *rules)
+        driver.wait_serving()
+        wait_published(driver)
+        with fresh_namespace(cluster.api) as namespace:
+            memory_template(cluster, namespace, "ten", "10Gi", "shared-memory")
+            start_held(cluster, namespace, memory_pod("share", "ten"))
+            wait_until([], cluster.processes, lambda: _is_shown(node) or None)
+            yield node
+
+
+def _is_shown(node: Scraped) -> bool:
+    """Whether both processes serve, all is told of the claim, and the slices are published."""
+    if not node.serve():
+        return False
+    shown = {name for name, _ in node.samples("kubeletplugin")}
+    return {"gpu_dra_device_info", "gpu_dra_gpu_power_watts"} <= shown and any(
+        name == "gpu_dra_devices" for name, _ in node.samples("controller")
+    )
+
+
+@pytest.mark.parametrize("process", ["kubeletplugin", "controller"])
+def test_a_process_shows_the_series_of_the_table_and_no_others(scraped: Scraped, process: Process) -> None:
+    shown = dict(TYPE.findall(scraped.text(process)))
+
+    told = {name: kind for name, kind in shown.items() if not name.endswith("_created")}
+
+    assert told == {row.name: row.kind for row in TABLE.of(process)}
+
+
+@pytest.mark.parametrize("process", ["kubeletplugin", "controller"])
+def test_every_value_has_the_labels_of_the_table(scraped: Scraped, process: Process) -> None:
+    for name, labels in scraped.samples(process):
+        part = next((end for end in PARTS if name.endswith(end)), "")
+        row = TABLE[name.removesuffix(part)]
+        bucket = {"le"} if part == "_bucket" else set()
+        assert set(labels) == {*row.labels, *bucket}, name
+
+
+def test_a_claims_device_is_told_with_its_pod_and_its_class(scraped: Scraped) -> None:
+    (labels,) = (found for name, found in scraped.samples("kubeletplugin") if name == "gpu_dra_device_info")
+
+    assert (labels["pod"], labels["class"], labels["kind"]) == ("share", "shared-memory", "time-slicing")
+    assert labels["gpu_uuid"] == labels["uuid"]
+    assert labels["share_id"]
+
+
+def test_the_controller_counts_a_share_that_is_given_as_allocated(scraped: Scraped) -> None:
+    states = {
+        (found["kind"], found["state"])
+        for name, found in scraped.samples("controller")
+        if name == "gpu_dra_devices"
+    }
+
+    assert states == {("time-slicing", "allocated"), ("time-slicing", "free"), ("whole", "free")}

@@ -1,0 +1,96 @@
+"""A GPU is found by any of its names, and its slices say what is wrong with it and what helps."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from driver.devices import taints
+from driver.errors import ConfigError
+from driver.nvml.pci_address import PciAddress
+from fakegpu.machine import FakeMachine
+from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.heal.remedies import REMEDIES, remedy_of
+from gpuctl.heal.sick_gpu import find_gpu, is_kept_free, sick_gpu
+from gpuctl.node.planned import plan_node
+from gpuctl.status.fleet import Taint
+
+GPU = PciAddress.parse("0000:1b:00.0")
+OTHER = PciAddress.parse("0000:43:00.0")
+Slices = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Slices:
+    """Eight H100, whole and in partitions."""
+    config = tmp_path_factory.mktemp("config") / "node.yaml"
+    config.write_text("version: v1\nrules:\n- {mig: dynamic}\n")
+    return list(plan_node("hgx-h100", "node-a", config).slices)
+
+
+def tainted(published: Slices, key: str, *starts: str, value: str = "", effect: str = "NoSchedule") -> Slices:
+    """The slices with a taint on the devices whose names begin so."""
+    found = copy.deepcopy(published)
+    for device in (device for one in found for device in one["spec"].get("devices") or ()):
+        if device["name"].startswith(starts):
+            device["taints"] = [{"key": key, "value": value, "effect": effect}]
+    return found
+
+
+@pytest.mark.parametrize("name", ["0000:1B:00.0", "gpu-0000-1b-00-0", "gpu-0000-1b-00-0-mig-1g-10gb-3"])
+def test_a_gpu_is_found_by_its_address_and_by_its_devices(published: Slices, name: str) -> None:
+    assert find_gpu(published, "node-a", name) == GPU
+
+
+def test_a_gpu_is_found_by_its_uuid(published: Slices) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    assert find_gpu(published, "node-a", machine.uuid(GPU)) == GPU
+
+
+@pytest.mark.parametrize("name", ["0000:ff:00.0", "GPU-nobody", "0", ""])
+def test_a_gpu_that_is_not_there_is_named_with_those_that_are(published: Slices, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"node-a publishes no GPU .*0000:1b:00\.0"):
+        find_gpu(published, "node-a", name)
+
+
+def test_a_well_gpu_has_no_illness(published: Slices) -> None:
+    found = sick_gpu(published, GPU)
+    assert (found.illnesses, found.remedy) == ((), None)
+    assert found.product == "NVIDIA H100 80GB HBM3"
+
+
+def test_what_all_devices_have_is_told_once_and_what_some_have_with_their_names(published: Slices) -> None:
+    [one] = sick_gpu(tainted(published, taints.TAINT_XID, "gpu-0000-1b", value="95"), GPU).illnesses
+    assert (str(one.taint), one.all_devices) == ("gpu.nvidia.com/xid=95:NoSchedule", True)
+
+    part = "gpu-0000-1b-00-0-mig-1g-10gb-3"
+    [one] = sick_gpu(tainted(published, taints.TAINT_XID, part, value="94"), GPU).illnesses
+    assert (one.devices, one.all_devices) == ((part,), False)
+    assert sick_gpu(tainted(published, taints.TAINT_XID, "gpu-0000-1b"), OTHER).illnesses == ()
+
+
+@pytest.mark.parametrize("key", [taints.TAINT_BLOCKED, taints.TAINT_CHANGING, taints.TAINT_DEVICE_PLUGIN])
+def test_who_has_a_gpu_says_nothing_of_its_health(published: Slices, key: str) -> None:
+    assert sick_gpu(tainted(published, key, "gpu-0000-1b"), GPU).remedy is None
+
+
+def test_a_restart_leads_over_a_reset_and_each_remedy_has_a_meaning() -> None:
+    def remedy(*keys: str) -> str | None:
+        return remedy_of(Taint(key, "", "NoSchedule") for key in keys)
+
+    assert remedy(taints.TAINT_XID, taints.TAINT_RESET) == "reset"
+    assert remedy(taints.TAINT_XID, taints.TAINT_REBOOT) == "reboot"
+    assert remedy(taints.TAINT_FABRIC) == "other"
+    assert remedy(taints.TAINT_FABRIC, taints.TAINT_MEMORY) == "reset"
+    assert REMEDIES.keys() <= MEANINGS.keys()
+
+
+def test_a_gpu_is_kept_free_when_none_of_its_devices_takes_a_pod(published: Slices) -> None:
+    assert not is_kept_free(published, [GPU])
+    blocked = tainted(published, taints.TAINT_BLOCKED, "gpu-0000-1b", value="healing")
+    assert is_kept_free(blocked, [GPU])
+    assert not is_kept_free(blocked, [GPU, OTHER])
+    assert not is_kept_free(tainted(published, taints.TAINT_XID, "gpu-0000-1b", effect="None"), [GPU])
+    assert not is_kept_free(tainted(published, taints.TAINT_XID, "gpu-0000-1b-00-0-mig"), [GPU])

@@ -1,0 +1,274 @@
+"""With ``--yes`` new pods are kept away, those that are there are evicted, and the GPU is reset."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from driver.devices import taints
+from envtest.embedded.api.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
+from gpuctl.heal import walk
+from gpuctl.heal.run import NOT_HEALED_EXIT_CODE
+from kubeletplugin.wire.heal import HealProgress, HealWish, HoldingClaim, UsingProcess
+from tests.gpuctl.documents import read_document
+from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
+from tests.kubeletplugin.fake_kubelet import short_folder
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HealScene]:
+    monkeypatch.setattr(walk, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(walk, "WELL_SECONDS", 0.5)
+    with EmbeddedApiServer() as server, short_folder() as plugins:
+        found = HealScene(server, tmp_path, plugins)
+        monkeypatch.setenv("PATH", str(found.kubectl.folder), prepend=":")
+        yield found
+
+
+class PlayedPlugin:
+    """A plugin that waits until no claim has the GPU, and tells so again and again, as the real one does.
+
+    Meanwhile ``acts`` happen one after the other: each is tried until it says that it has happened.
+    """
+
+    def __init__(self, scene: HealScene, *acts: Callable[[], bool], left: tuple[str, ...] = ()) -> None:
+        """``left`` are the taints of the GPU after its reset."""
+        self._scene = scene
+        self._acts = list(acts)
+        self._left = left
+        self.reset = False
+
+    def __call__(self, wish: HealWish) -> Iterator[HealProgress]:
+        if not wish.reset:
+            yield looked()
+            return
+        while holders := self._holders():
+            yield HealProgress("waits", (ADDRESS,), holders, (UsingProcess(17, "dcgm"),))
+            if not self._acts:
+                yield HealProgress("failed", (ADDRESS,), message="not reset, since claim default/mine stays")
+                return
+            if self._acts[0]():
+                self._acts.pop(0)
+            threading.Event().wait(0.02)
+        self.reset = True
+        yield HealProgress("resets", (ADDRESS,))
+        self._scene.taint(*self._left)
+        yield HealProgress("healed", (ADDRESS,))
+
+    def _holders(self) -> tuple[HoldingClaim, ...]:
+        claims: list[dict[str, Any]] = self._scene.server.objects("resourceclaims", "resource.k8s.io")
+        return tuple(
+            HoldingClaim("default", one["metadata"]["name"], one["metadata"]["uid"])
+            for one in claims
+            for result in one["status"].get("allocation", {}).get("devices", {}).get("results", ())
+            if result["device"] == DEVICE
+        )
+
+
+def names(scene: HealScene) -> list[str]:
+    """The pods that are left in the namespace of the users."""
+    pods = scene.server.objects("pods")
+    return sorted(
+        one["metadata"]["name"]
+        for one in pods
+        if one["metadata"]["namespace"] == "default" and "deletionTimestamp" not in one["metadata"]
+    )
+
+
+def ends_evicted(scene: HealScene) -> bool:
+    """End the pods that were evicted as a kubelet does; whether there were any."""
+    evicted = any("deletionTimestamp" in pod["metadata"] for pod in scene.server.objects("pods"))
+    if evicted:
+        scene.end_pods()
+    return evicted
+
+
+def keep_free(scene: HealScene) -> bool:
+    scene.taint(taints.TAINT_RESET, taints.TAINT_BLOCKED)
+    return True
+
+
+def test_pods_that_have_the_gpu_are_evicted_and_it_is_well_then(scene: HealScene) -> None:
+    scene.sick()
+    scene.claim("mine", DEVICE, scene.pod("train"))
+    scene.claim("other", "gpu-0000-43-00-0", scene.pod("beside"))
+    plugin = PlayedPlugin(scene, lambda: ends_evicted(scene))
+    with scene.served(plugin):
+        ran = scene.healed("--yes", "--timeout", "60")
+
+    assert ran.exit_code == 0, ran.output
+    assert plugin.reset
+    assert names(scene) == ["beside"]
+    of_a_moment = (
+        f"waiting: claim default/mine still has {DEVICE}",  # a look came between the two ends
+        "waiting: the slices do not keep new pods away yet",  # or after the reset, not read yet
+    )
+    assert [line for line in ran.stdout.splitlines() if line not in of_a_moment] == [
+        "new pods are kept away from the GPU while this waits",
+        "waiting: pod default/train ends",
+        "waiting: process 17 (dcgm) uses it",
+        "nobody uses it any more; it is being reset",
+        "it was reset, and answers; waiting until its taints are gone",
+        f"GPU {GPU} of node-a is well: its taints are gone",
+    ]
+    assert [(wish.gpu, wish.reset, wish.wait_seconds) for wish in scene.wishes][-1] == (GPU, True, 60.0)
+
+
+def test_nobody_is_evicted_before_new_pods_are_kept_away(scene: HealScene) -> None:
+    scene.taint(taints.TAINT_MEMORY, effect="None")
+    scene.claim("mine", DEVICE, scene.pod("train"))
+    before = scene.server.count("list", "resourceslices")
+    plan_and_one_more = before + 2
+
+    def was_looked_at() -> bool:
+        return scene.server.count("list", "resourceslices") > plan_and_one_more
+
+    seen: list[list[str]] = []
+
+    def note() -> bool:
+        seen.append(names(scene))
+        return True
+
+    plugin = PlayedPlugin(
+        scene,
+        was_looked_at,
+        note,
+        lambda: keep_free(scene),
+        lambda: ends_evicted(scene),
+    )
+    with scene.served(plugin):
+        ran = scene.healed("--yes")
+
+    assert seen == [["train"]]
+    assert "waiting: the slices do not keep new pods away yet" in ran.stdout
+    assert (ran.exit_code, names(scene)) == (0, [])
+
+
+def test_a_budget_is_kept_and_it_is_said_for_whom_is_waited(scene: HealScene) -> None:
+    scene.claim("mine", DEVICE, scene.pod("train"))
+    scene.sick()
+    fault = scene.server.fail("create", "eviction", code=429, times=2)
+    plugin = PlayedPlugin(scene, lambda: ends_evicted(scene))
+    with scene.served(plugin):
+        ran = scene.healed("--yes")
+
+    assert fault.times == 0
+    assert "waiting: pod default/train cannot be evicted:" in ran.stdout
+    assert (ran.exit_code, names(scene)) == (0, [])
+
+
+def test_a_pod_that_stays_keeps_its_gpu(scene: HealScene) -> None:
+    scene.claim("mine", DEVICE, scene.pod("train"))
+    scene.sick()
+    scene.server.fail("create", "eviction", code=429)
+    plugin = PlayedPlugin(scene)
+    with scene.served(plugin):
+        ran = scene.healed("--yes")
+
+    assert ran.exit_code == NOT_HEALED_EXIT_CODE
+    assert "claim default/mine stays" in ran.stderr
+    assert (plugin.reset, names(scene)) == (False, ["train"])
+
+
+def test_who_is_no_pod_is_named(scene: HealScene) -> None:
+    scene.sick()
+    scene.claim("mine", DEVICE)
+    with scene.served(PlayedPlugin(scene)):
+        ran = scene.healed("--yes")
+    assert f"waiting: claim default/mine still has {DEVICE}" in ran.stdout
+    assert ran.exit_code == NOT_HEALED_EXIT_CODE
+
+
+def test_a_gpu_that_is_ill_after_its_reset_is_not_called_well(scene: HealScene) -> None:
+    scene.sick()
+    with scene.served(PlayedPlugin(scene, left=(taints.TAINT_MEMORY,))):
+        ran = scene.healed("--yes", "-o", "json")
+
+    assert ran.exit_code == NOT_HEALED_EXIT_CODE
+    told = read_document(ran.stdout, "Heal")
+    assert told["healed"] is False
+    assert f"GPU {GPU} has gpu.nvidia.com/memory:NoSchedule" in told["left"][0]
+    assert "it was reset" in ran.stderr
+
+
+def test_scripts_are_told_that_it_is_healed(scene: HealScene) -> None:
+    scene.sick()
+    with scene.served(PlayedPlugin(scene)):
+        ran = scene.healed("--yes", "-o", "json")
+    assert ran.exit_code == 0
+    assert read_document(ran.stdout, "Heal")["healed"] is True
+
+
+def test_a_plugin_that_breaks_off_leaves_it_unhealed(scene: HealScene) -> None:
+    def heal(wish: HealWish) -> Iterator[HealProgress]:
+        yield looked() if not wish.reset else HealProgress("resets", (ADDRESS,))
+        if wish.reset:
+            raise OSError("the process ended")
+
+    scene.sick()
+    words = ["heal", "node-a", GPU, "--yes", "--kubeconfig", str(scene.kubeconfig)]
+    with scene.served(heal):
+        ran = CliRunner().invoke(commands, words)
+    assert "kubectl exec in kube-system/plugin broke off" in str(ran.exception)
+    assert "the kubelet plugin broke off" in str(ran.exception)
+
+
+def here(scene: HealScene, *arguments: str) -> tuple[int, str]:
+    """What the command in the plugin's pod ends with and prints."""
+    words = ["heal", "--here", GPU, "--plugins-dir", str(scene.plugins), *arguments]
+    ran = CliRunner().invoke(commands, words, catch_exceptions=False)
+    return ran.exit_code, ran.stdout
+
+
+def test_on_the_node_itself_each_step_is_a_line(scene: HealScene) -> None:
+    steps = (
+        HealProgress(
+            "waits", (ADDRESS,), (HoldingClaim("team", "train", "u"),), (UsingProcess(17, "x", "p"),)
+        ),
+        HealProgress("waits", (ADDRESS,), (HoldingClaim("team", "train", "u"),)),
+        HealProgress("resets", (ADDRESS,)),
+        HealProgress("healed", (ADDRESS,)),
+    )
+    with scene.served(plays(*steps)):
+        assert here(scene, "--yes") == (
+            0,
+            (
+                "in the way: claim team/train\n"
+                "in the way: process 17 (x), in the pod with UID p\n"
+                f"{GPU}: being reset\n"
+                f"{GPU}: reset\n"
+            ),
+        )
+        code, told = here(scene, "--yes", "-o", "json")
+    assert code == 0
+    documents = [read_document(line, "HealStep") for line in told.splitlines()]
+    assert [one["step"] for one in documents] == ["waits", "waits", "resets", "healed"]
+    assert documents[0]["processes"] == [{"processId": 17, "name": "x", "podUid": "p"}]
+
+
+def test_on_the_node_itself_a_failure_has_its_exit_code(scene: HealScene) -> None:
+    with scene.served(plays(HealProgress("failed", message="why"))):
+        assert here(scene, "--yes") == (NOT_HEALED_EXIT_CODE, "not reset: why\n")
+    with scene.served(plays(looked())):
+        assert here(scene) == (0, f"nothing is in the way of a reset of {GPU}\n")
+
+
+def test_on_a_node_without_a_plugin_it_is_said(scene: HealScene) -> None:
+    words = ["heal", "--here", GPU, "--plugins-dir", str(scene.plugins)]
+    ran = CliRunner().invoke(commands, words)
+    assert "the kubelet plugin of this node cannot be asked: there is no socket of it" in str(ran.exception)
+
+
+def test_lines_that_are_no_steps_are_refused(scene: HealScene) -> None:
+    program = scene.kubectl.folder / "kubectl"
+    program.write_text("#!/bin/sh\necho '{\"step\": 1}'\n")
+    scene.sick()
+    assert "what is no step of a heal" in scene.healed().stdout
+    assert json.loads(scene.healed("-o", "json").stdout)["unknown"]

@@ -1,0 +1,199 @@
+"""A sick GPU is healed by the driver's own processes: its pod leaves it, and the next one gets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from driver.devices.taints import TAINT_BLOCKED, TAINT_LOST, TAINT_RESET, TAINT_XID
+from driver.nvml.pci_address import PciAddress
+from envtest.brisk import BRISK
+from envtest.client import paths
+from envtest.client.readiness import wait_until
+from envtest.client.watching import wait_gone
+from envtest.driver_node import DriverNode
+from envtest.embedded.cluster import EmbeddedCluster
+from envtest.embedded.node.kubelet import KubeletTimes
+from gpuctl.__main__ import commands
+from gpuctl.heal.run import NO_RESET_EXIT_CODE, SICK_EXIT_CODE
+from tests.flow.claims import gpu_pod, make_template, start, wait_published
+from tests.gpuctl.doctor.programs import ROOT, FakeKubectl
+from tests.gpuctl.status.test_command import HEEDING
+
+TIMES = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Healing:
+    """A node at work with one GPU, and the command."""
+
+    driver: DriverNode
+
+    @property
+    def gpu(self) -> PciAddress:
+        """The GPU."""
+        return self.driver.machine.pci(0)
+
+    @property
+    def words(self) -> list[str]:
+        """The command line for the GPU."""
+        return ["heal", self.driver.node.name, str(self.gpu), "--kubeconfig", str(self.driver.cluster.admin)]
+
+    def run(self, *arguments: str) -> Result:
+        """Run the command for the GPU."""
+        return CliRunner().invoke(commands, [*self.words, *arguments], catch_exceptions=False)
+
+    def sick(self) -> None:
+        """Have NVML ask for a reset of the GPU, and wait until the slices say so."""
+        self.driver.machine.recovery_action(self.gpu, "reset")
+        self.wait_for_taint(TAINT_RESET)
+
+    def wait_for_taint(self, key: str) -> None:
+        """Wait until all devices of the GPU have a taint."""
+        self.wait(lambda: all(key in found for found in self.taints()))
+
+    def wait_untainted(self) -> None:
+        """Wait until no device has any."""
+        self.wait(lambda: not any(self.taints()))
+
+    def taints(self) -> list[set[str]]:
+        """The taints of each device, as the API server has them."""
+        slices = self.driver.cluster.api.list_objects(paths.resource_slice())
+        devices = [device for one in slices for device in one["spec"].get("devices") or ()]
+        assert devices
+        return [{taint["key"] for taint in device.get("taints") or ()} for device in devices]
+
+    def wait(self, seen: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        wait_until([], self.driver.cluster.processes, lambda: seen() or None)
+
+
+@pytest.fixture
+def healing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Healing]:
+    """The driver at work; kubectl runs gpuctl here in place of the plugin's pod."""
+    with EmbeddedCluster(times=TIMES) as cluster:
+        driver = DriverNode.install(cluster, machine="gh200", launcher=BRISK)
+        driver.start_plugin()
+        driver.start_controller()
+        wait_published(driver)
+        kubectl = FakeKubectl(tmp_path / "bin", {"GPU_DRA_PLUGINS_DIR": str(driver.node.plugins_dir)})
+        monkeypatch.setenv("PATH", str(kubectl.folder), prepend=":")
+        container = {"name": "driver", "image": "x", "command": ["gpu-dra-kubeletplugin"]}
+        pod: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "plugin"},
+            "spec": {"nodeName": driver.node.name, "containers": [container]},
+        }
+        start(cluster, "default", pod)
+        make_template(cluster, "default")
+        yield Healing(driver)
+
+
+def test_a_pod_leaves_a_sick_gpu_which_is_reset_and_given_to_the_next(healing: Healing) -> None:
+    cluster = healing.driver.cluster
+    start(cluster, "default", gpu_pod("train"))
+    healing.sick()
+    seen = healing.run("-o", "json")
+    told = json.loads(seen.stdout)
+    assert seen.exit_code == SICK_EXIT_CODE
+    assert [pod["name"] for claim in told["claims"] for pod in claim["pods"]] == ["train"]
+
+    ran = healing.run("--yes", "--timeout", "90")
+
+    assert ran.exit_code == 0, ran.output
+    assert "its taints are gone" in ran.output
+    wait_gone(cluster.api, paths.pod("train", "default"))
+    healing.wait_untainted()
+    start(cluster, "default", gpu_pod("next"))
+    assert healing.run().exit_code == 0
+
+
+@contextmanager
+def waiting(healing: Healing) -> Iterator[subprocess.Popen[str]]:
+    """The command at work, which waits for a process that uses the GPU."""
+    healing.driver.machine.set_processes(0, (os.getpid(),))
+    command = [sys.executable, "-u", "-c", HEEDING, *healing.words, "--yes", "--timeout", "600"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert any("uses it" in line for line in process.stdout)
+            yield process
+        finally:
+            process.kill()
+
+
+def test_who_goes_away_gives_the_gpu_free_and_nothing_was_reset(healing: Healing) -> None:
+    healing.sick()
+    with waiting(healing) as process:
+        healing.wait_for_taint(TAINT_BLOCKED)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) != 0
+
+    healing.wait(lambda: not any(TAINT_BLOCKED in found for found in healing.taints()))
+    assert all(TAINT_RESET in found for found in healing.taints())
+
+
+def test_a_plugin_that_is_killed_while_it_waits_leaves_nothing_behind(healing: Healing) -> None:
+    healing.sick()
+    with waiting(healing) as process:
+        healing.wait_for_taint(TAINT_BLOCKED)
+        healing.driver.process("kubeletplugin").kill()
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "the kubelet plugin broke off" in said
+
+    healing.driver.machine.set_processes(0, ())
+    healing.driver.start_plugin()
+    healing.driver.wait_serving()
+    healing.wait(lambda: not any(TAINT_BLOCKED in found for found in healing.taints()))
+    assert healing.run("--yes").exit_code == 0
+    start(healing.driver.cluster, "default", gpu_pod("next"))
+
+
+def test_an_error_that_cannot_be_asked_for_goes_with_the_reset(healing: Healing) -> None:
+    healing.driver.machine.xid(healing.gpu, 95)
+    healing.wait_for_taint(TAINT_XID)
+    assert healing.run().exit_code == SICK_EXIT_CODE
+
+    assert healing.run("--yes").exit_code == 0
+
+    healing.wait_untainted()
+
+
+def test_a_gpu_that_fell_off_the_bus_is_left_for_a_restart(healing: Healing) -> None:
+    healing.driver.machine.lose(healing.gpu)
+    healing.wait_for_taint(TAINT_LOST)
+    ran = healing.run("--yes")
+    assert ran.exit_code == NO_RESET_EXIT_CODE
+    assert "the machine has to be restarted" in ran.output
+
+
+def test_a_reset_by_an_admin_is_refused_while_the_driver_runs_and_noticed_otherwise(healing: Healing) -> None:
+    healing.sick()
+    smi = [str(healing.driver.folder / "driver/usr/bin/nvidia-smi"), "--gpu-reset", "-i", str(healing.gpu)]
+    refused = subprocess.run(smi, capture_output=True, text=True, check=False)
+    assert "In use by another client" in refused.stdout
+
+    for name in ("controller", "kubeletplugin"):
+        healing.driver.process(name).stop()
+    reset = subprocess.run(smi, capture_output=True, text=True, check=False)
+    assert (reset.returncode, "successfully reset" in reset.stdout) == (0, True), reset.stdout
+    healing.driver.start_plugin()
+    healing.driver.start_controller()
+
+    healing.wait_untainted()
+    start(healing.driver.cluster, "default", gpu_pod("next"))

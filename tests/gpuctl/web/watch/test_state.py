@@ -1,0 +1,202 @@
+"""What the page shows follows from the objects that watches told, in whatever order they came."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuctl.web.seen.history import MOST_CHANGES
+from gpuctl.web.seen.view import PARTS, View
+from gpuctl.web.watch.state import ClusterState, Kind
+from tests.gpuctl.web.seen.test_gpus import DEVICES, claim, slices
+
+Object = dict[str, Any]
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def refreshed(state: ClusterState, now: datetime = NOW, *, has_time: bool = True) -> View:
+    return state.refresh(now, synced=True, failing=(), has_time=lambda: has_time)
+
+
+def take(
+    state: ClusterState,
+    kind: Kind,
+    *items: Object,
+    gone: bool = False,
+    told: bool = True,
+    now: datetime = NOW,
+) -> None:
+    for item in items:
+        state.take(kind, item, now, gone=gone, told=told)
+
+
+def texts(view: View) -> list[str]:
+    return [f"{one.about}: {one.text}" for one in view.history]
+
+
+def test_what_was_there_before_anybody_looked_is_no_history() -> None:
+    state = ClusterState()
+    take(state, "slice", *slices(""), told=False)
+    take(state, "claim", claim("train", DEVICES[""][0]), told=False)
+
+    view = refreshed(state)
+
+    assert view.history == ()
+    assert (view.summary.gpus, view.summary.free, view.summary.given) == (8, 7, 1.0)
+    assert view.since == "2026-01-02T03:04:05Z"
+
+
+def test_a_view_without_news_is_the_same_one() -> None:
+    state = ClusterState()
+    take(state, "slice", *slices(""))
+    view = refreshed(state)
+
+    assert refreshed(state) is view
+    take(state, "node", {"metadata": {"name": "node-a", "resourceVersion": "2"}})
+    before = refreshed(state)
+    take(state, "node", {"metadata": {"name": "node-a", "resourceVersion": "3"}})
+    assert refreshed(state) is before
+
+
+def test_only_the_parts_that_changed_have_another_version() -> None:
+    state = ClusterState()
+    take(state, "slice", *slices(""))
+    before = refreshed(state)
+    take(
+        state,
+        "event",
+        {"type": "Warning", "reason": "GpuWithheld", "involvedObject": {"kind": "Node", "name": "node-a"}},
+    )
+
+    after = refreshed(state)
+
+    assert [part for part in PARTS if before.parts[part] != after.parts[part]] == ["history"]
+    assert texts(after)[0] == "node-a: GpuWithheld: "
+
+
+def test_a_claim_that_is_deleted_gives_its_device_back() -> None:
+    state, held = ClusterState(), claim("train", DEVICES[""][0])
+    take(state, "slice", *slices(""))
+    take(state, "claim", held)
+    assert refreshed(state).summary.free == 7
+
+    take(state, "claim", held, gone=True)
+
+    view = refreshed(state)
+    assert view.summary.free == 8
+    assert texts(view)[0] == f"team/train: gave back node-a/gpu.nvidia.com/{DEVICES[''][0]}"
+
+
+def test_a_node_without_slices_is_gone() -> None:
+    state = ClusterState()
+    take(state, "slice", *slices(""))
+    refreshed(state)
+
+    take(state, "slice", *slices(""), gone=True)
+
+    view = refreshed(state)
+    assert view.nodes == {}
+    assert texts(view)[0] == "node-a: publishes no GPUs any more"
+
+
+def test_slices_of_other_drivers_are_none_of_ours() -> None:
+    state = ClusterState()
+    (other,) = slices("")
+    other["spec"]["driver"] = "nic.example.com"
+    take(state, "slice", other)
+
+    view = refreshed(state)
+
+    assert view.nodes == {}
+    assert len(view.objects.slices) == 1
+
+
+def test_a_malformed_slice_is_told_and_the_other_nodes_are_shown() -> None:
+    state = ClusterState()
+    (bad,) = slices("")
+    bad["metadata"]["name"] = "bad"
+    bad["spec"] |= {"nodeName": "node-b", "pool": {**bad["spec"]["pool"], "name": "node-b"}}
+    bad["spec"]["devices"][0]["capacity"] = {"memory": {"value": "much"}}
+    take(state, "slice", *slices(""), bad)
+
+    view = refreshed(state)
+
+    assert view.order == ("node-b", "node-a")
+    assert view.nodes["node-b"].problem
+    assert view.nodes["node-a"].problem is None
+
+
+def test_history_ends_after_an_hour_and_is_never_too_long() -> None:
+    state, held = ClusterState(), claim("train", DEVICES[""][0])
+    take(state, "slice", *slices(""), told=False)
+    for number in range(MOST_CHANGES):
+        take(state, "claim", held, gone=bool(number % 2))
+    take(state, "claim", claim("other", DEVICES[""][1]), now=NOW + timedelta(minutes=30))
+
+    assert len(refreshed(state, NOW + timedelta(minutes=30)).history) == MOST_CHANGES
+    assert len(refreshed(state, NOW + timedelta(minutes=61)).history) == 1
+
+
+def test_what_there_is_no_time_for_is_asked_later() -> None:
+    state = ClusterState()
+    expression = "device.driver == 'gpu.nvidia.com'"
+    made = {"metadata": {"name": "all"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    take(state, "slice", *slices(""))
+    take(state, "class", made)
+
+    first = refreshed(state, has_time=False)
+    assert (first.classes_of, first.tiers[0].count.devices, state.has_more) == (0, 0, True)
+
+    second = refreshed(state)
+    assert (second.classes_of, second.tiers[0].count.devices, state.has_more) == (1, 8, False)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7), st.booleans()), max_size=20), st.data())
+def test_whenever_it_is_looked_at_the_view_is_that_of_the_objects(
+    steps: list[tuple[int, int, bool]], data: st.DataObject
+) -> None:
+    state = ClusterState()
+    take(state, "slice", *slices(""))
+    claims: dict[int, Object] = {}
+    for number, device, gone in steps:
+        item = claim(f"c{number}", DEVICES[""][device])
+        if gone:
+            claims.pop(number, None)
+        else:
+            claims[number] = item
+        take(state, "claim", item, gone=gone)
+        if data.draw(st.booleans()):
+            refreshed(state)
+    fresh = ClusterState()
+    take(fresh, "slice", *slices(""))
+    take(fresh, "claim", *claims.values())
+
+    view, expected = refreshed(state), refreshed(fresh)
+
+    assert (view.nodes, view.summary, view.sick, view.tiers) == (
+        expected.nodes,
+        expected.summary,
+        expected.sick,
+        expected.tiers,
+    )
+
+
+def test_what_classes_select_counts_until_it_was_asked_again() -> None:
+    state = ClusterState()
+    made = {"metadata": {"name": "all"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}}
+    take(state, "slice", *slices(""))
+    take(state, "class", made)
+    refreshed(state)
+    (item,) = slices("")
+    item["spec"]["devices"] = item["spec"]["devices"][:3]
+
+    take(state, "slice", item)
+
+    between = refreshed(state, has_time=False)
+    assert (between.classes_of, between.tiers[0].count.devices) == (0, 8)
+    assert refreshed(state).tiers[0].count.devices == 3
+    take(state, "slice", item, gone=True)
+    assert refreshed(state).tiers[0].count.devices == 0

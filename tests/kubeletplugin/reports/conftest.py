@@ -1,0 +1,63 @@
+"""A node whose claims are in an API server, and what writes their status."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driver.kube.client import KubeClient
+from envtest.embedded.api.server import EmbeddedApiServer
+from kubeletplugin.reports.claim_status import ClaimStatuses
+from kubeletplugin.reports.device_status import Now
+from kubeletplugin.reports.status.health import HealthMemory
+from kubeletplugin.reports.status.writer import StatusWriter
+from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
+
+
+@pytest.fixture
+def cluster(node: FakeNode) -> Iterator[Cluster]:
+    """The node and its claims."""
+    with EmbeddedApiServer() as server:
+        yield Cluster(node, server)
+
+
+@pytest.fixture
+def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
+    """Starts the writing, as the plugin does when it starts; it ends with the test."""
+    client = KubeClient.connect(cluster.server.write_kubeconfig(tmp_path / "kubeconfig"))
+    running: list[tuple[ClaimStatuses, threading.Thread]] = []
+
+    def started() -> ClaimStatuses:
+        stop_all()
+        node = cluster.node
+
+        def changed() -> None:
+            statuses.changed()
+
+        def now() -> Now:
+            return Now(cluster.memory, cluster.healths.told(), node.fabric.number_of)
+
+        cluster.healths = HealthMemory(changed)
+        cluster.writer = StatusWriter(client, cluster.post)
+        statuses = ClaimStatuses(cluster.writer, node.journal, node.era, node.kinds, now, 0.01)
+        node.on_prepared = statuses.prepared
+        cluster.look()
+        thread = threading.Thread(target=statuses.run)
+        thread.start()
+        running.append((statuses, thread))
+        return statuses
+
+    def stop_all() -> None:
+        while running:
+            statuses, thread = running.pop()
+            statuses.stop()
+            thread.join(10)
+            assert not thread.is_alive()
+
+    yield started
+    stop_all()
+    client.close()

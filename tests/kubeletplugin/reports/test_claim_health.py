@@ -1,0 +1,171 @@
+"""When a GPU falls ill the status of its claims says so, events tell it once, and both end with the fault."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from driver.devices.names import gpu_device_name
+from tests.kubeletplugin.reports.claim_cluster import Cluster, Found, Start
+
+LOST: Found = ("unhealthy", "GpuLost", "it fell off the bus")
+
+
+def whole(cluster: Cluster, name: str, gpu: int) -> str:
+    """A prepared claim for a GPU, which the status tells; the device."""
+    device = gpu_device_name(cluster.node.gpus[gpu])
+    cluster.node.prepare(cluster.claim(name, device))
+    cluster.wait_told(name, device)
+    cluster.look()
+    return device
+
+
+def wait_ready(cluster: Cluster, name: str, device: str, status: str, reason: str) -> None:
+    """Wait until a device's only condition is so."""
+    assert cluster.server.wait_until(partial(cluster.is_ready, name, device, status, reason))
+
+
+def test_a_device_that_falls_ill_is_not_ready_until_it_is_well(cluster: Cluster, start: Start) -> None:
+    start()
+    device = whole(cluster, "train", 0)
+    cluster.ill = {device: LOST}
+    cluster.look()
+    wait_ready(cluster, "train", device, "False", "GpuLost")
+    assert cluster.told("train")[device]["conditions"][0]["message"] == "it fell off the bus"
+
+    cluster.ill = {}
+    cluster.look()
+    wait_ready(cluster, "train", device, "True", "GpuReady")
+    assert [(kind, word) for kind, _, word, _ in cluster.told_events(2)] == [
+        ("ResourceClaim", "GpuSick"),
+        ("ResourceClaim", "GpuWell"),
+    ]
+
+
+def test_looks_that_change_nothing_cost_no_request_and_no_event(cluster: Cluster, start: Start) -> None:
+    start()
+    device = whole(cluster, "train", 0)
+    cluster.ill = {device: LOST}
+    cluster.look()
+    wait_ready(cluster, "train", device, "False", "GpuLost")
+    asked = cluster.asked("get"), cluster.asked("patch")
+
+    for _ in range(3):
+        cluster.look()
+    whole(cluster, "other", 1)
+    assert (cluster.asked("get"), cluster.asked("patch")) == (asked[0] + 1, asked[1] + 1)
+    assert len(cluster.told_events(1)) == 1
+
+
+def test_a_restarted_plugin_tells_no_fault_anew_and_forgets_none_before_it_has_looked(
+    cluster: Cluster, start: Start
+) -> None:
+    start()
+    device = whole(cluster, "train", 0)
+    cluster.ill = {device: LOST}
+    cluster.look()
+    wait_ready(cluster, "train", device, "False", "GpuLost")
+
+    start()
+    whole(cluster, "other", 1)
+    assert cluster.is_ready("train", device, "False", "GpuLost")
+    assert len(cluster.told_events(1)) == 1
+
+    cluster.unseen = {device}
+    statuses = start()
+    whole(cluster, "third", 2)
+    assert cluster.is_ready("train", device, "False", "GpuLost"), "nobody has looked at it yet"
+    cluster.unseen, cluster.ill = set(), {}
+    cluster.look()
+    statuses.changed()
+    wait_ready(cluster, "train", device, "True", "GpuReady")
+    assert [word for _, _, word, _ in cluster.told_events(2)] == ["GpuSick", "GpuWell"]
+
+
+def test_a_fault_that_began_while_no_plugin_ran_is_told(cluster: Cluster, start: Start) -> None:
+    start()
+    device = whole(cluster, "train", 0)
+    cluster.ill = {device: LOST}
+    start()
+
+    wait_ready(cluster, "train", device, "False", "GpuLost")
+    assert cluster.told_events(1) == [("ResourceClaim", "train", "GpuSick", f"{device}: it fell off the bus")]
+
+
+def test_devices_that_fall_ill_together_are_one_event_of_their_claim(cluster: Cluster, start: Start) -> None:
+    start()
+    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (5, 6)]
+    cluster.node.prepare(cluster.claim("train", *devices))
+    cluster.wait_told("train", devices[1])
+    cluster.ill = dict.fromkeys(devices, LOST)
+    cluster.look()
+
+    for device in devices:
+        wait_ready(cluster, "train", device, "False", "GpuLost")
+    ((_, _, word, message),) = cluster.told_events(1)
+    assert word == "GpuSick"
+    assert all(device in message for device in devices)
+
+
+def test_the_pods_of_a_claim_are_told_unless_they_are_many(cluster: Cluster, start: Start) -> None:
+    start()
+    few, many = whole(cluster, "few", 0), whole(cluster, "many", 1)
+    for name, count in (("few", 2), ("many", 5)):
+        users = [
+            {"resource": "pods", "name": f"{name}-{number}", "uid": f"{name}-{number}"}
+            for number in range(count)
+        ]
+        cluster.write_status(name, {**cluster.stored(name)["status"], "reservedFor": users})
+    cluster.ill = {few: LOST, many: LOST}
+    cluster.look()
+
+    wait_ready(cluster, "few", few, "False", "GpuLost")
+    wait_ready(cluster, "many", many, "False", "GpuLost")
+    assert sorted((kind, name) for kind, name, _, _ in cluster.told_events(4)) == [
+        ("Pod", "few-0"),
+        ("Pod", "few-1"),
+        ("ResourceClaim", "few"),
+        ("ResourceClaim", "many"),
+    ]
+
+
+def test_a_fault_that_becomes_another_is_told_and_other_words_alone_are_no_event(
+    cluster: Cluster, start: Start
+) -> None:
+    start()
+    device = whole(cluster, "train", 0)
+    for reason, words in (("GpuLost", "gone"), ("GpuLost", "gone for long"), ("NeedsReset", "NVML says so")):
+        cluster.ill = {device: ("unhealthy", reason, words)}
+        cluster.look()
+        assert cluster.server.wait_until(partial(cluster.says, "train", device, words))
+    assert [message for _, _, _, message in cluster.told_events(2)] == [
+        f"{device}: gone",
+        f"{device}: NVML says so",
+    ]
+
+
+def test_a_fault_of_before_does_not_stay_when_the_claim_is_prepared_on_an_ill_device(
+    cluster: Cluster, start: Start
+) -> None:
+    start()
+    device = gpu_device_name(cluster.node.gpus[0])
+    cluster.ill = {device: LOST}
+    cluster.look(device)
+    ref = cluster.claim("tolerant", device)
+    cluster.writer.saw(cluster.stored("tolerant"))
+    cluster.node.prepare(ref)
+
+    cluster.wait_told("tolerant", device)
+    assert cluster.is_ready("tolerant", device, "False", "GpuLost")
+    assert [word for _, _, word, _ in cluster.told_events(1)] == ["GpuSick"]
+
+
+def test_no_event_is_posted_before_the_status_is_written(cluster: Cluster, start: Start) -> None:
+    start()
+    device = whole(cluster, "train", 0)
+    fault = cluster.server.fail("patch", "/status", code=500, times=2)
+    cluster.ill = {device: LOST}
+    cluster.look()
+
+    wait_ready(cluster, "train", device, "False", "GpuLost")
+    assert fault.times == 0
+    assert len(cluster.told_events(1)) == 1

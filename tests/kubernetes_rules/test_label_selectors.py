@@ -1,0 +1,19 @@
+"""Selectors are printed as kubectl shows them."""
+
+from __future__ import annotations
+
+from kubernetes_rules.label_selectors import selector_text
+
+
+def test_a_selector_is_printed_sorted_by_its_keys() -> None:
+    expressions = [
+        {"key": "tier", "operator": "NotIn", "values": ["b", "a"]},
+        {"key": "d", "operator": "Exists"},
+        {"key": "b", "operator": "DoesNotExist"},
+        {"key": "c", "operator": "In", "values": ["x"]},
+    ]
+    selector = {"matchLabels": {"zone": "1", "app": "web"}, "matchExpressions": expressions}
+
+    assert selector_text(selector) == "app=web,!b,c in (x),d,tier notin (a,b),zone=1"
+    assert selector_text({}) == ""
+    assert selector_text(None) == ""

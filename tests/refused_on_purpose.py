@@ -1,0 +1,20 @@
+"""Files that show what the API refuses, or what an older one took: no server of today takes their objects."""
+
+from __future__ import annotations
+
+REFUSED = frozenset(
+    {
+        "deploy/scenarios/limits-without-device-plugin/fraction.yaml",
+        "deploy/scenarios/limits-without-device-plugin/request-alone.yaml",
+        "deploy/scenarios/limits-without-device-plugin/unequal.yaml",
+        "deploy/scenarios/one-gpu-three-ways/half.yaml",
+    }
+)
+"""Pods that are invalid, as their scenarios show."""
+
+_OLD = ("deploy/examples/translate/old/", "docs/translate.md")
+
+
+def is_old(source: str) -> bool:
+    """Whether a file, by its path, has objects of other programs or of older versions of the API."""
+    return source.startswith(_OLD)
