@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.examples import examples
 from tests.kubeletplugin.kinds.passthrough.world import World
 
-OPERATIONS = 10_000
+OPERATIONS = examples(10_000)
 CALM_EVERY = 400
 numbers = st.integers(0, 7)
 
@@ -57,7 +57,7 @@ def check_calm(world: World) -> None:
     assert list(world.cdi.glob("*.json")) == []
 
 
-@pytest.mark.timeout(400)  # about half a minute on an idle core
+@pytest.mark.timeout(400)  # in the long profile about half a minute on an idle core
 def test_no_sequence_of_operations_leaves_a_driver_that_the_journal_does_not_explain(tmp_path: Path) -> None:
     world = World(tmp_path)
     chance = random.Random(20261122)  # noqa: S311 - it only has to be the same each time
