@@ -116,10 +116,7 @@ def test_a_pod_with_an_unknown_controller_stops_the_count(cluster: ControlPlane)
 
 def test_a_dry_eviction_looks_and_changes_nothing(cluster: ControlPlane) -> None:
     add_budget(cluster, minAvailable=1)
-    before = (
-        cluster.pod("one"),
-        budget(cluster),
-    )  # other objects change by themselves: events are written late
+    before = cluster.pod("one"), budget(cluster)  # other objects change by themselves: events come late
 
     assert evict(cluster, "one", "?dryRun=All").code == 201
     assert (cluster.pod("one"), budget(cluster)) == before
