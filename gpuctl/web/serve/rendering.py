@@ -29,7 +29,7 @@ from gpuctl.web.serve.query import (
     chosen,
     page_of,
 )
-from gpuctl.web.serve.words import USE_WORDS, gpu_words, node_words, percent, use_of
+from gpuctl.web.serve.words import USE_WORDS, gpu_words, node_words, percent, use_of, with_commands
 from gpuctl.web.watch.answers import Answer
 
 FOLDER = Path(__file__).resolve().parents[1]
@@ -70,7 +70,7 @@ class Renderer:
         self._templates.filters["gpu_words"] = gpu_words
         self._templates.globals.update(
             cluster=title,
-            meanings=MEANINGS,
+            meanings={key: with_commands(text) for key, text in MEANINGS.items()},
             use_words=USE_WORDS,
             gpu_words=gpu_words,
             use_of=use_of,

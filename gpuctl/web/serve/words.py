@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
+
+from markupsafe import Markup, escape
 
 from gpuctl.web.seen.gpus import FREE, SEVERAL, GpuView, NodeView
 from gpuctl.web.seen.published import MACHINE
@@ -19,6 +22,7 @@ USE_WORDS: Mapping[str, str] = {
 """How a GPU is used, by ``GpuView.use``."""
 
 _UNAVAILABLE = "unavailable"
+_COMMAND = re.compile(r"`([^`]+)`")
 
 
 def percent(part: float) -> str:
@@ -52,3 +56,8 @@ def node_words(node: NodeView) -> str:
     words = f"{number}: {', '.join(parts)}" if parts else "no GPUs"
     sick = sum(bool(gpu.taints) for gpu in node.gpus)
     return f"{words}; {sick} sick" if sick else words
+
+
+def with_commands(text: str) -> Markup:
+    """The text as HTML, with what stands between backticks as code; everything in it is escaped."""
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before

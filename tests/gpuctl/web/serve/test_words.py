@@ -1,0 +1,28 @@
+"""What the page says in words reads as people expect it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuctl.doctor.outside.publishing import MEANINGS
+from gpuctl.web.serve.words import percent, with_commands
+
+
+def test_what_stands_between_backticks_is_shown_as_code() -> None:
+    assert with_commands("`gpuctl heal` says what helps") == "<code>gpuctl heal</code> says what helps"
+
+
+def test_text_with_commands_is_escaped_in_and_around_them() -> None:
+    assert with_commands("a <b> `c & d` `") == "a &lt;b&gt; <code>c &amp; d</code> `"
+
+
+@pytest.mark.parametrize("meaning", MEANINGS.values())
+def test_no_meaning_of_a_taint_shows_backticks(meaning: str) -> None:
+    assert "`" not in with_commands(meaning)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"), [(0, "0 %"), (1e-9, "1 %"), (0.5, "50 %"), (0.999, "99 %"), (1, "100 %")]
+)
+def test_a_little_is_not_nothing_and_nearly_all_is_not_all(part: float, said: str) -> None:
+    assert percent(part) == said
