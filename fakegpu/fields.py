@@ -10,7 +10,7 @@ from driver.nvml.api import FabricInfo
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 C = TypeVar("C", bound="str | None")
 
@@ -44,12 +44,20 @@ class Fields:
             if key not in self._taken:
                 self.refuse(str(key), "is no known field")
 
-    def text(self, key: str, pattern: str = r".+") -> str:
-        """A required text that matches the whole pattern."""
+    def text(self, key: str, pattern: str = r".+", what: str = "text, in quotes if it is a number") -> str:
+        """A required text that matches the whole pattern; ``what`` says to people what that is."""
         value = self._take(key)
         if isinstance(value, str) and re.fullmatch(pattern, value):
             return value
-        self.refuse(key, f"must be a text like {pattern}, in quotes if it is a number")
+        self.refuse(key, f"must be a {what}")
+        return ""
+
+    def name(self, key: str, names: Collection[str]) -> str:
+        """One of these names; required."""
+        value = self._take(key)
+        if isinstance(value, str) and value in names:
+            return value
+        self.refuse(key, f"must be one of {', '.join(sorted(names))}")
         return ""
 
     def number(self, key: str, minimum: int, default: int | None = None) -> int:
@@ -129,7 +137,9 @@ class Fields:
 
     def fabric(self) -> FabricInfo:
         """This mapping as the place in an NVLink fabric."""
-        cluster = self.text("cluster_uuid", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+        cluster = self.text(
+            "cluster_uuid", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID in small letters"
+        )
         info = FabricInfo(
             state=self.choice(
                 "state", ("not-supported", "not-started", "in-progress", "completed"), default="completed"

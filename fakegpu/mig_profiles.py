@@ -120,7 +120,7 @@ def _profile(fields: Fields) -> GpuInstanceProfile:
     return GpuInstanceProfile(
         index=fields.number("index", minimum=0),
         id=fields.number("id", minimum=0),
-        name=fields.text("name", r"\d+g\.\d+gb([+-][a-z.]+)?"),
+        name=fields.text("name", r"\d+g\.\d+gb([+-][a-z.]+)?", "profile such as 1g.10gb"),
         slices=fields.number("slices", minimum=1),
         memory_bytes=fields.number("memory_mib", minimum=1) * 2**20,
         multiprocessors=fields.number("multiprocessors", minimum=1),

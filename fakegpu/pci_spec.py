@@ -46,7 +46,7 @@ def iommu_spec(fields: Fields) -> IommuSpec:
         iommufd=fields.flag("iommufd", default=True),
         unsafe_noiommu=fields.flag("unsafe_noiommu", default=False),
         variant_drivers=tuple(
-            (one.text("name", r"[a-z0-9-]+"), one.numbers("device_ids"))
+            (one.text("name", r"[a-z0-9-]+", "name in small letters"), one.numbers("device_ids"))
             for one in (fields.items("variant_drivers") if "variant_drivers" in fields else ())
         ),
     )

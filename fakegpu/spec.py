@@ -208,8 +208,8 @@ def read_machine(name: str, fields: Fields) -> MachineSpec:
             fields.refuse(f"gpus[{position}].virtual_functions", f"product.sriov has {most} of them")
     spec = MachineSpec(
         name=name,
-        driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?"),
-        cuda_driver_version=fields.text("cuda_driver_version", r"\d+\.\d+"),
+        driver_version=fields.text("driver_version", r"\d+\.\d+(\.\d+)?", 'version in quotes, "580.95.05"'),
+        cuda_driver_version=fields.text("cuda_driver_version", r"\d+\.\d+", 'version in quotes, "13.0"'),
         product=product,
         slots=tuple(_with_links(slot, links) for slot in slots),
         fabric=fields.child("fabric").fabric() if "fabric" in fields else None,
@@ -226,12 +226,14 @@ def read_machine(name: str, fields: Fields) -> MachineSpec:
 def _product(fields: Fields) -> Product:
     memory_mib = fields.number("memory_mib", minimum=1, default=0)
     mig = fields.choice("mig", known_catalogues(), default=None)
-    major, _, minor = fields.text("compute_capability", r"\d+\.\d+").partition(".")
+    major, _, minor = fields.text("compute_capability", r"\d+\.\d+", 'version in quotes, "9.0"').partition(
+        "."
+    )
     product = Product(
         name=fields.text("name"),
         device_id=fields.number("device_id", minimum=1),
-        brand=fields.text("brand", "|".join(BRANDS.values())),
-        architecture=fields.text("architecture", "|".join(ARCHITECTURES.values())),
+        brand=fields.name("brand", set(BRANDS.values())),
+        architecture=fields.name("architecture", set(ARCHITECTURES.values())),
         compute_capability=(int(major or 0), int(minor or 0)),
         memory_bytes=memory_mib * 2**20 or None,
         addressing_mode=fields.choice("addressing_mode", ("HMM", "ATS", "None"), default=None),
@@ -257,7 +259,7 @@ def _slot(fields: Fields) -> Slot:
         pci=fields.address("pci"),
         minor=fields.number("minor", minimum=0),
         numa_node=fields.number("numa_node", minimum=0) if "numa_node" in fields else None,
-        pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}"),
+        pcie_root=fields.text("pcie_root", r"pci[0-9a-f]{4}:[0-9a-f]{2}", "root such as pci0000:16"),
         switches=fields.texts("switches"),
         mig_enabled=fields.flag("mig_enabled", default=False),
         module_id=fields.number("module", minimum=1) if "module" in fields else None,
@@ -265,7 +267,9 @@ def _slot(fields: Fields) -> Slot:
         iommu_group=fields.number("iommu_group", minimum=0) if "iommu_group" in fields else None,
         bridge_in_group=fields.flag("bridge_in_group", default=False),
         virtual_functions=fields.number("virtual_functions", minimum=0, default=0),
-        cpus=fields.text("cpus", r"\d+(-\d+)?(,\d+(-\d+)?)*") if "cpus" in fields else None,
+        cpus=fields.text("cpus", r"\d+(-\d+)?(,\d+(-\d+)?)*", 'list in quotes, "0-55,112-167"')
+        if "cpus" in fields
+        else None,
     )
     if unknown := set(slot.beside) - set(BESIDE):
         fields.refuse("beside", f"{', '.join(sorted(unknown))}: must be some of {', '.join(BESIDE)}")

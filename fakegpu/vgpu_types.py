@@ -73,8 +73,8 @@ def _types(items: Iterable[Fields]) -> Iterable[VgpuType]:
     for item in items:
         yield VgpuType(
             id=item.number("id", minimum=1),
-            name=item.text("name", r"(NVIDIA|GRID) .+-[0-9]+[QABC](ME)?"),
-            class_name=item.text("class", "Quadro|NVS|Compute"),
+            name=item.text("name", r"(NVIDIA|GRID) .+-[0-9]+[QABC](ME)?", "name such as NVIDIA L40S-8Q"),
+            class_name=item.name("class", ("Quadro", "NVS", "Compute")),
             memory_bytes=item.number("memory_mib", minimum=1) * 2**20,
             most=item.number("most", minimum=1),
             gpu_instance_profile=(

@@ -135,8 +135,8 @@ def test_a_machine_file_is_taken_by_its_path_and_sorted_by_the_bus(tmp_path: Pat
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ('"570.1"', "570.1", "driver_version: must be a text"),
-        ("brand: Nvidia", "brand: Acme", "product.brand: must be a text like"),
+        ('"570.1"', "570.1", 'driver_version: must be a version in quotes, "580.95.05"'),
+        ("brand: Nvidia", "brand: Acme", "product.brand: must be one of GeForce, "),
         ("architecture: Hopper", "architecture: Fermi 2", "product.architecture: must be"),
         ("minor: 1", "minor: -1", "gpus[1].minor: must be a whole number from 0"),
         ("minor: 1", "minor: true", "gpus[1].minor: must be a whole number"),
