@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from driver.errors import ClaimRefused, NvmlError
+from driver.errors import ClaimBlocked, ClaimRefused, NvmlError
 from kubeletplugin.claims.collisions import refuse_if_held
 from kubeletplugin.claims.specs import refuse_changed_board
 from kubeletplugin.journal.entry import Entry, HeldDevice
@@ -27,8 +27,8 @@ def located(
 ) -> HeldDevice:
     """What the device is; raises DeviceHeld where another claim than ``uid`` has it, or what its kind raises.
 
-    That another claim has it is told first: a GPU that a claim has taken from the NVIDIA driver is none that
-    NVML knows.
+    That another claim has it is told first, and is waited for: a GPU that a claim has taken from the NVIDIA
+    driver is none that NVML knows, and MIG mode, which keeps virtual machines away, ends with the last claim.
     """
 
     def refuse(held: HeldDevice) -> None:
@@ -36,7 +36,7 @@ def located(
 
     try:
         found = kinds.of_name(device.name).locate(device, own, look)
-    except (NvmlError, ClaimRefused):
+    except (NvmlError, ClaimRefused, ClaimBlocked):
         refuse(HeldDevice.of(device, ""))
         raise
     refuse(found)

@@ -234,6 +234,24 @@ def test_mig_mode_is_not_changed_for_it(tmp_path: Path) -> None:
     node.stop()
 
 
+def test_a_virtual_machine_waits_for_the_last_partition_of_its_gpu(tmp_path: Path) -> None:
+    node = PassthroughNode(tmp_path, "hgx-h100")
+    container = node.claim_devices("container", node.partition(0, "1g.10gb", 0))
+    node.prepare(container)
+    machine = node.vm("vm", 0)
+    with pytest.raises(DeviceHeld):
+        node.prepare(machine)
+
+    node.patience_seconds = 20.0
+    node.discovery.close()
+    node.restart()
+    node.on_complaint = lambda _text: end(node, container)
+    node.prepare(machine)
+
+    assert node.drivers()[str(node.gpus[0])] == "vfio-pci"
+    node.stop()
+
+
 def test_without_an_iommu_nothing_is_passed_through(vms: PassthroughNode) -> None:
     (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0]) / "iommu_group").unlink()
     with pytest.raises(NodeIncomplete, match="IOMMU"):
