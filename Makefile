@@ -53,16 +53,17 @@ docs: $(STAMP) ## Build the documentation as a site, and check its links
 guest-test: $(STAMP) ## Run the tests that need a kernel, cgroup v2 and an IOMMU of their own, in an emulated machine
 	$(BIN)/pytest tests/guest -q -o faulthandler_timeout=900
 
-# Two clusters side by side: most of the time each waits for its kubelet.
-ON_REAL = -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -o faulthandler_timeout=900 -n 2 --dist loadfile
+# Clusters side by side, since most of the time each waits for its kubelet.
+ON_REAL = -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -o faulthandler_timeout=900 --dist loadfile
 
 cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
 	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES)
-	$(BIN)/pytest tests/cluster tests/flow $(ON_REAL)
+	$(BIN)/pytest tests/cluster tests/flow $(ON_REAL) -n 2
 
+# The longest stand first in the list, and are begun first.
 cluster-test-core: $(STAMP) ## Those of them that decide what lands: tests/cluster/core.txt
 	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES)
-	$(BIN)/pytest $(shell cat tests/cluster/core.txt) $(ON_REAL)
+	$(BIN)/pytest $(shell cat tests/cluster/core.txt) $(ON_REAL) -n 3 --no-loadscope-reorder
 
 # The READMEs of deploy/scenarios, and pages of docs, as a reader follows them. Real clusters wait most of the time.
 scenarios: $(STAMP) ## Run the READMEs' own commands on both kinds of cluster (root); LONG=1 for the long ones, too

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,33 @@ def modules() -> list[Path]:
     return [path for path in files if not path.stem.endswith("_pb2")]
 
 
-def long_functions(source: str) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is asked of a module."""
+
+    lines: int
+    long_functions: list[str]
+    says_its_job: bool
+
+
+@cache
+def measured() -> dict[str, Measured]:
+    """All modules by their paths from the root; each is parsed once for all tests."""
+    found = {}
+    for path in modules():
+        source = path.read_text()
+        tree = ast.parse(source)
+        found[path.relative_to(ROOT).as_posix()] = Measured(
+            len(source.splitlines()), long_functions(tree), bool(ast.get_docstring(tree))
+        )
+    return found
+
+
+def long_functions(tree: ast.Module) -> list[str]:
     """The functions with more lines than allowed, decorators and docstrings included."""
     return [
         node.name
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or node.lineno) - node.lineno + 1 > MAX_FUNCTION_LINES
     ]
@@ -44,13 +68,11 @@ def test_the_modules_are_found() -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in modules()}
-    assert {name: length for name, length in lengths.items() if length > MAX_FILE_LINES} == {}
+    assert {name: one.lines for name, one in measured().items() if one.lines > MAX_FILE_LINES} == {}
 
 
 def test_no_function_is_too_long() -> None:
-    found = {path.relative_to(ROOT).as_posix(): long_functions(path.read_text()) for path in modules()}
-    assert {name: functions for name, functions in found.items() if functions} == {}
+    assert {name: one.long_functions for name, one in measured().items() if one.long_functions} == {}
 
 
 def test_no_module_is_named_after_nothing() -> None:
@@ -58,14 +80,13 @@ def test_no_module_is_named_after_nothing() -> None:
 
 
 def test_every_module_says_its_job() -> None:
-    silent = [path for path in modules() if not ast.get_docstring(ast.parse(path.read_text()))]
-    assert silent == []
+    assert [name for name, one in measured().items() if not one.says_its_job] == []
 
 
 @pytest.mark.parametrize(("lines", "found"), [(60, []), (61, ["work"])])
 def test_a_function_is_measured_to_its_last_line(lines: int, found: list[str]) -> None:
     body = "".join(f"    x = {number}\n" for number in range(lines - 1))
-    assert long_functions(f"def work():\n{body}") == found
+    assert long_functions(ast.parse(f"def work():\n{body}")) == found
 
 
 def test_a_folder_that_says_nothing_is_found() -> None:

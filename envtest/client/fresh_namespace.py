@@ -23,5 +23,6 @@ def fresh_namespace(api: ApiClient) -> Iterator[str]:
     for pod in api.list_objects(paths.pod(namespace=name)):
         api.delete(paths.pod(pod["metadata"]["name"], name), grace_seconds=1)
     wait_for_list(api, paths.pod(namespace=name), lambda pods: not pods)
-    api.delete(paths.namespace(name))
+    api.delete(paths.resource_claim(namespace=name))  # with the namespace they would go seconds later
     wait_for_list(api, paths.resource_claim(namespace=name), lambda claims: not claims)
+    api.delete(paths.namespace(name))
