@@ -14,8 +14,8 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.process.durable import fsync_folder, remove_unfinished, write_durably
+from kubeletplugin.wire.names import hook_folder_key
 
-_DIGITS = 16
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}", re.ASCII)
 _MODE, _FOLDER_MODE = 0o755, 0o755
 
@@ -23,7 +23,8 @@ _MODE, _FOLDER_MODE = 0o755, 0o755
 class HookCopies:
     """The copies below the plugin's own folder, of which those of ``sources`` are this process's.
 
-    ``sources`` are the image's programs by their names; the first gives the folder its version. ``alone()``
+    ``sources`` are the image's programs by their names, nvidia-cdi-hook first; the first gives the folder its
+    version. ``alone()``
     says whether no other instance of the plugin lives, which may have versions of its own.
     """
 
@@ -41,7 +42,10 @@ class HookCopies:
         named = " and ".join(map(str, self._sources.values()))
         try:
             digests = {name: _digest(source) for name, source in self._sources.items()}
-            own = self._folder / f"{_version(next(iter(self._sources.values())))}-{_key(digests)}"
+            own = (
+                self._folder
+                / f"{_version(next(iter(self._sources.values())))}-{hook_folder_key([*digests.values()])}"
+            )
             for name, digest in digests.items():
                 if not _is_whole(own / name, digest):
                     self._copy(own / name, self._sources[name])
@@ -107,12 +111,6 @@ def _remove(folder: Path) -> None:
 def _digest(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _key(digests: Mapping[str, str]) -> str:
-    """What tells copies of other content apart: the checksum of the program, or of several ones'."""
-    first, *more = digests.values()
-    return (hashlib.sha256(f"{first}{''.join(more)}".encode()).hexdigest() if more else first)[:_DIGITS]
 
 
 def _is_whole(copy: Path, digest: str) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 
 CDI_VENDOR = "k8s.gpu.nvidia.com"
 CDI_CLASS = "claim"
 
+_DIGITS = 16
 _UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,62}", re.ASCII)
 
 
@@ -50,3 +53,12 @@ def claim_of_metadata_file(file_name: str) -> str | None:
     """The UID of the claim of a metadata file; None for any other file."""
     uid, _, request = file_name.removesuffix(".json").rpartition("_")
     return uid if is_safe_uid(uid) and metadata_file_name(uid, request) == file_name else None
+
+
+def hook_folder_key(digests: Sequence[str]) -> str:
+    """What the name of a folder with copies of hooks ends with, by the SHA-256 of its programs.
+
+    ``digests`` are in hexadecimal, that of nvidia-cdi-hook before that of gpu-memory-hook.
+    """
+    alone = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return alone[:_DIGITS]

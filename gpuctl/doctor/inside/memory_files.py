@@ -15,6 +15,8 @@ from driver.nvml.memory_limits import Cgroup, MemoryLimits
 from gpuctl.doctor.inside.claim_files import read_bounded
 from gpuctl.doctor.inside.seen import HookSeen, HookSocketsSeen, LimitSeen
 from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.host.driver_files import HOOK as DRIVER_HOOK
+from kubeletplugin.wire.names import hook_folder_key
 
 HOOK = "gpu-memory-hook"
 OF_IMAGE = Path("/usr/local/lib/gpu-dra") / HOOK
@@ -23,7 +25,6 @@ OF_IMAGE = Path("/usr/local/lib/gpu-dra") / HOOK
 _CGROUPS = "/sys/fs/cgroup"
 """Where NVML takes groups to lie; this process may see them elsewhere."""
 
-_DIGITS = 16
 _PRIVATE_FOLDER, _PRIVATE_SOCKET = 0o700, 0o600
 
 AskLimits = Callable[[str, str], MemoryLimits | None]
@@ -106,16 +107,22 @@ def hook_seen(path: str, seen: Path, of_image: Path = OF_IMAGE) -> HookSeen:
         if os.statvfs(seen).f_flag & os.ST_NOEXEC:
             return HookSeen(path, "its file system is mounted noexec")
         digest = _digest(seen)
+        key = hook_folder_key([_digest(one) for one in _programs(seen.parent)])
     except FileNotFoundError:
         return HookSeen(path, "it is not there")
     except OSError as error:
         return HookSeen(path, f"it cannot be read: {error.strerror}")
-    if not seen.parent.name.endswith(f"-{digest[:_DIGITS]}"):
+    if not seen.parent.name.endswith(f"-{key}"):
         return HookSeen(path, "its content is not what its folder's name says")
     try:
         return HookSeen(path, is_own=_digest(of_image) == digest)
     except OSError:
         return HookSeen(path)
+
+
+def _programs(folder: Path) -> list[Path]:
+    """The hooks in a folder of copies, in the order by which it is named."""
+    return [one for name in (DRIVER_HOOK, HOOK) if (one := folder / name).exists()]
 
 
 def sockets_seen(folder: Path, is_answered: Callable[[Path], bool]) -> HookSocketsSeen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from gpuctl.doctor.inside.memory_files import (
     sockets_seen,
 )
 from gpuctl.doctor.outside.seen import Unread
+from kubeletplugin.cdi.hook_copy import HookCopies
+from kubeletplugin.host.driver_files import HOOK as DRIVER_HOOK
 from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 from tests.gpuctl.doctor.nodes import BOOT, UID
 from tests.kubeletplugin.memory.memory_node import GIB, MemoryNode
@@ -118,13 +119,21 @@ def test_the_hooks_that_claims_name_are_found(tmp_path: Path) -> None:
     assert named_hooks(tmp_path / "missing", is_ours) == set()
 
 
-def copy(folder: Path, content: bytes = b"program") -> Path:
-    """A copy as the plugin puts it on the host."""
-    own = folder / f"0.1.0-{hashlib.sha256(content).hexdigest()[:16]}"
-    own.mkdir()
-    (own / HOOK).write_bytes(content)
-    (own / HOOK).chmod(0o755)
-    return own / HOOK
+def copy(folder: Path, *others: str) -> Path:
+    """A copy that the plugin has put on the host, beside those of other programs."""
+    sources = {name: folder / f"{name}-of-image" for name in (*others, HOOK)}
+    for name, source in sources.items():
+        source.write_bytes(b"program" if name == HOOK else name.encode())
+    (folder / "data").mkdir()
+    return HookCopies(folder / "data", sources, lambda: True).install() / HOOK
+
+
+def test_a_copy_beside_that_of_the_drivers_hook_is_as_its_folder_says(tmp_path: Path) -> None:
+    program = copy(tmp_path, DRIVER_HOOK)
+
+    assert hook_seen("/h", program).wrong == ""
+    program.with_name(DRIVER_HOOK).write_bytes(b"another")
+    assert "not what its folder's name says" in hook_seen("/h", program).wrong
 
 
 def test_a_copy_is_compared_with_the_image_where_there_is_one(tmp_path: Path) -> None:
