@@ -48,10 +48,10 @@ def heal(
 ) -> None:
     """Say what is wrong with a GPU of NODE and what is in the way of a reset; with --yes, reset it.
 
-    GPU is a PCI address, a UUID or the name of a device. Without --yes nothing happens. With it all devices
-    of the GPU are tainted, the pods that have one are evicted (PodDisruptionBudgets are kept), and when
-    nobody uses the GPU any more, the plugin on the node resets it. It ends when the GPU's taints are gone. A
-    machine is never restarted.
+    GPU is an index as `gpuctl describe node` lists it, a PCI address, a UUID or the name of a device.
+    Without --yes nothing happens. With it all devices of the GPU are tainted, the pods that have one are
+    evicted (PodDisruptionBudgets are kept), and when nobody uses the GPU any more, the plugin on the node
+    resets it. It ends when the GPU's taints are gone. A machine is never restarted.
 
     The plugin is asked in its pod, by kubectl exec. With --here it is asked at its socket: in its pod, or on
     the node as root.

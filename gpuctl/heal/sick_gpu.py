@@ -51,21 +51,27 @@ class SickGpu:
 
 
 def find_gpu(slices: Iterable[Object], node: str, name: str) -> PciAddress:
-    """The GPU that is meant by a PCI address, a UUID of it or of a partition, or the name of a device.
+    """The GPU that is meant by its index as published, a PCI address, a UUID, or the name of a device.
 
-    Raises ConfigError where the node publishes no such GPU.
+    A UUID is that of the GPU or of a partition of it. Raises ConfigError where the node publishes no such
+    GPU, or several of this index.
     """
     try:
         wanted: PciAddress | None = PciAddress.parse(name)
     except ValueError:
         wanted = None
     known: set[PciAddress] = set()
+    indexed: set[PciAddress] = set()
     for device, gpus in _devices(slices):
         known.update(gpus)
+        if len(gpus) == 1 and name.isdecimal() and str(attribute(device, "index")) == name:
+            indexed.update(gpus)
         if gpus and name in (device["name"], attribute(device, "uuid"), attribute(device, "parentUUID")):
             return gpus[0]
     if wanted is not None and wanted in known:
         return wanted
+    if len(indexed) == 1:
+        return indexed.pop()
     listed = ", ".join(map(str, sorted(known))) or "none"
     raise ConfigError(f"{node} publishes no GPU {name}", f"name one by its PCI address; there are: {listed}")
 
