@@ -60,9 +60,9 @@ cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETE
 	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES)
 	$(BIN)/pytest tests/cluster tests/flow $(ON_REAL) -n 2
 
-# The longest stand first in the list, and are begun first.
+# The longest stand first in the list, and are begun first. None needs the driver's image.
 cluster-test-core: $(STAMP) ## Those of them that decide what lands: tests/cluster/core.txt
-	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES)
+	$(BIN)/python -m envtest.real prepare --kubernetes $(KUBERNETES) helm3 helm4
 	$(BIN)/pytest $(shell cat tests/cluster/core.txt) $(ON_REAL) -n 3 --no-loadscope-reorder
 
 # The READMEs of deploy/scenarios, and pages of docs, as a reader follows them. Real clusters wait most of the time.

@@ -44,15 +44,20 @@ def build(kubernetes: str) -> None:
 
 
 @main.command()
+@click.argument("programs", nargs=-1, type=click.Choice(modules()))
 @kubernetes_option
-def prepare(kubernetes: str) -> None:
-    """Build all that tests on a cluster need, one after the other: later nothing is built beside them."""
+def prepare(programs: tuple[str, ...], kubernetes: str) -> None:
+    """Build all that tests on a cluster need, one after the other: later nothing is built beside them.
+
+    With PROGRAMS these alone, and no image of the driver, beside Kubernetes and the hook for memory.
+    """
     try:
         click.echo(find_assets(kubernetes).folder)
-        for module in modules():
+        for module in programs or modules():
             click.echo(go_programs(module))
         click.echo(memory_hook())
-        click.echo(driver_image())
+        if not programs:
+            click.echo(driver_image())
     except ClusterError as error:
         raise click.ClickException(str(error)) from error
 
