@@ -344,6 +344,7 @@ def _ports(
         cluster.note,
         listeners.prepared,
         watch.left_behind,
+        watch.releasing,
         memory.forget,
         listeners.step,
         listeners.timing,

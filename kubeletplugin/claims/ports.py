@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,8 @@ class Ports:
     ``look()`` begins a look at the GPUs. ``complain(claim, error)`` tells the user once that a call waits.
     ``note(claim, text)`` tells what the hardware does not do for a claim that is prepared all the same.
     ``prepared(entry)`` and ``left_behind(uid)`` hear of a claim that is ready, and of one of which not
-    everything could be taken back. ``forget_memory(uid)`` gives back what the containers of a claim are held
+    everything could be taken back. ``releasing(uid)`` stands around the work of taking a claim back.
+    ``forget_memory(uid)`` gives back what the containers of a claim are held
     to, once there are none; it raises StorageError. ``step(name)`` is for tests to follow. ``timing`` hears
     how long phases took.
     """
@@ -34,6 +36,7 @@ class Ports:
     note: Callable[[ClaimRef, str], None]
     prepared: Callable[[Entry], None]
     left_behind: Callable[[str], None]
+    releasing: Callable[[str], AbstractContextManager[None]]
     forget_memory: Callable[[str], None]
     step: Callable[[str], None]
     timing: Timing = NO_TIMING

@@ -122,7 +122,8 @@ class Preparer:
         with self._locks.holding([claim_key(uid)], _LOCK_SECONDS):
             entry = self._journal.get(uid)
             places = entry.places if entry is not None and entry.holds else ()
-            with self._locks.holding([gpu_key(place) for place in places], _LOCK_SECONDS):
+            keys = [gpu_key(place) for place in places]
+            with self._locks.holding(keys, _LOCK_SECONDS), self._ports.releasing(uid):
                 if not still(entry):
                     return False
                 if entry is not None and not entry.holds:

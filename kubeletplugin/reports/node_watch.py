@@ -7,7 +7,8 @@ way comes from a look at the hardware: a GPU instance that no claim accounts for
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from driver.devices.node_state import BlockedPlacement, Healed, NodeState
 from driver.errors import StorageError
@@ -47,6 +48,7 @@ class NodeWatch:
         self._stopped = False
         self._foreign: tuple[BlockedPlacement, ...] = ()
         self._left_behind: set[str] = set()
+        self._releasing: set[str] = set()
         self._daemons: tuple[MpsState, ...] | None = None
         self._daemons_told = False
         self._hanging: tuple[BlockedPlacement, ...] = ()
@@ -72,6 +74,18 @@ class NodeWatch:
             if not self._due:  # else it is awake, or about to be
                 self._due = True
                 self._changed.notify_all()
+
+    @contextmanager
+    def releasing(self, uid: str) -> Iterator[None]:
+        """While a claim gives its devices back its MPS daemon is not missed: the plugin itself ends it."""
+        with self._changed:
+            self._releasing.add(uid)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._releasing.discard(uid)
+            self.claims_changed()
 
     def left_behind(self, uid: str) -> None:
         """Tell it that a claim has ended and that not all of its partitions could be destroyed."""
@@ -165,6 +179,7 @@ class NodeWatch:
         """
         with self._changed:
             foreign, left_behind = (*self._foreign, *self._given), frozenset(self._left_behind)
+            releasing = frozenset(self._releasing)
             daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
             busy, healed, hanging = tuple(sorted(self._busy)), self._healed, (*hanging, *self._healing)
         entries, era = self._journal.entries(), self._era()
@@ -173,7 +188,8 @@ class NodeWatch:
             self._left_behind -= left_behind - {entry.uid for entry in left}
         down: tuple[BlockedPlacement, ...] = ()
         if daemons_told:
-            down = daemons_down(entries, daemons, era, self._kinds)
+            staying = (entry for entry in entries if entry.uid not in releasing)
+            down = daemons_down(staying, daemons, era, self._kinds)
         held = {
             device.device
             for entry in entries

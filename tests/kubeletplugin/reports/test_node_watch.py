@@ -163,6 +163,29 @@ def test_a_daemon_that_does_not_serve_blocks_its_device_until_it_does(node: Fake
         told.wait(NodeState((device,)))
 
 
+def test_a_daemon_that_ends_with_its_last_share_is_not_missed(node: FakeNode) -> None:
+    with watching(node) as told:
+        device = f"{gpu_device_name(node.gpus[0])}-mps-4"
+        share = node.claim_shares("share", device)
+        node.prepare(share)
+        node.watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
+        told.wait(NodeState((device,)))
+
+        states = []
+
+        def followed(step: str) -> None:
+            if step == "daemon stopped":
+                node.watch.daemons(())
+            states.append(node.watch.state())
+
+        node.on_step = followed
+        assert node.unprepare(share) is None
+
+        assert {one for state in states for one in state.blocked} == set()
+        assert NodeState((device,)) in states
+        told.wait(NodeState())
+
+
 class _Open:
     """A stream that stays open."""
 
