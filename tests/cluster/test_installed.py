@@ -32,8 +32,9 @@ NOT_SEEN_INSIDE = {"same-driver", "runtime-cdi", "memory-held"}
 """Checks that need a loaded kernel module, the root of the host, which these pods do not mount, or containers
 that are held to their memory, which the driver of these machines does not do."""
 
-WARNED_OF = {"cgroups"}
-"""What these nodes may be warned of: this machine may have control groups of version 1."""
+WARNED_OF = {"cgroups", "memory-limits"}
+"""What these nodes may be warned of: this machine may have control groups of version 1, and their driver
+is too old to hold containers to their memory."""
 
 OF_MACHINES = {check.name for check in (*FABRIC_CHECKS, *EDITION_CHECKS, *MACHINE_CHECKS)}
 """Checks about virtual machines and fabrics, of which these nodes have none."""

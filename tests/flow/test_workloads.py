@@ -89,10 +89,13 @@ def conditions(item: Object) -> dict[str, tuple[str, str]]:
     return {one["type"]: (one["status"], one["reason"]) for one in item["status"]["conditions"]}
 
 
-def told(cluster: Cluster, namespace: str, kind: str) -> set[str]:
-    """The reasons of the events of objects of a kind."""
-    events = cluster.api.list_objects(paths.event(namespace=namespace))
-    return {one["reason"] for one in events if one["involvedObject"]["kind"] == kind}
+def wait_told(cluster: Cluster, namespace: str, kind: str, *reasons: str) -> None:
+    """Wait until events of objects of a kind have these reasons: events are written late."""
+
+    def told(events: list[Object]) -> bool:
+        return {one["reason"] for one in events if one["involvedObject"]["kind"] == kind}.issuperset(reasons)
+
+    wait_for_list(cluster.api, paths.event(namespace=namespace), told, 60)
 
 
 def test_a_deployment_is_rolled_out_scaled_changed_and_taken_away(cluster: Cluster, namespace: str) -> None:
@@ -135,8 +138,8 @@ def test_a_deployment_is_rolled_out_scaled_changed_and_taken_away(cluster: Clust
         lambda one: conditions(one).get("Progressing") == ("True", "NewReplicaSetAvailable"),
     )
     assert [one["spec"]["replicas"] for one in replica_sets(cluster, namespace)] == [0, 1]
-    assert "ScalingReplicaSet" in told(cluster, namespace, "Deployment")
-    assert {"SuccessfulCreate", "SuccessfulDelete"} <= told(cluster, namespace, "ReplicaSet")
+    wait_told(cluster, namespace, "Deployment", "ScalingReplicaSet")
+    wait_told(cluster, namespace, "ReplicaSet", "SuccessfulCreate", "SuccessfulDelete")
 
     cluster.api.delete(deployment_path(namespace))
     wait_pods(cluster, namespace, 0)
@@ -203,7 +206,7 @@ def test_a_job_is_complete_when_enough_pods_have_done_their_work(cluster: Cluste
     pods = wait_pods(cluster, namespace, 3)
     assert {pod["status"]["phase"] for pod in pods} == {"Succeeded"}
     assert all(not pod["metadata"].get("finalizers") for pod in pods)
-    assert {"SuccessfulCreate", "Completed"} <= told(cluster, namespace, "Job")
+    wait_told(cluster, namespace, "Job", "SuccessfulCreate", "Completed")
     assert wait_devices(cluster, namespace, 0) == set()
 
     path = job_path(namespace, "train")
@@ -229,7 +232,7 @@ def test_a_job_fails_with_its_last_try_and_ends_what_still_runs(cluster: Cluster
     (pod,) = wait_pods(cluster, namespace, 1)  # the other one was deleted
     assert pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "1"
     assert pod["spec"]["hostname"] == "bad-1"
-    assert "BackoffLimitExceeded" in told(cluster, namespace, "Job")
+    wait_told(cluster, namespace, "Job", "BackoffLimitExceeded")
 
 
 def test_a_suspended_job_begins_when_it_is_resumed(cluster: Cluster, namespace: str) -> None:
@@ -244,7 +247,7 @@ def test_a_suspended_job_begins_when_it_is_resumed(cluster: Cluster, namespace: 
 
     stored = wait_for(cluster.api, path, lambda one: "Complete" in _types(one), 60)
     assert conditions(stored)["Suspended"] == ("False", "JobResumed")
-    assert {"Suspended", "Resumed"} <= told(cluster, namespace, "Job")
+    wait_told(cluster, namespace, "Job", "Suspended", "Resumed")
 
 
 def _types(item: Object) -> set[str]:
