@@ -42,10 +42,8 @@ class HookCopies:
         named = " and ".join(map(str, self._sources.values()))
         try:
             digests = {name: _digest(source) for name, source in self._sources.items()}
-            own = (
-                self._folder
-                / f"{_version(next(iter(self._sources.values())))}-{hook_folder_key([*digests.values()])}"
-            )
+            version = _version(next(iter(self._sources.values())))
+            own = self._folder / f"{version}-{hook_folder_key([*digests.values()])}"
             for name, digest in digests.items():
                 if not _is_whole(own / name, digest):
                     self._copy(own / name, self._sources[name])
