@@ -27,7 +27,7 @@ from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
-from envtest.embedded.node.child_processes import ChildProcesses
+from envtest.embedded.node.child_processes import ChildProcesses, StartProcess, start_process
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.containers import Container
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
@@ -56,11 +56,16 @@ class EmbeddedCluster:
     has_rights = False
 
     def __init__(
-        self, node_count: int = 1, times: KubeletTimes | None = None, folder: Path | None = None
+        self,
+        node_count: int = 1,
+        times: KubeletTimes | None = None,
+        folder: Path | None = None,
+        start: StartProcess = start_process,
     ) -> None:
         """Start all parts; raises what a part raises, and leaves nothing then.
 
-        ``folder`` is an empty one, which ``close`` removes; without it one is made.
+        ``folder`` is an empty one, which ``close`` removes; without it one is made. ``start`` starts the
+        processes of drivers.
         """
         self.kubernetes = KUBERNETES
         self._times = times
@@ -88,7 +93,7 @@ class EmbeddedCluster:
             cleanup.callback(self._stop_kubelets)
             for kubelet in self.kubelets:
                 kubelet.start()
-            self.processes = ChildProcesses(self._layout)
+            self.processes = ChildProcesses(self._layout, start)
             cleanup.callback(self.processes.shutdown)
             self._cleanup = cleanup.pop_all()
 

@@ -17,6 +17,7 @@ from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.former import RELEASED, former_version
 from proto import dra_v1_pb2 as pb
+from tests import fork_server
 
 ONE_ROUND = Rounds(singles=1, bursts=1, crowds=1, pause_seconds=0)
 ENOUGH = 8
@@ -35,7 +36,7 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    with EmbeddedCluster(2) as cluster:
+    with EmbeddedCluster(2, start=fork_server.start) as cluster:
         former = DriverNode.install(cluster, 1, MACHINE, packages=former_version(RELEASED))
         driver = DriverNode.install(cluster, 0, MACHINE, BRISK)
         for one in (driver, former):

@@ -20,6 +20,7 @@ from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
+from tests import fork_server
 from tests.cluster.prometheus import Target
 from tests.flow.claims import allocated, claim_of, request, start, wait_unschedulable
 from tests.flow.memory_scene import HOLDS, TIMES, cuda, memory_pod, memory_template, start_held
@@ -70,7 +71,7 @@ def monitored() -> Iterator[Monitored]:
     """Two embedded nodes with a running pod for each form, and one that waits for what nobody offers."""
     machines = (MIG_MACHINE, HOLDS)
     with (
-        EmbeddedCluster(len(machines), TIMES) as cluster,
+        EmbeddedCluster(len(machines), TIMES, start=fork_server.start) as cluster,
         fresh_namespace(cluster.api) as namespace,
     ):
         _, (cut, held) = installed_in(cluster, BRISK, machines, ("mig", "tiers"), RULES)

@@ -12,6 +12,7 @@ from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
+from tests import fork_server
 from tests.flow.claims import restored
 
 # The real kubelet looks for sockets every second, tries a failed unprepare again after ten seconds, a failed
@@ -37,7 +38,7 @@ def installed_driver(request: pytest.FixtureRequest) -> Iterator[DriverNode]:
         driver: DriverNode = request.getfixturevalue("real_driver")
         yield driver
         return
-    with EmbeddedCluster(times=TIMES) as cluster:
+    with EmbeddedCluster(times=TIMES, start=fork_server.start) as cluster:
         driver = DriverNode.install(cluster, launcher=BRISK)
         driver.start_plugin()
         driver.start_controller()

@@ -15,6 +15,7 @@ from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from fakegpu.memory.calls import knows_limits
+from tests import fork_server
 from tests.flow.claims import wait_published
 
 Installed = tuple[Cluster, tuple[DriverNode, ...]]
@@ -44,7 +45,7 @@ def installed_on(
             hook = memory_hook() if pretend_cgroups else None
             yield installed_in(real, BRISK_ON_REAL, machines, classes, rules, hook)
         return
-    with EmbeddedCluster(len(machines), times) as embedded:
+    with EmbeddedCluster(len(machines), times, start=fork_server.start) as embedded:
         yield installed_in(embedded, BRISK, machines, classes, rules)
 
 

@@ -14,6 +14,7 @@ from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
+from tests import fork_server
 from tests.flow.claims import wait_published
 from tests.vgpu_hosts import with_virtual_off
 
@@ -29,7 +30,7 @@ rules:
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[DriverNode]:
     """A host in a cluster of its own, with the driver on it."""
-    with EmbeddedCluster(1) as cluster:
+    with EmbeddedCluster(1, start=fork_server.start) as cluster:
         machine = with_virtual_off(tmp_path, "vgpu-host-l40s")
         driver = DriverNode.install(cluster, 0, str(machine), launcher=BRISK)
         for name in ("gpu", "vfio", "vgpu"):

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.former import python_command, python_environment
+from tests.fork_server import ForkedProcess, start_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    Started = subprocess.Popen[str] | ForkedProcess
 
 Line = dict[str, Any]
 
@@ -33,19 +36,17 @@ class DriverProcess:
 
     def __init__(self, module: str, *arguments: str, **environment: str) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPU_DRA_")}
-        self._process = subprocess.Popen(
-            python_command("-m", module, *arguments),
-            env={**inherited, **python_environment(PACKAGE_ROOT), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = python_command("-m", module, *arguments)
+        self._process = self._start(command, {**inherited, **python_environment(PACKAGE_ROOT), **environment})
         self._written = threading.Condition()
         self._lines: list[str] = []
         self._closed = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    @staticmethod
+    def _start(command: Sequence[str], environment: Mapping[str, str]) -> Started:
+        return start_read(command, environment)
 
     def __enter__(self) -> Self:
         return self
@@ -122,8 +123,23 @@ class DriverProcess:
             self._written.notify_all()
 
 
+class FreshProcess(DriverProcess):
+    """A process that is started as users start it: an interpreter of its own imports what it needs."""
+
+    @staticmethod
+    def _start(command: Sequence[str], environment: Mapping[str, str]) -> Started:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
 def failed(module: str, *arguments: str, **environment: str) -> tuple[int, list[str]]:
     """Exit code and, without the log, the lines that a process wrote which ends by itself."""
-    with DriverProcess(module, *arguments, **environment) as process:
+    with FreshProcess(module, *arguments, **environment) as process:
         code = process.exit_code()
     return code, [line for line in process.text.splitlines() if not line.startswith("{")]

@@ -10,7 +10,7 @@ import pytest
 import controller.__main__ as controller_main
 import kubeletplugin.__main__ as plugin_main
 from tests.processes.node import Node
-from tests.processes.process import DriverProcess, failed
+from tests.processes.process import FreshProcess, failed
 
 COMMANDS = {"controller": controller_main.main, "kubeletplugin": plugin_main.main}
 FLAGS = {
@@ -118,8 +118,8 @@ def test_every_flag_can_be_given_as_an_environment_variable(node: Node) -> None:
         return {f"GPU_DRA_{name.replace('-', '_').upper()}": value for name, value in pairs}
 
     with (
-        DriverProcess("kubeletplugin", **variables(node.plugin_flags())) as plugin,
-        DriverProcess("controller", **variables(node.controller_flags())) as controller,
+        FreshProcess("kubeletplugin", **variables(node.plugin_flags())) as plugin,
+        FreshProcess("controller", **variables(node.controller_flags())) as controller,
     ):
         node.register(plugin)
 

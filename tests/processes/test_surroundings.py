@@ -13,7 +13,7 @@ from envtest.brisk import BRISK
 from envtest.embedded.api.server import EmbeddedApiServer
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.processes.node import Node
-from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
+from tests.processes.process import WAIT_SECONDS, DriverProcess, FreshProcess, failed
 from tests.processes.test_probes import OK, comes_to, port_of, well
 
 MOST_MIB = 64
@@ -53,8 +53,8 @@ def test_a_node_without_gpus_is_quiet_and_small(node: Node, nvml: str) -> None:
         "health_addr": "127.0.0.1:0",
     }
     with (
-        DriverProcess(*BRISK, "kubeletplugin", *node.plugin_flags(**flags)) as plugin,
-        DriverProcess(*BRISK, "controller", *node.controller_flags(**flags)) as controller,
+        FreshProcess(*BRISK, "kubeletplugin", *node.plugin_flags(**flags)) as plugin,
+        FreshProcess(*BRISK, "controller", *node.controller_flags(**flags)) as controller,
     ):
         node.register(plugin)
         for process in (plugin, controller):
@@ -123,8 +123,8 @@ def test_with_ipv6_alone_the_api_server_is_reached_and_probes_and_metrics_are_an
 def test_a_proxy_in_the_environment_stands_between_no_two_processes_of_a_node(node: Node) -> None:
     claim = node.claim("train", node.gpus[0])
     with (
-        DriverProcess("kubeletplugin", *node.plugin_flags(), **PROXIES) as plugin,
-        DriverProcess("controller", *node.controller_flags(), **PROXIES) as controller,
+        FreshProcess("kubeletplugin", *node.plugin_flags(), **PROXIES) as plugin,
+        FreshProcess("controller", *node.controller_flags(), **PROXIES) as controller,
     ):
         node.register(plugin)
         assert node.publishes(8), controller.text

@@ -10,6 +10,7 @@ from envtest.client.fresh_namespace import fresh_namespace
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
+from tests import fork_server
 from tests.flow.conftest import TIMES
 from tests.flow.mig_scene import kind, wait_offered
 from tests.toy_kind.launcher import WITH_TOYS
@@ -34,7 +35,7 @@ TOY_CLASS = {
 @pytest.fixture(scope="session")
 def toy_driver() -> Iterator[DriverNode]:
     """The driver with toys, on a node of an embedded cluster."""
-    with EmbeddedCluster(times=TIMES) as cluster:
+    with EmbeddedCluster(times=TIMES, start=fork_server.start) as cluster:
         driver = DriverNode.install(cluster, machine="a30-quad", launcher=WITH_TOYS)
         rules = driver.folder / "rules.yaml"
         rules.write_text("version: v1\nrules: [{toys: 2}]\n")

@@ -6,15 +6,57 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from envtest.client.errors import ClusterError, NotReady
 from envtest.client.layout import ClusterLayout
 from envtest.cluster import LOG_TAIL_COLUMNS, LOG_TAIL_LINES, STOP_SECONDS
 
 END_SECONDS = 10.0
+
+
+class RunningProcess(Protocol):
+    """A process that was started: the part of ``subprocess.Popen`` that is used here."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    def poll(self) -> int | None:
+        """Its exit status, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its exit status; raises subprocess.TimeoutExpired."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, if it still runs."""
+
+    def terminate(self) -> None:
+        """Send it SIGTERM."""
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+
+
+StartProcess = Callable[[Sequence[str], Mapping[str, str], int], RunningProcess]
+"""Starts a command with an environment; the descriptor is that of its output. Raises OSError."""
+
+
+def start_process(
+    command: Sequence[str], environment: Mapping[str, str], output: int
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own; raises OSError."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +109,11 @@ class ChildProcesses:
     Each is in a session of its own: Ctrl-C reaches only this process, which then ends the others in order.
     """
 
-    def __init__(self, layout: ClusterLayout) -> None:
+    def __init__(self, layout: ClusterLayout, start: StartProcess = start_process) -> None:
         self._layout = layout
+        self._start = start
         self._lock = threading.Lock()
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, RunningProcess] = {}
 
     def start(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
@@ -83,13 +126,10 @@ class ChildProcesses:
                 raise ClusterError(f"{name} runs already, as process {known.pid}")
             with self._layout.log(name).open("ab") as log:
                 try:
-                    self._started[name] = subprocess.Popen(
+                    self._started[name] = self._start(
                         [str(argument) for argument in command],
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        env={**inherited, **(environment or {})},
-                        start_new_session=True,
+                        {**inherited, **(environment or {})},
+                        log.fileno(),
                     )
                 except OSError as error:
                     raise ClusterError(f"{name} cannot be started: {error}") from error
@@ -119,7 +159,7 @@ class ChildProcesses:
         if returncode is not None:
             raise NotReady(f"{name} ended with status {returncode}:\n{self.log_tail(name)}")
 
-    def popen(self, name: str) -> subprocess.Popen[bytes]:
+    def popen(self, name: str) -> RunningProcess:
         """The process itself. Raises ClusterError when none of this name was started."""
         with self._lock:
             found = self._started.get(name)

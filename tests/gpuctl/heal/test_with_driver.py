@@ -27,6 +27,7 @@ from envtest.embedded.cluster import EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
 from gpuctl.__main__ import commands
 from gpuctl.heal.run import NO_RESET_EXIT_CODE, SICK_EXIT_CODE
+from tests import fork_server
 from tests.flow.claims import gpu_pod, make_template, start, wait_published
 from tests.gpuctl.doctor.programs import ROOT, FakeKubectl
 from tests.gpuctl.status.test_command import HEEDING
@@ -82,7 +83,7 @@ class Healing:
 @pytest.fixture
 def healing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Healing]:
     """The driver at work; kubectl runs gpuctl here in place of the plugin's pod."""
-    with EmbeddedCluster(times=TIMES) as cluster:
+    with EmbeddedCluster(times=TIMES, start=fork_server.start) as cluster:
         driver = DriverNode.install(cluster, machine="gh200", launcher=BRISK)
         driver.start_plugin()
         driver.start_controller()

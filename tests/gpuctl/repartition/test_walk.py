@@ -26,6 +26,7 @@ from gpuctl.repartition.node_changes import NodeChanges
 from gpuctl.repartition.node_gpus import node_gpus
 from gpuctl.repartition.walk import Outcome, Walk
 from gpuctl.repartition.wanted import commands_text, wanted_of
+from tests import fork_server
 from tests.flow.claims import gpu_pod, make_template, start, wait_published
 from tests.gpuctl.repartition.node_admin import run_commands
 from tests.gpuctl.repartition.scene import PODS, Scene
@@ -246,7 +247,7 @@ def test_a_pod_that_took_the_name_of_another_is_not_evicted(scene: Scene) -> Non
 
 def test_a_running_pod_makes_room_for_partitions_on_a_cluster_with_the_driver() -> None:
     times = KubeletTimes(look=0.1, unprepare_again=0.3, prepare_again=(0.5, 1.0))
-    with EmbeddedCluster(times=times) as cluster:
+    with EmbeddedCluster(times=times, start=fork_server.start) as cluster:
         driver = DriverNode.install(cluster, machine="gh200", launcher=BRISK)
         driver.start_plugin()
         driver.start_controller()
