@@ -99,7 +99,7 @@ class ForkedProcess:
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], output: int) -> RunningProcess:
-    """Start a process in a session of its own that writes to ``output``; fork it if the command is Python's."""
+    """Start a process in a session of its own; what it writes goes to ``output``. Python is forked."""
     if tuple(command[:3]) == _PREFIX:
         return _fork(command[3:], environment, output, None)
     return start_process(command, environment, output)

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pynvml
+
 from driver.nvml.api import NoMemoryLimits, NvmlCallFailed
 from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.mig import MigDevice
@@ -296,3 +298,9 @@ def _snake(name: str) -> str:
             words += "_"
         words += letter.lower()
     return words
+
+
+def unload() -> None:
+    """Make pynvml forget the library that it has loaded."""
+    pynvml.nvmlLib = None
+    pynvml._nvmlGetFunctionPointer_cache.clear()
