@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo scenarios test test-long check docs guest-test cluster-test cluster-test-core bench bench-scheduler fuzz proto image memory-hook pictures manifests go lock format clean
+.PHONY: help demo scenarios test test-all check docs guest-test cluster-test cluster-test-core bench bench-scheduler fuzz proto image memory-hook pictures manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -18,19 +18,21 @@ $(STAMP): pyproject.toml requirements.lock
 demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
 	@$(BIN)/gpuctl demo
 
-# Most of the tests wait for processes, so that more of them than there are cores run side by side; those of a
-# file stay together, since they build the same things.
-WORKERS = $(shell $(PYTHON) -c 'import os; print(min(16, 2 * os.cpu_count()))')
+# A worker for each core, and one more, since tests wait for processes. Those of a file stay together: they build
+# the same things. The long variant runs four times the examples of property tests.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(16, 1 + os.cpu_count()))')
 PARALLEL = -n $(WORKERS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest tests $(PARALLEL) $(if $(LONG),--hypothesis-profile long --timeout 300)
+APART = --ignore=tests/cluster --ignore=tests/guest
 
 # Where the environment forbids to keep compiled modules, each of the processes that tests start compiles them all.
-test test-long guest-test cluster-test cluster-test-core: export PYTHONDONTWRITEBYTECODE :=
+test test-all guest-test cluster-test cluster-test-core: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(STAMP) ## Run the tests that need nothing but Python
-	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/guest -q $(PARALLEL)
+test: $(STAMP) ## Run the tests of every module; needs nothing but Python
+	$(PYTEST) --part quick $(APART)
 
-test-long: $(STAMP) ## The same with four times the examples of property tests
-	$(BIN)/pytest --ignore=tests/cluster --ignore=tests/guest -q $(PARALLEL) --hypothesis-profile long --timeout 300
+test-all: test ## Run make test, then all other tests that need no real cluster and no guest
+	$(PYTEST) --part rest $(APART)
 
 check: $(STAMP) ## Formatting, lint, types, layers, what is generated, the prose of the documentation
 	$(BIN)/ruff format --check .

@@ -12,8 +12,9 @@ from driver.process.log import configure
 from envtest.brisk import BRISK_ON_REAL
 from envtest.embedded.api import unforeseen
 from tests.examples import LONG
+from tests.parts import LIMIT_SECONDS, Part
 
-# "ci" is what make test runs with, "long" what make test-long does, "fuzz" what make fuzz does.
+# "ci" is what the targets run with, "long" what they do with LONG=1, "fuzz" what make fuzz does.
 for _name, _examples in (("ci", LONG // 4), ("long", LONG), ("fuzz", 5 * LONG)):
     settings.register_profile(
         _name,
@@ -23,6 +24,17 @@ for _name, _examples in (("ci", LONG // 4), ("long", LONG), ("fuzz", 5 * LONG)):
         print_blob=True,
     )
 settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --part: without it, every test that is named runs."""
+    parser.addoption("--part", choices=tuple(LIMIT_SECONDS), help="run one part of the tests: tests/parts.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out what is not of the part."""
+    if name := config.getoption("--part"):
+        config.pluginmanager.register(Part(name, config.rootpath))
 
 
 @pytest.fixture(scope="session")

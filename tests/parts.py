@@ -1,0 +1,99 @@
+"""The two parts of the tests: what ``make test`` runs, and the rest, which ``make test-all`` runs after it.
+
+``make test`` has the tests of every module that users run or import, and one flow for each kind of device
+and each way to share one. Everything else is the rest: all other flows, the driver's processes, what is
+generated, the documentation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+LIMIT_SECONDS = {"quick": 150, "rest": 300}
+"""How long each part may take on two cores that do nothing else."""
+
+_QUICK_FOLDERS = (
+    "tests/proto",
+    "tests/driver",
+    "tests/controller",
+    "tests/kubeletplugin",
+    "tests/gpuctl",
+    "tests/fakegpu",
+    "tests/kubernetes_rules",
+    "tests/envtest",
+    "tests/conformance/allocation",
+    "tests/conformance/cel",
+    "tests/conformance/pods",
+    "tests/conformance/validation",
+    "tests/uninstall",
+)
+_QUICK_FLOWS = (
+    "tests/flow/test_whole_gpus.py::",
+    "tests/flow/test_all_kinds.py::",
+    "tests/flow/test_fabric.py::test_specs_written_for_nvidias_driver_get_a_partition_that_is_active_meanwhile",
+    "tests/flow/test_memory_limits.py::test_a_share_of_ten_gib_gets_no_eleventh_whatever_its_pod_does",
+    "tests/flow/test_mig.py::test_partitions_of_an_admin_are_noticed_handed_out_and_left_alone",
+    "tests/flow/test_mig.py::test_seven_pods_share_a_gpu_a_bigger_one_waits_and_a_whole_gpu_is_the_next",
+    "tests/flow/test_shares.py::test_the_time_slice_of_the_class_is_set_with_the_first_share_and_put_back_after",
+    "tests/flow/test_sharing_lab.py::test_four_pods_compute_side_by_side_each_with_a_quarter_of_the_gpu",
+    "tests/flow/test_sharing_lab.py::test_pods_say_how_much_memory_they_need_and_one_waits_for_it",
+    "tests/flow/test_vgpu_guests.py::test_two_machines_that_share_a_gpu_serve_a_pod_each_at_once",
+    "tests/flow/test_vgpu_host.py::test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back",
+)
+_SLOWEST_FILES = 10
+
+
+def is_quick(nodeid: str) -> bool:
+    """Whether a test belongs to ``make test``, by its id."""
+    return nodeid.startswith(tuple(f"{folder}/" for folder in _QUICK_FOLDERS)) or nodeid.startswith(
+        _QUICK_FLOWS
+    )
+
+
+def _may_have(path: str, part: str) -> bool:
+    """Whether a file may have tests of the part; files that have none need not be imported."""
+    has_quick = is_quick(path) or any(flow.startswith(f"{path}::") for flow in _QUICK_FLOWS)
+    return has_quick if part == "quick" else not is_quick(path) and f"{path}::" not in _QUICK_FLOWS
+
+
+@dataclass(eq=False)
+class Part:
+    """A pytest plugin that leaves out the tests of the other part, and says at the end how long it took."""
+
+    name: str
+    root: Path
+    began: float = field(default_factory=time.monotonic)
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leave out files of the other part."""
+        if not collection_path.name.startswith("test_"):
+            return None
+        path = collection_path.relative_to(self.root).as_posix()
+        return None if _may_have(path, self.name) else True
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out tests of the other part in files that have both."""
+        others = [item for item in items if is_quick(item.nodeid) != (self.name == "quick")]
+        if others:
+            config.hook.pytest_deselected(items=others)
+            items[:] = [item for item in items if is_quick(item.nodeid) == (self.name == "quick")]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how long the part took, and where most of the time went."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for reports in terminalreporter.stats.values():
+            for report in reports:
+                if isinstance(report, pytest.TestReport):
+                    seconds[report.nodeid.partition("::")[0]] += report.duration
+        if self.name == "rest":
+            terminalreporter.section(f"the {_SLOWEST_FILES} slowest files")
+            slowest = sorted(seconds.items(), key=lambda one: -one[1])[:_SLOWEST_FILES]
+            for path, taken in slowest:
+                terminalreporter.write_line(f"{taken:6.1f} s  {path}")
+        took, limit = time.monotonic() - self.began, LIMIT_SECONDS[self.name]
+        terminalreporter.write_line(f"took {took:.0f} s; on two idle cores it may take {limit} s")
