@@ -94,8 +94,25 @@ def make_true(root: Path, files: Mapping[str, str | LinkTo]) -> None:
     for folder in (DEVICES, DRIVERS, GROUPS):
         (root / folder).mkdir(parents=True, exist_ok=True)
     there = {path for path in _paths_in(root) if path != PRETENDED}
+    if not there:
+        _write_first(root, files)
+        return
     different = {path: entry for path, entry in files.items() if _shown(root / path) != _wanted(path, entry)}
     apply(root, Change(frozenset(there - files.keys()), different))
+
+
+def _write_first(root: Path, files: Mapping[str, str | LinkTo]) -> None:
+    """Write a tree that nobody reads yet: no file has to be replaced, so this is faster than ``apply``."""
+    made: set[Path] = set()
+    for path, entry in files.items():
+        place = root / path
+        if place.parent not in made:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            made.add(place.parent)
+        if isinstance(entry, LinkTo):
+            place.symlink_to(_wanted(path, entry))
+        else:
+            place.write_text(entry, encoding="ascii")
 
 
 def _paths_in(root: Path) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,15 @@ Object = dict[str, Any]
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "deploy/examples/node-config"
 CONFIGS = ("", "dynamic-mig", "all-tiers", "all-kinds", "memory-shares")
-PLANNED = {
-    config: json.dumps(
-        plan_node("hgx-h100", "node-a", EXAMPLES / f"{config}.yaml" if config else None).slices
-    )
-    for config in CONFIGS
-}
+
+
+@cache
+def _planned(config: str) -> str:
+    return json.dumps(plan_node("hgx-h100", "node-a", EXAMPLES / f"{config}.yaml" if config else None).slices)
 
 
 def slices(config: str) -> list[Object]:
-    found: list[Object] = json.loads(PLANNED[config])
+    found: list[Object] = json.loads(_planned(config))
     for number, one in enumerate(found):
         one["metadata"]["name"] = f"slice-{number:03}"
     return found
