@@ -16,7 +16,7 @@ from envtest.embedded.api import unforeseen
 from tests.examples import LONG
 from tests.parts import LIMIT_SECONDS, Part
 
-_MEMORY = "/dev/shm"  # noqa: S108 - only folders that mkdtemp or pytest makes are used below it
+_MEMORY = "/dev/shm"
 _ROOM_BYTES = 2 << 30
 
 # "ci" is what the targets run with, "long" what they do with LONG=1, "fuzz" what make fuzz does.
