@@ -9,11 +9,11 @@ import click
 
 from bench.claims import make_namespace
 from bench.contenders import MANY, claims_of, floor_beside, plugin_of
+from bench.former_version import former_version
 from bench.latency import Contender, Rounds, measure
 from bench.lifecycle import resident_mib, slices_back, start_to_published
 from bench.table import Row, Spread, exit_status, print_table
 from envtest.driver_node import DriverNode
-from envtest.former import former_version
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.startup import start_cluster
 from proto import dra_v1_pb2 as pb

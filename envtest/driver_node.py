@@ -6,9 +6,8 @@ The NVIDIA driver's files and device nodes are fakes that containers can really 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -17,9 +16,8 @@ from driver.devices.names import DRIVER_NAME
 from driver.process.sockets import service_socket_name
 from envtest.client.layout import NodeLayout
 from envtest.client.readiness import wait_until
-from envtest.client.shipped import PACKAGE_ROOT
+from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.cluster import Cluster, Process
-from envtest.former import python_command, python_environment
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
 from fakegpu.memory.calls import knows_limits
@@ -81,14 +79,6 @@ class DriverNode:
             memory_hook = memory_hook or _played_hook(folder)
         return cls(cluster, node, fake, nvml, folder, launcher, packages, memory_hook)
 
-    def of_version(self, packages: Path, launcher: tuple[str, ...] = ()) -> DriverNode:
-        """The same node, on which the processes that are started next run the packages of another folder.
-
-        A former version knows no launcher that is younger than itself.
-        """
-        _apply_manifests(self.cluster, packages)
-        return replace(self, packages=packages, launcher=launcher)
-
     @property
     def data_dir(self) -> Path:
         """The plugin's own folder."""
@@ -143,10 +133,9 @@ class DriverNode:
             *("--plugins-dir", str(self.node.plugins_dir), "--registry-dir", str(self.node.registry_dir)),
             *("--cdi-dir", str(self.node.cdi_dir), "--mps-dir", str(self.mps_dir)),
         )
-        # A variable, since former versions do not know the flag.
-        hook = {} if self.memory_hook is None else {"GPU_DRA_MEMORY_HOOK": str(self.memory_hook)}
+        hook = () if self.memory_hook is None else ("--memory-hook", str(self.memory_hook))
         account = "gpu-dra-kubeletplugin"
-        return self._start("kubeletplugin", account, *folders, *flags, suffix=suffix, environment=hook)
+        return self._start("kubeletplugin", account, *folders, *hook, *flags, suffix=suffix)
 
     def start_second_plugin(self, pod_uid: str) -> Process:
         """Start another instance of the plugin beside the first, as a rolling update does."""
@@ -168,9 +157,8 @@ class DriverNode:
             *("--mps-dir", str(self.mps_dir), "--proc-root", str(self.folder / "proc")),
             *("--driver-root", str(self.folder / "driver")),
         )
-        # A variable, since former versions do not know the flag.
-        environment = {} if self.cluster.has_rights else {"GPU_DRA_SHM": "node"}
-        process = self._launch(MPS, "", *flags, *more, **environment)
+        shm = () if self.cluster.has_rights else ("--shm", "node")
+        process = self._launch(MPS, "", *flags, *shm, *more)
         supervisor = str(self.mps_dir / "supervisor.sock")
 
         def answers() -> bool | None:
@@ -193,14 +181,7 @@ class DriverNode:
                 line.wait_for_end(END_SECONDS)
                 line.close()
 
-    def _start(
-        self,
-        package: str,
-        account: str,
-        *flags: str,
-        suffix: str = "",
-        environment: Mapping[str, str] | None = None,
-    ) -> Process:
+    def _start(self, package: str, account: str, *flags: str, suffix: str = "") -> Process:
         name = self.node.name
         common = (
             *("--node-name", name),
@@ -208,13 +189,12 @@ class DriverNode:
             *("--nvml", self.nvml),
             *("--driver-root", str(self.folder / "driver"), "--sysfs-root", str(self.folder / "sys")),
         )
-        return self._launch(package, suffix, *common, *flags, **(environment or {}))
+        return self._launch(package, suffix, *common, *flags)
 
-    def _launch(self, package: str, suffix: str, *flags: str, **environment: str) -> Process:
+    def _launch(self, package: str, suffix: str, *flags: str) -> Process:
         command = python_command("-m", *self.launcher, package, *flags)
         name = f"{package}-{self.node.name}{suffix}"
-        environment |= python_environment(self.packages)
-        return self.cluster.processes.start(name, command, environment)
+        return self.cluster.processes.start(name, command, python_environment(self.packages))
 
 
 def _played_hook(folder: Path) -> Path:

@@ -40,11 +40,8 @@ class Fault:
         return cls(pci=address, **document)  # type: ignore[arg-type]  # TypeError if not
 
     def to_document(self) -> dict[str, object]:
-        """The rule as JSON; what a former version of this project does not know is there only where used."""
-        document = asdict(self) | {"pci": self.pci and str(self.pci)}
-        if not self.lie:
-            del document["lie"]
-        return document
+        """The rule as JSON."""
+        return asdict(self) | {"pci": self.pci and str(self.pci)}
 
 
 def without_use(faults: tuple[Fault, ...], number: int) -> tuple[Fault, ...]:

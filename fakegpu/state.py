@@ -130,7 +130,7 @@ class MachineState:
             "next_fault": self.next_fault,
             "driver_roots": self.driver_roots,
             "gpus": {str(pci): _gpu_document(gpu) for pci, gpu in sorted(self.gpus.items())},
-            # A former version of this project does not know these.
+            # What is usual is left out, so that the file shows what somebody has changed.
             **({} if self.fabric == FabricState() else {"fabric": self.fabric.to_document()}),
             **({"pretend_cgroups": self.pretend_cgroups} if self.pretend_cgroups else {}),
             **({} if self.accounting == EXACT else {"accounting": asdict(self.accounting)}),
@@ -166,7 +166,7 @@ _ONLY_WHERE_USED = {"memory": NO_MEMORY, "health": WELL, "use": IDLE}
 
 
 def _gpu_document(gpu: GpuState) -> dict[str, object]:
-    """The slot as JSON; what a former version of this project does not know is there only where used."""
+    """The slot as JSON, without what is usual."""
     document = asdict(gpu)
     if gpu.license == LICENSED:
         del document["license"]
@@ -273,7 +273,7 @@ class MemoryStore:
 class FileStore:
     """The state in a file that several processes share: replaced by rename, under a lock beside it.
 
-    What the kernel remembers is in a file beside it, so that former versions read the one that they know.
+    What the kernel remembers is in a file beside it.
     """
 
     def __init__(self, path: Path, spec: MachineSpec) -> None:

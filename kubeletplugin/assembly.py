@@ -239,7 +239,7 @@ def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
         data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC, data / MEMORY
     )
     with peers.starting(_STARTING_SECONDS):
-        drop_earlier_boots(files, identity.boot_id, locks)
+        drop_earlier_boots(files, identity.boot_id)
         remove_litter(files, peers.alone)
     return peers, locks, files
 

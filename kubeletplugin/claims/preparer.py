@@ -197,19 +197,6 @@ class Preparer:
             self._commit(entry, spec)
             return True
 
-    def complete(self, entry: Entry) -> bool:
-        """Prepare a claim anew that was prepared with less than its devices promise; whether it was.
-
-        Its containers are held from their next start on. Raises DriverError; the claim then stays as it is.
-        """
-        if not (entry.shares and entry.is_named and self._is_finished(entry, self._identity.era())):
-            return False
-        if not self._shares.lacks_limits(entry):
-            return False
-        call = Call(boottime_ns(), lambda: True, lambda: 0.0)  # which no kubelet makes
-        self._prepare_once(ClaimRef(entry.namespace, entry.name, entry.uid), call)
-        return True
-
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""
         with self._locks.holding([claim_key(tomb.uid)], _LOCK_SECONDS):
@@ -228,11 +215,8 @@ class Preparer:
         self._fabric.leave(entry)
 
     def _forget_memory(self, uid: str, entry: Entry | None) -> None:
-        """Give back what the claim's containers were held to, of which none can start any more.
-
-        An instance that knows no limits may have dropped them from the entry of a share.
-        """
-        if entry is None or entry.rebuilt or entry.shares:
+        """Give back what the claim's containers were held to, of which none can start any more."""
+        if entry is None or entry.rebuilt or entry.is_limited:
             self._ports.forget_memory(uid)
         if entry is not None and entry.is_limited:
             self._ports.step("memory forgotten")
@@ -254,7 +238,7 @@ class Preparer:
             gpus = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
                 entry = self._journal.get(ref.uid)
-                if entry is not None and self._is_complete(entry, era):
+                if entry is not None and self._is_intact(entry, era):
                     return answer(self._verify(entry).devices)
         with self._during("claim"):
             claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
@@ -265,8 +249,7 @@ class Preparer:
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
             if entry is not None and self._is_intact(entry, era):
-                completed = self._shares.completed(entry, planned) if entry.shares else entry
-                return answer(self._verify(completed, is_changed=completed != entry).devices)
+                return answer(self._verify(entry).devices)
             refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
@@ -372,11 +355,11 @@ class Preparer:
         else:
             self._journal.put(without_made(before, self._kinds))
 
-    def _verify(self, entry: Entry, *, is_changed: bool = False) -> Entry:
+    def _verify(self, entry: Entry) -> Entry:
         """Check a finished claim against the hardware; write files again that were lost or are stale."""
         self._shares.join(entry)
         spec = self._specs.spec(entry, self._ports.look())
-        if not is_changed and self._files.are_there(entry, spec):
+        if self._files.are_there(entry, spec):
             return entry
         return self._commit(entry, spec)
 
@@ -389,10 +372,6 @@ class Preparer:
         era = self._identity.era()
         outlives = entry.boot_id == era.boot_id and self._kinds.outlive_driver(entry)
         return self._is_intact(entry, era) or (entry.state == "prepared" and outlives)
-
-    def _is_complete(self, entry: Entry, era: Era) -> bool:
-        """Whether the claim is prepared with all that its devices are published with."""
-        return self._is_intact(entry, era) and not (entry.shares and self._shares.lacks_limits(entry))
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
         return self._is_finished(entry, era) and all(

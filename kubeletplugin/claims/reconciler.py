@@ -65,26 +65,11 @@ class Reconciler:
             try:
                 if self._preparer.restore(entry):
                     self._log.warning("CDI spec was lost and is written again", uid=entry.uid)
-                elif self._lacked_limits(entry):
-                    continue  # made anew as it stands, its spec would lose the hook that it may have
                 elif self._may_be_outdated(entry, files) and self._preparer.renew(entry):
                     self._log.info("CDI spec names files of another driver or hook now", uid=entry.uid)
             except DriverError as error:
                 self._made_of.pop(entry.uid, None)
                 self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=str(error))
-
-    def _lacked_limits(self, entry: Entry) -> bool:
-        """Whether an instance that knows no limits has prepared a share, which is held from here on.
-
-        Where that cannot be yet the next pass tries again.
-        """
-        try:
-            if not self._preparer.complete(entry):
-                return False
-            self._log.info("containers of a claim are held to their share once they start", uid=entry.uid)
-        except DriverError as error:
-            self._log.warning("containers of a claim have no limits yet", uid=entry.uid, error=str(error))
-        return True
 
     def _may_be_outdated(self, entry: Entry, files: DriverFiles | None) -> bool:
         """Whether the claim's spec may not be what it would be if it were made now.

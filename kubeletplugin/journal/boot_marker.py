@@ -4,11 +4,8 @@ A boot ends every claim on the node, every MIG instance, time-slice and compute 
 leave any part of files that only had to outlive the process. So the first start within a boot drops the
 journal's entries, the records of sharing and of the NVLink fabric, what containers may have of GPUs, and the
 CDI specs of claims; the kubelet has its claims prepared anew. One file, the marker, names the boot that has
-done so. It is written last, and so that it outlives a power cut: a start that ends before drops again, and
-only what was left before the first marker lacks one.
-
-A version of the plugin that knows no marker may have written in this boot before this one was started,
-and may even run beside it. So what proves to be of this boot stays.
+done so. It is written last, and so that it outlives a power cut: a start that ends before drops again. The
+marker may be lost with the disk's help, so what proves to be of this boot stays.
 """
 
 from __future__ import annotations
@@ -19,16 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import StorageError
-from driver.kinds.registry import KINDS
 from driver.process.durable import fsync_folder, remove, remove_unfinished, write_durably
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import MalformedEntry, decode
 from kubeletplugin.journal.journal import NOT_OF_THE_FILE, uid_of_entry
-from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec, is_safe_uid
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_LOCK_SECONDS = 10.0
 _PARTITION = "partition-"
 _LONGEST_BYTES = 1 << 24
 
@@ -64,17 +58,15 @@ class Dropped:
     specs: int = 0
 
 
-def drop_earlier_boots(files: BootFiles, boot_id: str, locks: KeyedLocks) -> Dropped:
+def drop_earlier_boots(files: BootFiles, boot_id: str) -> Dropped:
     """Drop what is not of the boot that is running, unless a start within it has done so before.
 
-    Without any marker, CDI specs whose journal entry is missing or malformed stay as well: the version that
-    ran last knew no marker, wrote everything durably, and such an entry is rebuilt from its spec. Callers
-    see to it that one instance at a time is here. Raises StorageError.
+    Callers see to it that one instance at a time is here, and that none serves yet. Raises StorageError.
     """
     marked = _content(files.marker)
     if marked == _mark(boot_id):
         return Dropped()
-    dropped = _Dropping(files, boot_id, locks, marked is None).run()
+    dropped = _Dropping(files, boot_id).run()
     if dropped != Dropped():
         _log.warning(
             "dropped what an earlier boot has left: claims are prepared anew",
@@ -110,12 +102,10 @@ def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Dropping:
-    """One look at everything, with locks, since an instance that knows no marker may be at work."""
+    """One look at everything."""
 
     files: BootFiles
     boot_id: str
-    locks: KeyedLocks
-    never_marked: bool
 
     def run(self) -> Dropped:
         # Specs first: the entry of a claim is written before its spec.
@@ -136,37 +126,30 @@ class _Dropping:
     def _drop_claim(self, uid: str, has_spec: bool) -> tuple[bool, bool]:
         """Whether its entry and its spec were dropped."""
         entry = self.files.journal / f"{uid}.json"
-        if self._boot_of_entry(uid, entry) == self.boot_id:
+        boot_id = self._boot_of_entry(uid, entry)
+        if boot_id == self.boot_id:
             return False, False
-        with self.locks.holding([claim_key(uid)], _LOCK_SECONDS):
-            boot_id = self._boot_of_entry(uid, entry)
-            if boot_id == self.boot_id:
-                return False, False
-            drops_spec = has_spec and not (self.never_marked and not boot_id)
-            # The spec first: without its entry it would be taken for one whose entry was lost.
-            if drops_spec:
-                remove(self.files.cdi / cdi_spec_file_name(uid))
-            if boot_id is not None:
-                remove(entry)
-            return boot_id is not None, drops_spec
+        # The spec first: without its entry it would be taken for one whose entry was lost.
+        if has_spec:
+            remove(self.files.cdi / cdi_spec_file_name(uid))
+        if boot_id is not None:
+            remove(entry)
+        return boot_id is not None, has_spec
 
     def _drop_record(self, group: str) -> bool:
-        record, name = self.files.sharing / f"{group}.json", KINDS.parse(group)
-        if _boot_of_record(record) == self.boot_id:
+        record = self.files.sharing / f"{group}.json"
+        if _boot_of_record(record) in (self.boot_id, None):
             return False
-        with self.locks.holding([] if name is None else [gpu_key(str(name.pci))], _LOCK_SECONDS):
-            if _boot_of_record(record) in (self.boot_id, None):
-                return False
-            remove(record)
-            return True
+        remove(record)
+        return True
 
     def _drop_partition(self, record: Path) -> None:
-        """Drop the record of a fabric partition: no version without a marker has written any."""
+        """Drop the record of a fabric partition."""
         if record.name.startswith(_PARTITION) and _boot_of_record(record) != self.boot_id:
             remove(record)
 
     def _drop_memory(self, file: Path) -> None:
-        """Drop what containers of an earlier boot had: no version without a marker has written any."""
+        """Drop what containers of an earlier boot had."""
         if _is_of_memory(file.name) and _boot_of_record(file) != self.boot_id:
             remove(file)
 

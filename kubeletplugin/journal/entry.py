@@ -1,8 +1,6 @@
 """What the journal remembers of one claim, and how it is written: versioned JSON with a checksum.
 
-The schema only adds: during a rolling update the instance before reads what this one writes. It knows no
-kinds, and takes a device without ``partition`` and ``share`` for a whole GPU; so the record of a partition is
-written under that name as well.
+The schema only adds: during a rolling update the instance before reads what this one writes.
 """
 
 from __future__ import annotations
@@ -24,9 +22,6 @@ _STATES = ("preparing", "prepared", "releasing", "released")
 
 Record = Mapping[str, Any]
 """What a kind remembers of a device that it has found or made: JSON, which only the kind reads."""
-
-_WRITTEN_AS_PARTITION = frozenset({"", "partition", "static"})
-"""The kinds whose records an instance without kinds reads as ``partition``; it writes no word itself."""
 
 
 class MalformedEntry(Exception):
@@ -104,13 +99,12 @@ class HeldDevice:
     ``pci`` is the address of its GPU as sysfs writes it, ``uuid`` that GPU's UUID; both are empty for a
     device that lies on no GPU, and the UUID for an entry that was rebuilt from a CDI spec. ``more_gpus`` are
     the addresses of the other GPUs of a device that spans several. ``kind`` is the word of the device's kind,
-    empty in entries of instances that knew none: its name tells then. ``record`` is what the kind remembers
+    empty where only its name is known, which tells it. ``record`` is what the kind remembers
     of it, empty where that is nothing, and in rebuilt entries. ``share`` is None for a device that is not
     shared, for admin access, and in rebuilt entries. ``published_as`` is the name that the claim's allocation
     has for it, where another driver published and prepared it; else that is ``device``. ``memory`` is None
-    where the NVIDIA driver holds the containers to nothing, in rebuilt entries, and where an instance that
-    knows no limits has written the entry anew: what the device was published with then tells.
-    ``device_class`` is the DeviceClass of the request, empty in entries of instances that did not note it.
+    where the NVIDIA driver holds the containers to nothing, and in rebuilt entries. ``device_class`` is the
+    DeviceClass of the request, empty in rebuilt entries.
     """
 
     request: str
@@ -290,7 +284,6 @@ def _device(device: HeldDevice) -> dict[str, Any]:
     return {
         **_plain(device),
         "record": device.record,
-        "partition": (device.record or None) if device.kind in _WRITTEN_AS_PARTITION else None,
         "share": None if share is None else _plain(share),
         "memory": None if memory is None else _plain(memory),
     }
@@ -299,8 +292,7 @@ def _device(device: HeldDevice) -> dict[str, Any]:
 def _read_device(body: Mapping[str, Any]) -> HeldDevice:
     share, memory = body.get("share"), body.get("memory")
     told = {
-        # An instance without kinds wrote only this, also where it took over an entry that had a kind.
-        "record": body.get("record") or body.get("partition") or {},
+        "record": body.get("record") or {},
         "share": None if share is None else ShareRecord(**_known(ShareRecord, share)),
         "memory": None if memory is None else MemoryRecord(**_known(MemoryRecord, memory)),
         "more_gpus": tuple(map(str, body.get("more_gpus") or ())),

@@ -84,29 +84,6 @@ class ClaimShares:
             refuse_overpromised(uid, found, memory, holders)
         return found
 
-    def lacks_limits(self, entry: Entry) -> bool:
-        """Whether the claim has a share that was published with limits, and the entry has none.
-
-        An instance that knows no limits prepares without them, and drops those of an entry that it writes
-        anew. What a claim has of a GPU of its own cannot be told here. For any caller.
-        """
-        return any(
-            held.memory is None
-            and held.share is not None
-            and held.share.is_part
-            and self._published.attributes(held.device).get(MEMORY_LIMITS) == _HELD
-            for held in entry.devices
-        )
-
-    def completed(self, entry: Entry, planned: Sequence[PlannedDevice]) -> Entry:
-        """A prepared claim's entry with the limits that it lacks. Raises as ``shared`` does."""
-        names = [device.allocated.device for device in planned]
-        if names != [held.device for held in entry.devices] or not self.lacks_limits(entry):
-            return entry
-        found = self.shared(entry.uid, planned, entry.devices)
-        devices = (replace(held, memory=one.memory) for held, one in zip(entry.devices, found, strict=True))
-        return replace(entry, devices=tuple(devices))
-
     def reach(self, gpus: Iterable[str]) -> set[str]:
         """The GPUs with those that have to be locked to clear them: some were shared together with others.
 

@@ -15,13 +15,12 @@ from driver.devices.names import DRIVER_NAME
 from envtest.brisk import BRISK, BRISK_ON_REAL
 from envtest.client import paths
 from envtest.client.api import Object
-from envtest.client.shipped import PACKAGE_ROOT
+from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.client.watching import wait_for_list
 from envtest.cluster import DRIVER_NAMESPACE, Cluster
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import FOLDER_PREFIX, EmbeddedCluster
 from envtest.embedded.node.kubelet import KubeletTimes
-from envtest.former import python_command, python_environment
 from envtest.real.assets import find_assets
 from envtest.real.memory_hook import memory_hook
 from envtest.real.startup import start_cluster

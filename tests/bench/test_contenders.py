@@ -15,7 +15,6 @@ from bench.latency import Rounds
 from envtest.brisk import BRISK
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
-from envtest.former import RELEASED, former_version
 from proto import dra_v1_pb2 as pb
 from tests import fork_server
 
@@ -25,7 +24,7 @@ ENOUGH = 8
 
 @dataclass(frozen=True)
 class Nodes:
-    """A cluster with today's driver on one node and the released one on the other, with their claims."""
+    """A cluster with the driver on one node and another version of it on the other, with their claims."""
 
     cluster: EmbeddedCluster
     driver: DriverNode
@@ -37,7 +36,7 @@ class Nodes:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     with EmbeddedCluster(2, start=fork_server.start) as cluster:
-        former = DriverNode.install(cluster, 1, MACHINE, packages=former_version(RELEASED))
+        former = DriverNode.install(cluster, 1, MACHINE)
         driver = DriverNode.install(cluster, 0, MACHINE, BRISK)
         for one in (driver, former):
             start(one)
@@ -85,7 +84,7 @@ def test_the_floor_gets_the_claim_and_leaves_a_spec_like_the_drivers_and_one_jou
         assert tombstone.read_bytes() == b"{}"
 
 
-def test_the_driver_is_compared_with_the_floor_and_with_the_released_version(nodes: Nodes) -> None:
+def test_the_driver_is_compared_with_the_floor_and_with_another_version(nodes: Nodes) -> None:
     floor = beside_floor(nodes.driver, nodes.claims, ONE_ROUND)
     former = beside_former((nodes.driver, nodes.former), (nodes.claims, nodes.former_claims), ONE_ROUND)
 

@@ -1,39 +1,37 @@
-"""A node's driver is upgraded from the released version and taken back to it, while pods run on its GPUs."""
+"""A node's driver is replaced by another instance and taken back, while pods run on its GPUs.
+
+``tests/cluster/test_installed.py`` does the same with another image under another version.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.shipped import PACKAGE_ROOT
 from envtest.driver_node import DriverNode
-from envtest.former import RELEASED, former_version
 from envtest.real.cluster import RealCluster
 from tests.cluster.upgrade_scene import Upgraded
 
 POD_UID = "3c1f8e52-61f5-4b7d-9d07-2f0a5f3f9c11"
 ENDED_BETWEEN = ("static", "dynamic", "time-sliced", "mps")
-"""The forms whose first pods the newer version ends; the others' last until the older one is back."""
+"""The forms whose first pods the second instance ends; the others' last until the first one is back."""
 
 
 def test_pods_outlive_an_upgrade_and_the_way_back(
     start_cluster: Callable[[int], RealCluster], driver_launcher: tuple[str, ...]
 ) -> None:
-    released = former_version(RELEASED)
     cluster = start_cluster(1)
     with fresh_namespace(cluster.api) as namespace:
-        node = Upgraded(DriverNode.install(cluster, packages=released), namespace)
+        node = Upgraded(DriverNode.install(cluster, launcher=driver_launcher), namespace)
         try:
-            older = node.driver
             first = node.start("first")
             node.connect_client()
-            newer = older.of_version(PACKAGE_ROOT, driver_launcher)
-            unchanged(node, first, lambda: node.hand_over(newer, POD_UID))
+            unchanged(node, first, lambda: node.hand_over(POD_UID))
             second = node.start("second")
             ended = [f"first-{form}" for form in ENDED_BETWEEN]
             node.end(ended)
             left = [pod for pod in (*first, *second) if pod not in ended]
-            unchanged(node, left, lambda: node.hand_over(older.of_version(released)))
+            unchanged(node, left, node.hand_over)
             third = node.start("third", ENDED_BETWEEN)
             node.end([*left, *third])
             node.wait_put_back()

@@ -89,13 +89,13 @@ class Upgraded:
         """The cluster of the node."""
         return self.driver.cluster
 
-    def hand_over(self, driver: DriverNode, pod_uid: str = "") -> None:
-        """Have another version take over: its plugin serves before the other ends, and it offers the same.
+    def hand_over(self, pod_uid: str = "") -> None:
+        """Have another instance take over: its plugin serves before the other ends, and it offers the same.
 
         ``pod_uid`` is that of the new plugin's pod; of two that run at once one needs it.
         """
         before = self._process("kubeletplugin", self._suffix)
-        self.driver, self._suffix = driver, "-second" if pod_uid else ""
+        driver, self._suffix = self.driver, "-second" if pod_uid else ""
         driver.start_plugin(*(("--pod-uid", pod_uid) if pod_uid else ()), suffix=self._suffix)
         driver.wait_serving(driver.data_dir / service_socket_name(pod_uid))
         assert before.stop() == 0

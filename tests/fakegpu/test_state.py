@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +10,6 @@ from driver.nvml.mig import Placement
 from driver.nvml.pci_address import PciAddress
 from fakegpu.call_faults import Fault
 from fakegpu.health.state import FakeEvent, GpuHealth, Told
-from fakegpu.machine import FakeMachine
 from fakegpu.memory.state import Accounting, CudaClient, GpuMemory, GroupLimits
 from fakegpu.mig_state import ComputeInstanceState, GpuInstanceState, MigState
 from fakegpu.mps_faults import MpsFault
@@ -125,21 +122,3 @@ states = st.builds(
 @given(states)
 def test_a_state_is_read_back_as_it_was_written(state: MachineState) -> None:
     assert MachineState.from_json(state.to_json("m"), "m") == state
-
-
-def test_a_state_that_knows_no_sharing_is_read_with_every_gpu_unshared() -> None:
-    machine = FakeMachine.open("t4")
-    document = json.loads(machine.state.to_json("t4"))
-    del document["mps_faults"]
-    for gpu in document["gpus"].values():
-        del gpu["compute_mode"], gpu["time_slice"]
-    assert MachineState.from_json(json.dumps(document), "t4") == machine.state
-
-
-def test_a_machine_that_is_well_and_idle_is_written_as_former_versions_read_it() -> None:
-    machine = FakeMachine.open("l4-quad")
-    machine.fail("uuid")
-    text = machine.state.to_json("l4-quad")
-    assert not any(
-        word in text for word in ("memory", "lie", "pretend_cgroups", "accounting", "health", "use", "told")
-    )

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from driver.devices.names import DRIVER_NAME, gpu_device_name, pool_name
 from driver.kube.paths import claim_path
 from driver.process.sockets import registration_socket, service_socket_name
-from envtest.client.shipped import PACKAGE_ROOT
 from envtest.embedded.api.server import EmbeddedApiServer
-from envtest.former import python_environment
 from fakegpu.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine import FakeMachine
 from kubeletplugin.wire.names import cdi_spec_file_name
@@ -92,13 +90,9 @@ class Node:
         return _as_arguments(flags | changed)
 
     @contextmanager
-    def plugin(self, packages: Path = PACKAGE_ROOT, /, **changed: str) -> Iterator[DriverProcess]:
-        """A plugin that the kubelet has registered; killed at the end when it still runs.
-
-        ``packages`` is the folder whose packages run, this checkout's or a former version's.
-        """
-        flags = self.plugin_flags(**changed)
-        with DriverProcess("kubeletplugin", *flags, **python_environment(packages)) as process:
+    def plugin(self, **changed: str) -> Iterator[DriverProcess]:
+        """A plugin that the kubelet has registered; killed at the end when it still runs."""
+        with DriverProcess("kubeletplugin", *self.plugin_flags(**changed)) as process:
             self.register(process, changed.get("pod_uid", ""))
             yield process
 
@@ -113,9 +107,9 @@ class Node:
                 registration.RegistrationStatusResponse,
             )
 
-    def controller(self, packages: Path = PACKAGE_ROOT, /, **changed: str) -> DriverProcess:
-        """A controller of this node, of this checkout or of a former version."""
-        return DriverProcess("controller", *self.controller_flags(**changed), **python_environment(packages))
+    def controller(self, **changed: str) -> DriverProcess:
+        """A controller of this node."""
+        return DriverProcess("controller", *self.controller_flags(**changed))
 
     def claim(
         self,

@@ -10,8 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.former import python_command, python_environment
+from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from tests.fork_server import ForkedProcess, start_read
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ import re
 from typing import TYPE_CHECKING
 
 from envtest.brisk import BRISK
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.former import python_environment
 from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:
@@ -18,9 +16,7 @@ if TYPE_CHECKING:
 def retiring(node: Node) -> DriverProcess:
     """The process that cleans the node, with its probes at a free port."""
     flags = node.plugin_flags(health_addr="127.0.0.1:0")
-    return DriverProcess(
-        BRISK[0], *BRISK[1:], "kubeletplugin", *flags, "--retire", **python_environment(PACKAGE_ROOT)
-    )
+    return DriverProcess(*BRISK, "kubeletplugin", *flags, "--retire")
 
 
 def ready(process: DriverProcess) -> tuple[int, str]:

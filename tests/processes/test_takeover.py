@@ -1,4 +1,4 @@
-"""What one version of the driver has prepared another takes over: the released one, today's, either way."""
+"""What one instance of the driver has prepared the next one takes over, as in an update or a rollback."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ import pytest
 from grpc import RpcError
 
 from tests.processes.every_kind import KINDS, put_claim
-from tests.processes.two_versions import TwoVersions, Version, kill, two_versions
+from tests.processes.two_instances import EARLIER, LATER, TwoInstances, kill, two_instances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from proto import dra_v1_pb2 as v1
 
-ORDERS = [("released", "today"), ("today", "released")]
-MPS_SHARE = next(kind for kind in KINDS if "mps" in kind.name)
 PARTITION = next(kind for kind in KINDS if kind.name == "partition")
 
 
 @pytest.fixture
-def both() -> Iterator[TwoVersions]:
-    with two_versions() as node:
+def both() -> Iterator[TwoInstances]:
+    with two_instances() as node:
         yield node
 
 
@@ -40,22 +37,12 @@ def nodes_of(specs: Mapping[str, tuple[int, bytes]]) -> dict[str, dict[str, list
     }
 
 
-def unprepare_leaving(both: TwoVersions, claim: v1.Claim, name: str) -> None:
-    """Unprepare what a process still uses: the released version fails, today's need not be asked again."""
-    (error,) = both.node.unprepare(claim, within_seconds=10, pod_uid=Version.named(name).pod_uid)
-    assert ("4000001" in error) if name == "released" else (error == ""), error
-
-
-@pytest.mark.parametrize(("before", "after"), [*ORDERS, ("before", "today"), ("today", "before")])
-def test_the_next_version_answers_for_claims_of_every_kind_and_takes_them_back(
-    both: TwoVersions, before: str, after: str
-) -> None:
-    first, second = Version.named(before), Version.named(after)
+def test_the_next_instance_answers_for_claims_of_every_kind_and_takes_them_back(both: TwoInstances) -> None:
     claims = [put_claim(both.node, kind) for kind in KINDS]
     with ExitStack() as started:
-        supervisor = started.enter_context(both.supervisor(first))
-        plugin = started.enter_context(both.plugin(first))
-        answers = both.prepare(first, *claims)
+        supervisor = started.enter_context(both.supervisor())
+        plugin = started.enter_context(both.plugin(EARLIER))
+        answers = both.prepare(EARLIER, *claims)
         gpus, daemons, specs, records = both.gpus(), both.daemons(), both.specs(), both.records()
         assert len(daemons) == len(
             [kind for kind in KINDS if "mps" in kind.name or kind.name == "fractional"]
@@ -63,30 +50,26 @@ def test_the_next_version_answers_for_claims_of_every_kind_and_takes_them_back(
         assert len(specs) == len(KINDS)
 
         assert supervisor.stop() == 0
-        started.enter_context(both.supervisor(second))
-        started.enter_context(both.plugin(second))
-        assert both.prepare(second, *claims) == answers
+        started.enter_context(both.supervisor())
+        started.enter_context(both.plugin(LATER))
+        assert both.prepare(LATER, *claims) == answers
         assert plugin.stop() == 0
-        assert both.prepare(second, *claims) == answers
+        assert both.prepare(LATER, *claims) == answers
         assert (both.gpus(), both.daemons()) == (gpus, daemons)
         assert nodes_of(both.specs()) == nodes_of(specs)
         assert both.records() == records
         assert set(both.states().values()) == {"prepared"}
 
-        both.unprepare(second, *claims)
+        both.unprepare(LATER, *claims)
         both.assert_all_is_put_back()
 
 
-@pytest.mark.parametrize(("before", "after"), ORDERS)
-def test_the_next_version_finishes_what_a_crash_has_cut_off(
-    both: TwoVersions, before: str, after: str
-) -> None:
-    first, second = Version.named(before), Version.named(after)
+def test_the_next_instance_finishes_what_a_crash_has_cut_off(both: TwoInstances) -> None:
     claim = put_claim(both.node, PARTITION)
-    with both.plugin(first) as plugin, ThreadPoolExecutor() as pool:
+    with both.plugin(EARLIER) as plugin, ThreadPoolExecutor() as pool:
         both.node.machine.hang("create_compute_instance")
-        call = pool.submit(both.node.prepare, claim, pod_uid=first.pod_uid)
-        both.wait_for_state(PARTITION.uid, "preparing", lambda device: device["partition"]["attempted"])
+        call = pool.submit(both.node.prepare, claim, pod_uid=EARLIER.pod_uid)
+        both.wait_for_state(PARTITION.uid, "preparing", lambda device: device["record"]["attempted"])
         both.wait_until(lambda: both.made_for_claims() != ())
         kill(plugin)
         with pytest.raises(RpcError):
@@ -94,86 +77,64 @@ def test_the_next_version_finishes_what_a_crash_has_cut_off(
         both.node.machine.heal()
     half_made = both.made_for_claims()
 
-    with both.plugin(second):
-        both.prepare(second, claim)
+    with both.plugin(LATER):
+        both.prepare(LATER, claim)
         assert both.made_for_claims() == half_made
-        both.unprepare(second, claim)
+        both.unprepare(LATER, claim)
         both.assert_all_is_put_back()
 
 
-@pytest.mark.parametrize(("before", "after"), ORDERS)
-def test_the_next_version_takes_back_what_could_not_be_taken_back_yet(
-    both: TwoVersions, before: str, after: str
-) -> None:
-    first, second = Version.named(before), Version.named(after)
+def test_the_next_instance_takes_back_what_could_not_be_taken_back_yet(both: TwoInstances) -> None:
     claim = put_claim(both.node, PARTITION)
-    with both.plugin(first):
-        both.prepare(first, claim)
-        uuid = both.entry(claim.uid)["devices"][0]["partition"]["uuid"]
+    with both.plugin(EARLIER):
+        both.prepare(EARLIER, claim)
+        uuid = both.entry(claim.uid)["devices"][0]["record"]["uuid"]
         both.node.machine.set_processes(uuid, (4_000_001,))
-        unprepare_leaving(both, claim, before)
+        both.unprepare(EARLIER, claim)
         assert both.states() == {claim.uid: "releasing"}
     both.node.machine.set_processes(uuid, ())
 
-    with both.plugin(second):
-        both.unprepare(second, claim)
+    with both.plugin(LATER):
+        both.unprepare(LATER, claim)
         both.assert_all_is_put_back()
 
 
-@pytest.mark.parametrize(("before", "after"), ORDERS)
-def test_an_entry_that_the_next_version_wrote_anew_tells_the_one_before_all_that_it_knew(
-    both: TwoVersions, before: str, after: str
+def test_an_entry_that_the_next_instance_wrote_tells_the_one_before_all_that_it_knew(
+    both: TwoInstances,
 ) -> None:
-    first, second = Version.named(before), Version.named(after)
     claim = put_claim(both.node, PARTITION)
-    with both.plugin(first):
-        both.prepare(first, claim)
-    made = both.entry(claim.uid)["devices"][0]["partition"]
+    with both.plugin(EARLIER):
+        both.prepare(EARLIER, claim)
+    made = both.entry(claim.uid)["devices"][0]["record"]
     both.node.machine.set_processes(made["uuid"], (4_000_001,))
-    with both.plugin(second):
-        unprepare_leaving(both, claim, after)
+    with both.plugin(LATER):
+        both.unprepare(LATER, claim)
     assert both.states() == {claim.uid: "releasing"}
-    assert both.entry(claim.uid)["devices"][0]["partition"] == made
+    assert both.entry(claim.uid)["devices"][0]["record"] == made
     both.node.machine.set_processes(made["uuid"], ())
 
-    with both.plugin(first):
-        both.unprepare(first, claim)
+    with both.plugin(EARLIER):
+        both.unprepare(EARLIER, claim)
         both.assert_all_is_put_back()
 
 
-@pytest.mark.parametrize(("before", "after"), ORDERS)
-def test_the_next_version_goes_on_with_claims_whose_journal_was_lost(
-    both: TwoVersions, before: str, after: str
-) -> None:
-    first, second = Version.named(before), Version.named(after)
+def test_the_next_instance_goes_on_with_claims_whose_journal_was_lost(both: TwoInstances) -> None:
     kinds = [kind for kind in KINDS if kind.name in ("whole", "partition", "time-sliced-share")]
     claims = [put_claim(both.node, kind) for kind in kinds]
-    with both.plugin(first) as plugin:
-        answers = both.prepare(first, *claims)
+    with both.plugin(EARLIER) as plugin:
+        answers = both.prepare(EARLIER, *claims)
         assert plugin.stop() == 0
     for claim in claims:
         (both.node.journal / f"{claim.uid}.json").unlink()
-    with both.plugin(first) as plugin:
+    with both.plugin(EARLIER) as plugin:
         plugin.wait_for("journal and CDI specs brought together")
         assert all(both.entry(claim.uid)["rebuilt"] for claim in claims)
         assert plugin.stop() == 0
 
-    with both.plugin(second):
+    with both.plugin(LATER):
         gpus = both.gpus()
-        both.unprepare(second, claims[0])
-        assert both.prepare(second, *claims[1:]) == answers[1:]
+        both.unprepare(LATER, claims[0])
+        assert both.prepare(LATER, *claims[1:]) == answers[1:]
         assert both.gpus() == gpus
-        both.unprepare(second, *claims)
+        both.unprepare(LATER, *claims)
         both.assert_all_is_put_back()
-
-
-def test_a_plugin_says_once_that_its_supervisor_is_of_a_former_version(both: TwoVersions) -> None:
-    today, claim = Version.named("today"), put_claim(both.node, MPS_SHARE)
-    with both.supervisor(Version.named("released")), both.plugin(today) as plugin:
-        both.prepare(today, claim)
-        both.prepare(today, claim)
-        both.unprepare(today, claim)
-        both.assert_all_is_put_back()
-        said = [line for line in plugin.text.splitlines() if "is of a former version" in line]
-
-    assert len(said) == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def resolve(folder: Path, device_ids: Sequence[str]) -> ContainerView:
     a runtime could not start the container: an unknown device, a device that two specs have, or a path
     of the host that is not there.
     """
-    specs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    specs = list(_specs_in(folder))
     view = ContainerView()
     applied: list[Mapping[str, Any]] = []
     for device_id in dict.fromkeys(device_ids):
@@ -68,6 +69,12 @@ def resolve(folder: Path, device_ids: Sequence[str]) -> ContainerView:
             _apply(view, spec.get("containerEdits") or {})
         _apply(view, device.get("containerEdits") or {})
     return view
+
+
+def _specs_in(folder: Path) -> Iterator[Mapping[str, Any]]:
+    for path in sorted(folder.glob("*.json")):
+        with suppress(FileNotFoundError):  # another claim may be released just now
+            yield json.loads(path.read_text())
 
 
 def _apply(view: ContainerView, edits: Mapping[str, Any]) -> None:

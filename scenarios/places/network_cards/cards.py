@@ -8,10 +8,9 @@ from typing import Any
 
 from envtest.client import paths
 from envtest.client.errors import ClusterError
-from envtest.client.shipped import PACKAGE_ROOT
+from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
-from envtest.former import python_command, python_environment
 from fakegpu.machine import FakeMachine
 from scenarios.places.network_cards.name import DRIVER
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.former import python_environment
+from envtest.client.shipped import PACKAGE_ROOT, python_environment
 
 SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 SYS_ADMIN = 1 << 21

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from driver.errors import StorageError
 from driver.process.log import configure
 from kubeletplugin.journal.boot_marker import BootFiles, Dropped, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry, HeldDevice, encode
-from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.wire.names import cdi_spec_file_name
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
 
@@ -44,7 +42,7 @@ class Disk:
         self.locks = data / "locks"
 
     def start(self, boot_id: str = NOW) -> Dropped:
-        return drop_earlier_boots(self.files, boot_id, KeyedLocks(self.locks))
+        return drop_earlier_boots(self.files, boot_id)
 
     def marked(self, content: str | None) -> None:
         self.files.marker.unlink(missing_ok=True)
@@ -128,7 +126,6 @@ def test_a_first_start_on_an_empty_node_only_sets_the_marker(tmp_path: Path) -> 
 def test_what_proves_to_be_of_this_boot_stays_whatever_the_marker_says(
     disk: Disk, marker: str | None
 ) -> None:
-    """A version that knows no marker was at work in this boot, or is."""
     disk.marked(marker)
     disk.entry("u-now", NOW)
     disk.spec("u-now")
@@ -162,7 +159,7 @@ def test_an_entry_that_proves_nothing_is_dropped(disk: Disk, content: bytes, mar
     disk.entry("u-1", content)
     disk.spec("u-1")
     disk.start()
-    assert disk.left() == ([cdi_spec_file_name("u-1")] if marker is None else [])
+    assert disk.left() == []
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"5", b'"boot-now"', b"\xff", b'{"boot_id": null}'])
@@ -172,13 +169,12 @@ def test_a_record_that_proves_nothing_is_dropped(disk: Disk, content: bytes) -> 
     assert disk.left() == []
 
 
-def test_without_a_marker_a_spec_without_an_entry_stays(disk: Disk) -> None:
-    """The version before wrote durably: the entry was lost in another way, and is rebuilt from the spec."""
+def test_without_a_marker_a_spec_without_an_entry_goes(disk: Disk) -> None:
     disk.spec("u-lost")
     disk.entry("u-before", BEFORE)
     disk.spec("u-before")
-    assert disk.start() == Dropped(entries=1, specs=1)
-    assert disk.left() == [cdi_spec_file_name("u-lost")]
+    assert disk.start() == Dropped(entries=1, specs=2)
+    assert disk.left() == []
 
 
 def test_files_of_others_stay(disk: Disk) -> None:
@@ -258,26 +254,6 @@ def test_without_file_descriptors_nothing_is_dropped(disk: Disk) -> None:
     ):
         disk.start()
     assert disk.left() == left
-
-
-def test_what_an_older_instance_makes_its_own_meanwhile_stays(disk: Disk) -> None:
-    """It has the locks of a claim and a GPU of an earlier boot, and prepares the claim in this one."""
-    disk.marked(None)
-    disk.entry("u-1", BEFORE)
-    disk.spec("u-1")
-    disk.record(BEFORE)
-    dropped = []
-    thread = threading.Thread(target=lambda: dropped.append(disk.start()))
-    with KeyedLocks(disk.locks).holding([claim_key("u-1"), gpu_key(PCI)], 5):
-        thread.start()
-        thread.join(0.05)
-        left = disk.left()
-        disk.record(NOW)
-        disk.entry("u-1", NOW)
-    thread.join(10)
-    assert dropped == [Dropped()]
-    assert disk.left() == left
-    assert len(left) == 3
 
 
 def test_litter_goes_and_what_cannot_go_harms_nobody(disk: Disk) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ from kubeletplugin.journal.entry import (
     encode,
 )
 from kubeletplugin.journal.journal import Journal
-from kubeletplugin.kinds.partition.record import PartitionRecord, record_of
-from tests.kubeletplugin.held import made
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
@@ -283,39 +281,6 @@ def test_no_damaged_byte_goes_unnoticed(written: Entry, data: st.DataObject) -> 
 
     with contextlib.suppress(MalformedEntry):
         assert decode(damaged) == written, "only what the checksum does not cover may differ"
-
-
-def test_an_entry_of_an_instance_without_shares_and_kinds_is_read(tmp_path: Path) -> None:
-    older = replace(entry(), devices=(replace(held(), **made(PartitionRecord("1g.10gb", 19, 6, 1))),))
-    document = json.loads(encode(older))
-    (device,) = document["entry"]["devices"]
-    del device["share"], device["partition"]["memory_bytes"], device["kind"], device["record"]
-    (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
-
-    read = alone(tmp_path).get("u-1")
-    assert read is not None
-    assert record_of(read.devices[0]) == PartitionRecord("1g.10gb", 19, 6, 1)
-    assert not read.shares
-
-
-def test_an_entry_of_an_instance_that_knows_no_limits_has_none(tmp_path: Path) -> None:
-    share = ShareRecord("gpu", "TimeSlicing", 1)
-    limited = replace(held(), share=share, memory=MemoryRecord(1 << 30, 1 << 30, parts={"main": 1 << 29}))
-    document = json.loads(encode(replace(entry(), devices=(limited,))))
-    assert document["entry"]["devices"][0].pop("memory")["parts"] == {"main": 1 << 29}
-    (tmp_path / "u-1.json").write_text(json.dumps(signed(document)))
-
-    assert alone(tmp_path).get("u-1") == replace(entry(), devices=(replace(limited, memory=None),))
-
-
-def test_an_instance_without_kinds_finds_the_record_of_a_partition_where_it_looks_for_it() -> None:
-    """It takes a device without one for a whole GPU."""
-    record = PartitionRecord("1g.10gb", 19, 6, 1, attempted=True, gpu_instance_id=3)
-    document = json.loads(encode(replace(entry(), devices=(replace(held(), **made(record)), held()))))
-
-    partition, whole = document["entry"]["devices"]
-    assert partition["partition"] == asdict(record)
-    assert whole["partition"] is None
 
 
 def test_a_device_that_spans_gpus_is_found_on_each_of_them(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
 with_mounts = pytest.mark.skipif(not has_rights_over_the_node(), reason="only root with all rights may mount")
 MIB = 1 << 20
 WITHOUT_MOUNTS = ("setpriv", *(("--bounding-set", "-sys_admin") if has_rights_over_the_node() else ()))
+
+
+@pytest.fixture
+def tmp_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder outside of /dev/shm, like all temporary files here: daemons get a /dev/shm of their own."""
+    monkeypatch.setattr(tempfile, "tempdir", "/var/tmp")
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

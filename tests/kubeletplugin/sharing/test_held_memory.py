@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete, NvmlError
 from kubeletplugin.journal.entry import MemoryRecord
 from kubeletplugin.sharing.gpus import NotReady
-from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.memory.memory_node import MemoryNode
 from tests.kubeletplugin.share_node import (
@@ -28,7 +25,6 @@ from tests.kubeletplugin.sharing.limiting_node import (
     L4,
     MIB,
     gib,
-    hooks_of,
     limiting,
     memory_of,
     own,
@@ -217,66 +213,6 @@ def test_whether_limits_are_held_is_asked_once_and_never_by_a_repeated_call(node
     node.prepare(first)
     with pytest.raises(NvmlError):
         node.prepare(gib(node, "c", 1))
-
-
-def test_an_entry_that_lost_its_limits_has_them_again_with_the_next_call(node: FakeNode) -> None:
-    ref = gib(node, "a", 10)
-    node.prepare(ref)
-    lose(node, ref)
-    node.prepare(ref)
-    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
-
-
-def test_an_entry_that_lost_its_limits_has_them_again_with_the_next_pass(node: FakeNode) -> None:
-    ref, other = gib(node, "a", 10), node.claim("b", 1)
-    for one in (ref, other):
-        node.prepare(one)
-    lose(node, ref)
-    before = entry_of(node, other)
-    node.restart()
-    node.reconciler.restore_specs()
-    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
-    assert entry_of(node, other) == before
-
-
-def test_a_claim_that_cannot_be_held_yet_stays_as_it_is_until_it_can(node: FakeNode) -> None:
-    ref = gib(node, "a", 10)
-    node.prepare(ref)
-    lose(node, ref)
-    spec = node.spec_path(ref).read_bytes()
-    node.machine.fail("memory_limits")
-    node.restart()
-    node.reconciler.restore_specs()
-    assert (entry_of(node, ref).state, memory_of(node, ref)) == ("prepared", None)
-    assert json.loads(node.spec_path(ref).read_bytes()) == json.loads(spec)
-    node.machine.heal()
-    node.reconciler.restore_specs()
-    assert memory_of(node, ref) is not None
-
-
-@pytest.mark.parametrize("by", ["call", "pass"])
-def test_a_claim_that_was_prepared_without_limits_is_held_from_its_next_start_on(
-    node: FakeNode, by: str
-) -> None:
-    """As by an instance that knows none, which has no hook in its specs either."""
-    publish(node, limits=False)
-    ref = gib(node, "a", 10)
-    node.prepare(ref)
-    assert hooks_of(node, ref) == []
-    publish(node)
-    if by == "call":
-        node.prepare(ref)
-    else:
-        node.reconciler.restore_specs()
-    assert memory_of(node, ref) == MemoryRecord(10 * GIB, 10 * GIB)
-    assert hooks_of(node, ref) == ["gpu-memory-hook"]
-
-
-def lose(node: FakeNode, ref: ClaimRef) -> None:
-    """Write the entry as an instance does that knows no limits."""
-    entry = entry_of(node, ref)
-    devices = tuple(replace(held, memory=None) for held in entry.devices)
-    node.journal.put(replace(entry, devices=devices))
 
 
 def test_unprepare_gives_back_what_containers_have_and_a_claim_for_a_gpu_has_nothing_to_give_back(

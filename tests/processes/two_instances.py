@@ -1,4 +1,4 @@
-"""A node on which processes of two versions run, and what one must not change when it takes over."""
+"""A node on which two instances of the driver run, as in an update, and what a takeover must not change."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from envtest.client.shipped import PACKAGE_ROOT
-from envtest.former import BEFORE, RELEASED, former_version, python_environment
 from kubeletplugin.mps.processes import end_left_over, own_daemon
 from tests.processes.every_kind import MADE_GPU, cut_in_halves, publish_memory
 from tests.processes.node import Node, new_node
@@ -20,7 +18,6 @@ from tests.processes.process import WAIT_SECONDS, DriverProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from proto import dra_v1_pb2 as v1
     from tests.processes.node import Claimed, Object
@@ -29,18 +26,14 @@ LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """A version of the driver; ``pod_uid`` is that of its plugin's pod, beside which another may run."""
+class Instance:
+    """An instance of the driver; ``pod_uid`` is that of its plugin's pod, beside which another may run."""
 
-    packages: Path
     pod_uid: str
 
-    @classmethod
-    def named(cls, name: str) -> Version:
-        """``released``, ``before`` or ``today``; raises MissingPrerequisite without the project's history."""
-        commit = {"released": RELEASED, "before": BEFORE}.get(name)
-        packages = former_version(commit) if commit else PACKAGE_ROOT
-        return cls(packages, f"11111111-2222-4333-8444-{sum(name.encode()):012d}")
+
+EARLIER = Instance("11111111-2222-4333-8444-000000000001")
+LATER = Instance("11111111-2222-4333-8444-000000000002")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +46,8 @@ class Gpu:
     instances: tuple[tuple[int, int, int], ...]
 
 
-class TwoVersions:
-    """A node, and the processes of either version on it."""
+class TwoInstances:
+    """A node, and the processes of either instance on it."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -63,38 +56,37 @@ class TwoVersions:
         self.before = self.gpus()
 
     @contextmanager
-    def plugin(self, version: Version) -> Iterator[DriverProcess]:
-        """The kubelet plugin of a version, registered."""
-        with self.node.plugin(version.packages, pod_uid=version.pod_uid) as process:
+    def plugin(self, instance: Instance) -> Iterator[DriverProcess]:
+        """The kubelet plugin of an instance, registered."""
+        with self.node.plugin(pod_uid=instance.pod_uid) as process:
             yield process
 
     @contextmanager
-    def supervisor(self, version: Version) -> Iterator[DriverProcess]:
-        """The MPS supervisor of a version, serving; its daemons outlive it."""
+    def supervisor(self) -> Iterator[DriverProcess]:
+        """An MPS supervisor, serving; its daemons outlive it."""
         flags = (
             *("--mps-dir", str(self.mps_dir), "--driver-root", str(self.node.driver_root)),
-            *("--proc-root", str(self.proc)),
+            *("--proc-root", str(self.proc), "--shm", "node"),
         )
-        environment = {**python_environment(version.packages), "GPU_DRA_SHM": "node"}
-        with DriverProcess("kubeletplugin.mps", *flags, **environment) as process:
+        with DriverProcess("kubeletplugin.mps", *flags) as process:
             process.wait_for("serving")
             yield process
 
-    def prepare(self, version: Version, *claims: v1.Claim) -> list[Claimed]:
-        """What a version's plugin answers to the kubelet, without an error."""
-        answers = self.node.prepare(*claims, pod_uid=version.pod_uid)
+    def prepare(self, instance: Instance, *claims: v1.Claim) -> list[Claimed]:
+        """What an instance's plugin answers to the kubelet, without an error."""
+        answers = self.node.prepare(*claims, pod_uid=instance.pod_uid)
         assert [answer.error for answer in answers] == [""] * len(claims)
         return answers
 
-    def refused(self, version: Version, *claims: v1.Claim) -> list[str]:
-        """Why a version's plugin does not prepare each of the claims now."""
-        answers = self.node.prepare(*claims, within_seconds=3, pod_uid=version.pod_uid)
+    def refused(self, instance: Instance, *claims: v1.Claim) -> list[str]:
+        """Why an instance's plugin does not prepare each of the claims now."""
+        answers = self.node.prepare(*claims, within_seconds=3, pod_uid=instance.pod_uid)
         assert all(answer.error for answer in answers)
         return [answer.error for answer in answers]
 
-    def unprepare(self, version: Version, *claims: v1.Claim) -> None:
-        """Have a version's plugin take the claims back."""
-        assert self.node.unprepare(*claims, pod_uid=version.pod_uid) == [""] * len(claims)
+    def unprepare(self, instance: Instance, *claims: v1.Claim) -> None:
+        """Have an instance's plugin take the claims back."""
+        assert self.node.unprepare(*claims, pod_uid=instance.pod_uid) == [""] * len(claims)
 
     def gpus(self) -> dict[str, Gpu]:
         """What the GPUs are like."""
@@ -167,12 +159,12 @@ class TwoVersions:
 
 
 @contextmanager
-def two_versions() -> Iterator[TwoVersions]:
+def two_instances() -> Iterator[TwoInstances]:
     """A node without any process, for claims of every kind: an admin has cut one of its GPUs in halves."""
     with new_node() as node:
         cut_in_halves(node)
         publish_memory(node)
-        both = TwoVersions(node)
+        both = TwoInstances(node)
         try:
             yield both
         finally:
@@ -180,12 +172,12 @@ def two_versions() -> Iterator[TwoVersions]:
 
 
 @contextmanager
-def side_by_side(first: Version, second: Version, supervisor: Version) -> Iterator[TwoVersions]:
-    """A node with the plugins of both versions and one MPS supervisor."""
-    with two_versions() as both, ExitStack() as processes:
-        processes.enter_context(both.supervisor(supervisor))
-        for version in (first, second):
-            processes.enter_context(both.plugin(version))
+def side_by_side() -> Iterator[TwoInstances]:
+    """A node with the plugins of both instances and one MPS supervisor."""
+    with two_instances() as both, ExitStack() as processes:
+        processes.enter_context(both.supervisor())
+        for instance in (EARLIER, LATER):
+            processes.enter_context(both.plugin(instance))
         yield both
 
 

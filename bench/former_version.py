@@ -1,7 +1,6 @@
-"""Gives the source tree of a former version of this project, whose processes run beside today's.
+"""Gives the source tree of a former version of this project, which is measured beside today's.
 
-A former version runs with the interpreter and the libraries of today: ``python_command`` and
-``python_environment`` make its packages win over those of this checkout.
+A former version runs with the interpreter and the libraries of today.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -18,12 +16,6 @@ from pathlib import Path
 from envtest.client.cache import user_cache
 from envtest.client.errors import MissingPrerequisite
 from envtest.client.shipped import PACKAGE_ROOT
-
-RELEASED = "1801170"
-"""The version that was released last: nodes run it beside today's while they are updated."""
-
-BEFORE = "fb29ed5"
-"""The version before there was an image and a chart, run by hand or from manifests."""
 
 _OF_ANOTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"})
 
@@ -61,16 +53,6 @@ def former_version(
             if not target.is_dir():  # else another caller was faster
                 raise
     return target
-
-
-def python_command(*arguments: str) -> tuple[str, ...]:
-    """This interpreter with arguments such as ``-m``; what lies in the working folder is not imported."""
-    return (sys.executable, "-P", *arguments)
-
-
-def python_environment(packages: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variable that makes a process import the packages of this folder rather than any others."""
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(packages), environment.get("PYTHONPATH")]))}
 
 
 def _git(commit: str, repository: Path, environment: Mapping[str, str], *arguments: str) -> bytes:
