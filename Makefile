@@ -34,7 +34,7 @@ test: $(STAMP) ## Run the tests of every module; needs nothing but Python
 test-all: test ## Run make test, then all other tests that need no real cluster and no guest
 	$(PYTEST) --part rest $(APART)
 
-check: $(STAMP) ## Formatting, lint, types, layers, what is generated, the prose of the documentation
+check: $(STAMP) ## Formatting, lint, types, layers, what is generated
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -42,7 +42,6 @@ check: $(STAMP) ## Formatting, lint, types, layers, what is generated, the prose
 	$(BIN)/python -m chart.generate --check
 	$(BIN)/python -m driver.process.metrics.page --check
 	$(BIN)/python -m lookup --check
-	$(BIN)/python -m prose
 	$(BIN)/python -m pictures --check
 	$(BIN)/pytest -q tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
 

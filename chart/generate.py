@@ -11,16 +11,18 @@ import json
 import sys
 from pathlib import Path
 
+from chart.alerts_page import alerts_page
 from chart.classes import FOLDER as CLASSES
 from chart.nvidia import NvidiaValue, nvidia_values, with_nvidia_values
 from chart.schema import schema_of
 from chart.values import Values
 from chart.values_file import values_file
 from chart.values_page import values_page
-from monitoring import generate as monitoring
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "deploy" / "chart"
+MONITORING = ROOT / "deploy" / "monitoring"
+"""Rules and dashboards; helm sees only what lies in the chart, so that has copies."""
 
 
 def generated() -> dict[Path, str]:
@@ -34,20 +36,28 @@ def generated() -> dict[Path, str]:
         CHART / "deviceclasses" / file.relative_to(CLASSES): file.read_text()
         for file in CLASSES.rglob("*.yaml")
     }
+    copies |= {
+        CHART / "monitoring" / file.relative_to(MONITORING): file.read_text()
+        for folder in ("rules", "dashboards")
+        for file in (MONITORING / folder).iterdir()
+    }
     return {
         CHART / "values.yaml": values_file(Values()),
         CHART / "values.schema.json": json.dumps(schema, indent=2) + "\n",
         ROOT / "docs" / "values.md": values_page(Values(), theirs),
+        ROOT / "docs" / "alerts.md": alerts_page((MONITORING / "rules" / "alerts.yaml").read_text()),
         **copies,
-        **monitoring.generated(),
     }
 
 
 def stale() -> list[Path]:
     """The files that are missing, differ, or have no source."""
     wanted = generated()
-    left_over = [file for file in (CHART / "deviceclasses").rglob("*.yaml") if file not in wanted]
-    return [*left_over, *monitoring.left_over(wanted)] + [
+    folders = (CHART / "deviceclasses", CHART / "monitoring")
+    left_over = [
+        file for folder in folders for file in folder.rglob("*") if file.is_file() and file not in wanted
+    ]
+    return left_over + [
         file for file, text in wanted.items() if not file.is_file() or file.read_text() != text
     ]
 
