@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from driver.process.log import configure
 from envtest.brisk import BRISK_ON_REAL
 from envtest.embedded.api import unforeseen
+from tests import needs
 from tests.examples import LONG
 from tests.parts import LIMIT_SECONDS, Part
 
@@ -41,6 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
     _keep_files_in_memory()
     if name := config.getoption("--part"):
         config.pluginmanager.register(Part(name, config.rootpath))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests did not run for want of something."""
+    if line := needs.summary(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
 
 
 def _keep_files_in_memory() -> None:

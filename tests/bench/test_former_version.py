@@ -13,8 +13,9 @@ import pytest
 from bench.former_version import former_version
 from envtest.client.errors import MissingPrerequisite
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
+from tests import needs
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git: install it")
+pytestmark = needs.GIT
 
 
 @pytest.fixture(scope="module")

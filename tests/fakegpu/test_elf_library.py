@@ -15,7 +15,7 @@ from fakegpu.elf_library import elf_library
 MACHINE = platform.machine()
 
 
-@pytest.mark.skipif(MACHINE not in ("x86_64", "aarch64"), reason="a library of another machine")
+@pytest.mark.skipif(MACHINE not in ("x86_64", "aarch64"), reason="needs an x86_64 or aarch64 processor")
 def test_the_loader_loads_it_and_finds_nothing_in_it(tmp_path: Path) -> None:
     file = tmp_path / "libfoo.so.580.1"
     file.write_bytes(elf_library("libfoo.so.1", MACHINE))
@@ -29,7 +29,7 @@ def test_the_loader_loads_it_and_finds_nothing_in_it(tmp_path: Path) -> None:
 def test_ldconfig_links_it_by_its_soname(tmp_path: Path) -> None:
     ldconfig = shutil.which("ldconfig", path="/sbin:/usr/sbin")
     if ldconfig is None:
-        pytest.skip("no ldconfig")
+        pytest.skip("needs ldconfig (install it)")
     (tmp_path / "libfoo.so.580.1").write_bytes(elf_library("libfoo.so.1", MACHINE))
 
     subprocess.run([ldconfig, "-n", str(tmp_path)], check=True)

@@ -13,6 +13,7 @@ import yaml
 
 from driver.process.metrics.table import TABLE
 from gpuctl.node.planned import PlannedNode
+from tests import needs
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
     BY_MEMORY,
@@ -104,7 +105,7 @@ def dcgm(name: str, **labels: str) -> str:
     return written(name, {"Hostname": "node-a", "modelName": "H100", **labels})
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+@needs.PROMTOOL
 def test_the_queries_of_the_page_put_the_labels_of_claims_on_the_exporters_metrics(tmp_path: Path) -> None:
     share = {"claim_namespace": "team", "device": "d", "kind": "mps", "uuid": "GPU-1", "gpu_uuid": "GPU-1"}
     partition = {"claim_namespace": "team", "claim": "c", "parent_uuid": "GPU-1", "gpu_instance_id": "9"}

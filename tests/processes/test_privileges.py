@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
+from tests import needs
 
 if TYPE_CHECKING:
     from tests.processes.node import Node
@@ -16,7 +15,7 @@ DAC_OVERRIDE, SYS_ADMIN = 1 << 1, 1 << 21
 NEEDED = {"fake": DAC_OVERRIDE, "real": DAC_OVERRIDE | SYS_ADMIN}
 """With a kubeconfig, which is a person's file; in a pod there is none."""
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+pytestmark = needs.ROOT
 
 
 def rights(process: DriverProcess) -> set[tuple[int, ...]]:

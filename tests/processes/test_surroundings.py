@@ -11,6 +11,7 @@ import pytest
 
 from envtest.brisk import BRISK
 from envtest.embedded.api.server import EmbeddedApiServer
+from tests import needs
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.processes.node import Node
 from tests.processes.process import WAIT_SECONDS, DriverProcess, FreshProcess, failed
@@ -92,15 +93,7 @@ def test_a_node_whose_name_no_pool_can_have_is_refused_with_the_number(node: Nod
     assert "at most 238 characters" in lines[0]
 
 
-def has_ipv6() -> bool:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@needs.IPV6
 def test_with_ipv6_alone_the_api_server_is_reached_and_probes_and_metrics_are_answered() -> None:
     server = EmbeddedApiServer()
     server.host = "::1"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from driver.roots.driver_roots import DriverRoots
 from fakegpu.fabric.hands import FakeFabric
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import load_machine
+from tests import needs
 from tests.driver.fabric.contract import CLAUSES, Scene
 from tests.driver.fabric.stub_node import StubNode, build_stub
 
 MACHINE = "hgx-h100-shared-nvswitch"
-
-needs_a_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler for C is here")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +39,7 @@ def test_the_fake_keeps_the_contract(clause: Callable[[Scene], None]) -> None:
     clause(Scene(fabric.manager(), fabric.stop, lambda keeps: fabric.start(keeps=keeps)))
 
 
-@needs_a_compiler
+@needs.GCC
 @pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: clause.__name__)
 def test_the_binding_keeps_the_contract(
     tmp_path: Path, library: Path, clause: Callable[[Scene], None]
@@ -50,7 +48,7 @@ def test_the_binding_keeps_the_contract(
     clause(Scene(node.manager(), node.stop, lambda keeps: node.start(waits=keeps)))
 
 
-@needs_a_compiler
+@needs.GCC
 @pytest.mark.parametrize("identities", [True, False])
 def test_an_address_of_zeros_and_an_empty_uuid_are_not_known(
     tmp_path: Path, library: Path, identities: bool
@@ -63,7 +61,7 @@ def test_an_address_of_zeros_and_an_empty_uuid_are_not_known(
         assert gpus == [(3, None, None), (4, None, None)]
 
 
-@needs_a_compiler
+@needs.GCC
 def test_a_fabric_manager_in_another_mode_has_no_partitions(tmp_path: Path, library: Path) -> None:
     node = _node(tmp_path / "root", library)
     node.start(shared=False)
@@ -76,7 +74,7 @@ def test_a_fabric_manager_in_another_mode_has_no_partitions(tmp_path: Path, libr
     assert str(faked.value) == str(caught.value)
 
 
-@needs_a_compiler
+@needs.GCC
 def test_a_library_that_hangs_is_left_after_the_deadline(tmp_path: Path, library: Path) -> None:
     node = _node(tmp_path / "root", library)
     node.hang()
@@ -86,7 +84,7 @@ def test_a_library_that_hangs_is_left_after_the_deadline(tmp_path: Path, library
         node.manager(seconds=0.5).activate(3)
 
 
-@needs_a_compiler
+@needs.GCC
 def test_a_node_without_the_library_says_so(tmp_path: Path, library: Path) -> None:
     node = _node(tmp_path / "root", library)
     (tmp_path / "root/usr/lib64/libnvfm.so.1").unlink()
@@ -98,7 +96,7 @@ def test_a_node_without_the_library_says_so(tmp_path: Path, library: Path) -> No
         node.manager().partitions()
 
 
-@needs_a_compiler
+@needs.GCC
 def test_what_is_not_below_the_driver_root_is_looked_for_below_that_of_the_host(
     tmp_path: Path, library: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +12,12 @@ from driver.nvml.memory_limits import MemoryLimits
 from driver.nvml.real import RealNvml
 from driver.roots.driver_roots import DriverRoots
 from fakegpu.machine import FakeMachine
+from tests import needs
 from tests.driver.nvml.contract import CLAUSES
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.nvml_library.library import GET, NOTHING_IS_SET, SET, NvmlDouble, compile_nvml
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler for C is here")
+pytestmark = needs.GCC
 
 MACHINE, OLDER = "l4-quad", "l40s-octo"
 GROUP, ROOT = "/sys/fs/cgroup/pod/a", "/sys/fs/cgroup"

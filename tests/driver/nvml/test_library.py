@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,9 +15,10 @@ from driver.roots.driver_roots import DriverRoots
 from driver.roots.places import LIBRARY_FOLDERS
 from fakegpu.host_layouts import HOST_LAYOUTS, HostLayout, lay_driver, remove_driver
 from kubeletplugin.host.driver_files import DriverRoot
+from tests import needs
 
 FOLDER = LIBRARY_FOLDERS[0]
-compiled = pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler makes the libraries")
+compiled = needs.GCC
 
 NVML = """
 #include <string.h>

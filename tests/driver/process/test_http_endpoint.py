@@ -13,6 +13,7 @@ import pytest
 
 from driver.errors import ConfigError
 from driver.process.http_endpoint import MOST_CONNECTIONS, HttpEndpoint
+from tests import needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,25 +61,13 @@ def status(host: str, port: int) -> int:
         connection.close()
 
 
-def has_ipv6() -> bool:
-    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind(("::1", 0))
-        except OSError:
-            return False
-    return True
-
-
-needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-
-
-@needs_ipv6
+@needs.IPV6
 def test_without_a_host_it_answers_on_both_families() -> None:
     with running(":0") as port:
         assert (status("127.0.0.1", port), status("::1", port)) == (200, 200)
 
 
-@needs_ipv6
+@needs.IPV6
 def test_an_address_of_ipv6_stands_in_brackets() -> None:
     with running("[::1]:0") as port:
         assert status("::1", port) == 200

@@ -7,21 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from envtest.client.shipped import PACKAGE_ROOT, python_environment
+from tests import needs
 
 SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 SYS_ADMIN = 1 << 21
-
-needs_rights = pytest.mark.skipif(
-    not int(next(
-        line.split()[1]
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("CapPrm")
-    ), 16) & (1 << 8),
-    reason="this process may not drop capabilities for good (CAP_SETPCAP)",
-)  # fmt: skip
 
 
 def after(kept: str, then: str) -> list[str]:
@@ -50,7 +40,7 @@ def sets(lines: list[str]) -> dict[str, int]:
     return {field[0].rstrip(":"): int(field[1], 16) for field in fields if field[0].rstrip(":") in SETS}
 
 
-@needs_rights
+@needs.DROPS
 def test_all_sets_are_empty_and_nothing_is_gained_again() -> None:
     lines = after("", "print(status())")
 
@@ -58,7 +48,7 @@ def test_all_sets_are_empty_and_nothing_is_gained_again() -> None:
     assert "NoNewPrivs:\t1" in lines
 
 
-@needs_rights
+@needs.DROPS
 def test_only_what_is_kept_is_left() -> None:
     lines = after("21", "print(status())")
 
@@ -67,7 +57,7 @@ def test_only_what_is_kept_is_left() -> None:
     }  # fmt: skip
 
 
-@needs_rights
+@needs.DROPS
 def test_a_thread_and_a_program_have_no_more() -> None:
     then = """
 thread = threading.Thread(target=lambda: print(status(f"self/task/{threading.get_native_id()}")))
@@ -80,7 +70,7 @@ print(subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, tex
     assert [int(line.split()[1], 16) for line in effective] == [0] * 4
 
 
-@needs_rights
+@needs.DROPS
 def test_root_without_rights_opens_what_is_roots_and_nothing_of_others(tmp_path: Path) -> None:
     own, others = tmp_path / "own", tmp_path / "others"
     for path in (own, others):

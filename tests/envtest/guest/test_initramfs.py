@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from envtest.guest.initramfs import INIT, initramfs, with_needs
+from tests import needs
 
 MODULES_DEP = """\
 kernel/net/9p/9pnet.ko:
@@ -49,7 +49,7 @@ def test_a_module_that_is_part_of_the_kernel_is_not_loaded() -> None:
     assert list(with_needs(("virtio_console",), MODULES_DEP, BUILT_IN)) == []
 
 
-@pytest.mark.skipif(shutil.which("busybox") is None, reason="busybox reads the archive")
+@needs.BUSYBOX
 def test_the_archive_is_one_that_cpio_unpacks(tmp_path: Path) -> None:
     modules = tmp_path / "modules"
     for line in MODULES_DEP.splitlines():

@@ -20,6 +20,7 @@ from fakegpu.machine import FakeMachine
 from fakegpu.nvml_flag import fake_kernel, nvml_from_flag
 from fakegpu.sysfs.kernel import FakeKernel
 from fakegpu.sysfs.module_files import build_module_aliases
+from tests import needs
 from tests.fakegpu.sysfs.trees import disagreements
 
 ALONE, BESIDE, SHARED, OTHER = (
@@ -348,7 +349,7 @@ def test_a_session_has_the_node_of_its_gpu_open(scene: Scene) -> None:
     minor = nvml.device_by_pci(ALONE).minor()
     node = scene.root / "dev" / f"nvidia{minor}"
     if node.is_symlink():
-        pytest.skip("this process may make no device nodes")
+        pytest.skip(needs.NO_DEVICE_NODES)
     assert str(node) in _open_files()
     nvml.shutdown()
     assert str(node) not in _open_files()

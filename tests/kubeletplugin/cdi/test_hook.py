@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from driver.errors import ConfigError, NodeIncomplete
 from kubeletplugin.cdi.hook import CACHE, CUDA_COMPAT, LINKS, NO_NODES, PROFILE, asked_hook
 from kubeletplugin.cdi.hook_source import HookSource
+from tests import needs
 from tests.kubeletplugin.cdi.fake_hook import ALL, hook_program
 
 
@@ -38,9 +38,8 @@ def test_a_file_that_cannot_be_run_is_said_to_be_so(tmp_path: Path) -> None:
         asked_hook(tmp_path / "hook", "/on/host")
 
 
+@needs.MOUNTS
 def test_a_folder_that_is_mounted_noexec_is_named(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount")
     folder = tmp_path / "plugins"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", folder], check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -24,6 +23,7 @@ from kubeletplugin.cdi.memory_hook import (
 )
 from kubeletplugin.cdi.spec import NO_FILES, CdiDevice, build_spec
 from kubeletplugin.host.driver_files import HOOK
+from tests import needs
 from tests.kubeletplugin.cdi.fake_hook import hook_program, memory_hook_program
 from tests.kubeletplugin.cdi_schema import validate
 
@@ -111,9 +111,8 @@ def test_a_copy_that_cannot_be_made_is_refused_with_the_reason_until_it_can(tmp_
     assert Path(found.of_memory().program).is_file()
 
 
+@needs.MOUNTS
 def test_a_folder_that_is_mounted_noexec_is_no_place_for_it(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount")
     folder = tmp_path / "data"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", folder], check=True)

@@ -15,6 +15,7 @@ from fakegpu.capabilities import access_minor
 from fakegpu.driver_root import build_driver_root
 from kubeletplugin.host.capabilities import Capabilities
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
+from tests import needs
 from tests.kubeletplugin.partition_scene import Scene
 
 CAPABILITIES = "proc/driver/nvidia/capabilities"
@@ -153,7 +154,7 @@ def test_where_the_kernel_names_no_major_none_is_checked(root: Root, devices: st
     assert len(root.nodes()) == 2
 
 
-@pytest.mark.skipif(not can_make_nodes(), reason="this process may make no device nodes")
+@pytest.mark.skipif(not can_make_nodes(), reason=needs.NO_DEVICE_NODES)
 def test_a_node_that_nobody_made_yet_is_made_as_the_driver_wants_it(tmp_path: Path) -> None:
     root = Root(tmp_path, (3, 5))
     for minor in (3, 5):
@@ -172,7 +173,7 @@ def test_a_node_that_nobody_made_yet_is_made_as_the_driver_wants_it(tmp_path: Pa
 
 def test_a_node_is_never_made_writable_for_all(root: Root) -> None:
     if not can_make_nodes():
-        pytest.skip("this process may make no device nodes")
+        pytest.skip(needs.NO_DEVICE_NODES)
 
     DeviceFolder(str(root.folder)).make("/dev/nvidia-caps/nvidia-cap9", 1, 3, 0o777)
 

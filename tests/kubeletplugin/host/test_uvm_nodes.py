@@ -11,9 +11,8 @@ import pytest
 from driver.errors import NodeIncomplete
 from fakegpu.machine import FakeMachine
 from kubeletplugin.host.gpu_nodes import FolderStamps, GpuNodes
+from tests import needs
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make device nodes")
 
 UVM, TOOLS = "nvidia-uvm", "nvidia-uvm-tools"
 DEVICES = (
@@ -49,7 +48,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-@needs_root
+@needs.ROOT
 def test_missing_nodes_are_made_with_the_numbers_of_the_module_for_everybody(host: Host) -> None:
     host.load_module()
 
@@ -59,7 +58,7 @@ def test_missing_nodes_are_made_with_the_numbers_of_the_module_for_everybody(hos
     assert {stat.S_IMODE((host.dev / name).stat().st_mode) for name in (UVM, TOOLS)} == {0o666}
 
 
-@needs_root
+@needs.ROOT
 def test_owner_and_mode_are_those_of_the_drivers_parameters(host: Host) -> None:
     host.load_module("DeviceFileUID: 0\nDeviceFileGID: 44\nDeviceFileMode: 432\nModifyDeviceFiles: 1\n")
 
@@ -81,7 +80,7 @@ def test_nothing_is_made_where_the_parameters_forbid_it(host: Host) -> None:
         host.control()
 
 
-@needs_root
+@needs.ROOT
 def test_a_node_of_an_earlier_load_is_not_given_to_a_container(host: Host) -> None:
     host.load_module()
     os.mknod(host.dev / UVM, 0o666 | stat.S_IFCHR, os.makedev(511, 0))

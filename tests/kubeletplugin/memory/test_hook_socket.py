@@ -21,6 +21,7 @@ from driver.process.log import configure
 from kubeletplugin.memory.hook_call import MOST_BYTES
 from kubeletplugin.memory.hook_socket import MOST_AT_ONCE, HookSocket
 from kubeletplugin.wire.container_start import ContainerStart, NotAnswered
+from tests import needs
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.memory.served_hooks import (
     CGROUP,
@@ -167,7 +168,7 @@ def test_the_socket_is_roots_alone_from_the_moment_that_it_can_be_seen(folder: P
         assert os.listdir(folder) == ["one.sock"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@needs.ROOT
 def test_other_users_are_refused_even_where_they_can_connect(folder: Path, log: io.StringIO) -> None:
     seen: list[ContainerStart] = []
     with serving(folder, "one", seen.append) as server:

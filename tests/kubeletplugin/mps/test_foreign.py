@@ -12,10 +12,10 @@ from driver.errors import ClaimBlocked
 from kubeletplugin.mps.foreign import refuse_foreign_daemon
 from kubeletplugin.mps.processes import daemons, end_left_over, mps_processes, own_daemon
 from kubeletplugin.wire.mps_daemon import MpsDaemon
+from tests import needs
 from tests.kubeletplugin.mps.scene import (
     DEADLINE_SECONDS,
     MpsScene,
-    has_rights_over_the_node,
     mps_process,
 )
 
@@ -251,7 +251,7 @@ def test_a_proc_that_is_not_there_is_an_error(proc: Proc, tmp_path: Path) -> Non
         refuse_foreign_daemon(DAEMON, proc.path / "pipe", tmp_path / "none")
 
 
-@pytest.mark.skipif(not has_rights_over_the_node(), reason="only root with all capabilities counts")
+@needs.MOUNTS
 def test_a_real_daemon_of_somebody_else_keeps_ours_from_starting(mps: MpsScene) -> None:
     supervisor = mps.supervisor()
     supervisor.ensure(mps.daemon(name="theirs"), DEADLINE_SECONDS)

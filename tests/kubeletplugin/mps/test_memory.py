@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from kubeletplugin.mps import mounts
 from kubeletplugin.mps.memory import NODE_SHM, NodeMemory, OwnMemory, is_passed_on
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.wire.mps_daemon import SOCKET
+from tests import needs
 from tests.kubeletplugin.mps.scene import (
     DEADLINE_SECONDS,
     LiveCall,
@@ -30,7 +30,6 @@ from tests.kubeletplugin.mps.supervisor_process import SupervisorProcess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-with_mounts = pytest.mark.skipif(not has_rights_over_the_node(), reason="only root with all rights may mount")
 MIB = 1 << 20
 WITHOUT_MOUNTS = ("setpriv", *(("--bounding-set", "-sys_admin") if has_rights_over_the_node() else ()))
 
@@ -68,7 +67,7 @@ def shm_of(pid: int | None) -> Path:
     return Path(f"/proc/{pid}/root/dev/shm")
 
 
-@with_mounts
+@needs.MOUNTS
 def test_a_daemon_sees_memory_of_its_own_that_no_client_can_overfill(mps: MpsScene, own: OwnMemory) -> None:
     supervisor = mps.supervisor(mps.site(memory=own))
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
@@ -82,7 +81,7 @@ def test_a_daemon_sees_memory_of_its_own_that_no_client_can_overfill(mps: MpsSce
     assert not folder.path.exists()
 
 
-@with_mounts
+@needs.MOUNTS
 def test_logs_have_room_of_their_own_too(mps: MpsScene, own: OwnMemory) -> None:
     """A client that connects again and again has a line written for each time."""
     mps.supervisor(mps.site(memory=own)).ensure(mps.daemon(), DEADLINE_SECONDS)
@@ -93,7 +92,7 @@ def test_logs_have_room_of_their_own_too(mps: MpsScene, own: OwnMemory) -> None:
         assert client.limits.percentage == 25.0
 
 
-@with_mounts
+@needs.MOUNTS
 def test_a_daemon_whose_logs_are_full_is_started_anew_with_room_for_new_ones(
     mps: MpsScene, own: OwnMemory
 ) -> None:
@@ -108,7 +107,7 @@ def test_a_daemon_whose_logs_are_full_is_started_anew_with_room_for_new_ones(
     assert sorted(path.name for path in logs.iterdir()) == ["control.log", "control.log.1", "output"]
 
 
-@with_mounts
+@needs.MOUNTS
 def test_a_daemon_that_is_started_anew_has_the_memory_that_containers_have(
     mps: MpsScene, own: OwnMemory
 ) -> None:
@@ -120,7 +119,7 @@ def test_a_daemon_that_is_started_anew_has_the_memory_that_containers_have(
     assert [path.name for path in shm_of(mps.pid()).iterdir()] == ["of a container"]
 
 
-@with_mounts
+@needs.MOUNTS
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_daemon_with_memory_of_its_own_outlives_its_supervisor(
     mps: MpsScene, own: OwnMemory, how: signal.Signals
@@ -138,7 +137,7 @@ def test_a_daemon_with_memory_of_its_own_outlives_its_supervisor(
     assert shm_of(pid).samefile(mps.folder().shm)
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="it takes rights away from a process")
+@needs.SETPRIV
 def test_without_the_right_to_mount_nothing_starts_and_the_way_out_is_said(mps: MpsScene) -> None:
     client = MpsClient(mps.mps_dir / SOCKET)
     with SupervisorProcess(mps, "own", launcher=WITHOUT_MOUNTS):
@@ -172,7 +171,7 @@ def test_the_clients_of_a_daemon_of_a_former_version_have_the_memory_that_it_has
         assert cuda.limits.percentage == 25.0
 
 
-@with_mounts
+@needs.MOUNTS
 @pytest.mark.parametrize("memory", [OwnMemory(2, Path("/proc")), NodeMemory()])
 def test_a_link_to_a_mount_of_the_node_never_has_that_unmounted(
     mps: MpsScene, memory: OwnMemory | NodeMemory, tmp_path: Path

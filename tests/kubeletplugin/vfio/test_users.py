@@ -13,6 +13,7 @@ import pytest
 from driver.hardware.functions import PciFunction
 from kubeletplugin.vfio.nodes import FunctionUsers
 from kubeletplugin.vfio.users import User, named, users_of
+from tests import needs
 from tests.driver.hardware.pci_trees import PciTree, at
 
 POD = "3f0d8c1e-5b5d-4a59-9d5b-0d2f1c7f5e11"
@@ -152,7 +153,7 @@ def test_a_char_device_is_known_by_its_number_in_any_root(proc: FakeProc, tmp_pa
     try:
         os.mknod(copy, 0o20600, os.makedev(1, 5))
     except PermissionError:
-        pytest.skip("device nodes are made by root alone")
+        pytest.skip(needs.NO_DEVICE_NODES)
     proc.process(7, copy)
 
     assert [user.pid for user in users_of([Path("/dev/zero")], proc.root)] == [7]
@@ -164,7 +165,7 @@ def test_null_devices_of_pretend_nodes_are_told_apart(proc: FakeProc, tmp_path: 
         for node in nodes:
             os.mknod(node, 0o20600, os.makedev(1, 3))
     except PermissionError:
-        pytest.skip("device nodes are made by root alone")
+        pytest.skip(needs.NO_DEVICE_NODES)
     proc.process(7, nodes[0])
     proc.process(8, Path("/dev/null"))
 

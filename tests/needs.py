@@ -1,0 +1,56 @@
+"""What a test may need of the machine beyond Python; without it the test is skipped, and the run says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+NO_DEVICE_NODES = "needs the right to make device nodes (run the tests as root)"
+"""Why a test is skipped that has found out by itself that it may make none."""
+
+
+def has_capability(number: int) -> bool:
+    """Whether this process has a capability, by its number in linux/capability.h."""
+    with Path("/proc/self/status").open() as lines:
+        (effective,) = [line.split()[1] for line in lines if line.startswith("CapEff")]
+    return bool(int(effective, 16) & 1 << number)
+
+
+def has_ipv6() -> bool:
+    """Whether a process may listen at ::1."""
+    with suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+def _tool(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(name) is None, reason=f"needs {name} (install it)")
+
+
+BUSYBOX, GCC, GIT, PROMTOOL, SETPRIV = map(_tool, ("busybox", "gcc", "git", "promtool", "setpriv"))
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root (run the tests as root)")
+MOUNTS = pytest.mark.skipif(
+    not has_capability(21), reason="needs the right to mount, CAP_SYS_ADMIN (run the tests as root)"
+)
+DROPS = pytest.mark.skipif(
+    not has_capability(8), reason="needs rights to drop, CAP_SETPCAP (run the tests as root)"
+)
+IPV6 = pytest.mark.skipif(not has_ipv6(), reason="needs IPv6 (run the tests on a machine that has it)")
+
+
+def summary(skipped: Iterable[pytest.TestReport]) -> str:
+    """One line: how many tests did not run for which reason, and what would run them; empty for none."""
+    reasons: Counter[str] = Counter()
+    for report in skipped:
+        if isinstance(report.longrepr, tuple):
+            reasons[report.longrepr[2].removeprefix("Skipped: ").removeprefix("needs ")] += 1
+    parts = [f"{count} for want of {reason}" for reason, count in reasons.most_common()]
+    return f"skipped: {'; '.join(parts)}" if parts else ""
