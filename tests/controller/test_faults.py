@@ -11,8 +11,10 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from zlib import crc32
 
 import pytest
+from hypothesis import settings
 
 from controller.observe.observer import Observer
 from controller.publish.changeover import Changeover
@@ -34,6 +36,7 @@ from fakegpu.state import MachineState, MemoryStore
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SLICED, WHOLE, cut, names, slices
 from tests.controller.timeless_guard import TimelessGuard
+from tests.examples import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -201,8 +204,13 @@ def test_the_calls_of_a_look_are_known_and_all_have_a_meaning(sysfs: Path) -> No
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_fault_changes_nothing_but_taints(form: str, fault: str, when: When, sysfs: Path) -> None:
-    cases = [Case(form, fault, when, call) for call in calls(form, sysfs)]
+    cases = [case for call in calls(form, sysfs) if is_chosen(case := Case(form, fault, when, call))]
     assert [f"{case}: {problem}" for case in cases for problem in case.problems(sysfs)] == []
+
+
+def is_chosen(case: Case) -> bool:
+    """Whether a run looks at the case: the long one at all 10,000, others at a third, always the same."""
+    return settings().max_examples >= LONG or crc32(str(case).encode()) % 3 == 0
 
 
 @dataclass(frozen=True)

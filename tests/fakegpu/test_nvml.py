@@ -229,6 +229,7 @@ def test_a_state_file_is_plain_json_that_a_person_can_read(tmp_path: Path) -> No
             "times": None,
             "seconds": None,
             "after": False,
+            "lie": False,
         }
     ]
 
