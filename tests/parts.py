@@ -30,8 +30,17 @@ _QUICK_FOLDERS = (
     "tests/conformance/cel",
     "tests/conformance/pods",
     "tests/conformance/validation",
-    "tests/uninstall",
 )
+_START_PROCESSES = (
+    "tests/fakegpu/mps/test_mps.py",
+    "tests/gpuctl/demo/test_demo.py",
+    "tests/gpuctl/demo/test_partitions.py",
+    "tests/gpuctl/demo/test_shares.py",
+    "tests/gpuctl/heal/test_with_driver.py",
+    "tests/gpuctl/repartition/test_walk.py",
+)
+"""Files of the folders above that mostly start processes, so that they belong to the rest."""
+
 _QUICK_FLOWS = (
     "tests/flow/test_whole_gpus.py::",
     "tests/flow/test_all_kinds.py::",
@@ -50,6 +59,8 @@ _SLOWEST_FILES = 10
 
 def is_quick(nodeid: str) -> bool:
     """Whether a test belongs to ``make test``, by its id."""
+    if nodeid.startswith(_START_PROCESSES):
+        return False
     return nodeid.startswith(tuple(f"{folder}/" for folder in _QUICK_FOLDERS)) or nodeid.startswith(
         _QUICK_FLOWS
     )
