@@ -18,9 +18,9 @@ $(STAMP): pyproject.toml requirements.lock
 demo: $(STAMP) ## See a node publish its GPUs and pods get them, without a GPU
 	@$(BIN)/gpuctl demo
 
-# A worker for each core, and one more, since tests wait for processes. Those of a file stay together: they build
+# Two workers for each core, since tests wait for processes. Those of a file stay together: they build
 # the same things. The long variant runs four times the examples of property tests.
-WORKERS = $(shell $(PYTHON) -c 'import os; print(min(16, 1 + os.cpu_count()))')
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(16, 2 * os.cpu_count()))')
 PARALLEL = -n $(WORKERS) --dist loadfile
 PYTEST = $(BIN)/python -m pytest tests $(PARALLEL) $(if $(LONG),--hypothesis-profile long --timeout 300)
 APART = --ignore=tests/cluster --ignore=tests/guest

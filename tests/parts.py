@@ -31,15 +31,21 @@ _QUICK_FOLDERS = (
     "tests/conformance/pods",
     "tests/conformance/validation",
 )
-_START_PROCESSES = (
+_TAKE_LONG = (
     "tests/fakegpu/mps/test_mps.py",
+    "tests/fakegpu/test_smi.py",
     "tests/gpuctl/demo/test_demo.py",
     "tests/gpuctl/demo/test_partitions.py",
     "tests/gpuctl/demo/test_shares.py",
     "tests/gpuctl/heal/test_with_driver.py",
     "tests/gpuctl/repartition/test_walk.py",
+    "tests/kubeletplugin/kinds/passthrough/test_crashes.py",
+    "tests/kubeletplugin/kinds/passthrough/test_sequences.py",
+    "tests/kubeletplugin/mps/test_faults.py",
+    "tests/kubeletplugin/mps/test_recovery.py",
+    "tests/kubeletplugin/sharing/test_mps_contract.py",
 )
-"""Files of the folders above that mostly start processes, so that they belong to the rest."""
+"""Files of the folders above that belong to the rest: they start processes, or go through long sequences."""
 
 _QUICK_FLOWS = (
     "tests/flow/test_whole_gpus.py::",
@@ -59,7 +65,7 @@ _SLOWEST_FILES = 10
 
 def is_quick(nodeid: str) -> bool:
     """Whether a test belongs to ``make test``, by its id."""
-    if nodeid.startswith(_START_PROCESSES):
+    if nodeid.startswith(_TAKE_LONG):
         return False
     return nodeid.startswith(tuple(f"{folder}/" for folder in _QUICK_FOLDERS)) or nodeid.startswith(
         _QUICK_FLOWS

@@ -21,18 +21,20 @@ def distinct(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
 
 def nearest(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
     """The folders that are there, and above those that are not the nearest: it changes when they come."""
-    known: dict[PurePosixPath, Path] = {}
+    known: dict[PurePosixPath, tuple[Path, bool]] = {}
 
-    def find(folder: PurePosixPath) -> Path:
+    def find(folder: PurePosixPath) -> tuple[Path, bool]:
+        """The nearest folder that is there, and whether it is this one."""
         if folder not in known:
-            real = root.at(str(folder))
             is_top = folder == folder.parent
-            known[folder] = (
-                real if real is not None and real.is_dir() else root.seen if is_top else find(folder.parent)
-            )
+            above, may_be_there = (root.seen, True) if is_top else find(folder.parent)
+            # Most of a hundred folders are not there, and then neither are those below them.
+            real = root.at(str(folder)) if may_be_there else None
+            is_there = real is not None and real.is_dir()
+            known[folder] = (real if real is not None and is_there else above), is_there
         return known[folder]
 
-    return tuple(dict.fromkeys(str(find(PurePosixPath(folder))) for folder in folders))
+    return tuple(dict.fromkeys(str(find(PurePosixPath(folder))[0]) for folder in folders))
 
 
 def files_in(root: Root, folder: str, *patterns: str) -> tuple[str, ...]:
