@@ -33,16 +33,20 @@ _QUICK_FOLDERS = (
 )
 _TAKE_LONG = (
     "tests/fakegpu/mps/test_mps.py",
+    "tests/fakegpu/test_mps_faults.py",
     "tests/fakegpu/test_smi.py",
+    "tests/fakegpu/test_smi_query.py",
     "tests/gpuctl/demo/test_demo.py",
     "tests/gpuctl/demo/test_partitions.py",
     "tests/gpuctl/demo/test_shares.py",
+    "tests/gpuctl/heal/test_walk.py",
     "tests/gpuctl/heal/test_with_driver.py",
     "tests/gpuctl/repartition/test_walk.py",
     "tests/kubeletplugin/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/kinds/passthrough/test_sequences.py",
     "tests/kubeletplugin/mps/test_faults.py",
     "tests/kubeletplugin/mps/test_recovery.py",
+    "tests/kubeletplugin/sharing/test_crashes.py",
     "tests/kubeletplugin/sharing/test_mps_contract.py",
 )
 """Files of the folders above that belong to the rest: they start processes, or go through long sequences."""

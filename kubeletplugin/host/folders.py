@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from driver.roots.root import Root
 
@@ -21,20 +21,19 @@ def distinct(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
 
 def nearest(root: Root, folders: Iterable[str]) -> tuple[str, ...]:
     """The folders that are there, and above those that are not the nearest: it changes when they come."""
-    known: dict[PurePosixPath, tuple[Path, bool]] = {}
+    known: dict[str, tuple[str, bool]] = {"": (str(root.seen), True)}
 
-    def find(folder: PurePosixPath) -> tuple[Path, bool]:
+    def find(folder: str) -> tuple[str, bool]:
         """The nearest folder that is there, and whether it is this one."""
         if folder not in known:
-            is_top = folder == folder.parent
-            above, may_be_there = (root.seen, True) if is_top else find(folder.parent)
+            above, is_above_there = find(folder.rpartition("/")[0])
             # Most of a hundred folders are not there, and then neither are those below them.
-            real = root.at(str(folder)) if may_be_there else None
+            real = root.at(folder) if is_above_there else None
             is_there = real is not None and real.is_dir()
-            known[folder] = (real if real is not None and is_there else above), is_there
+            known[folder] = (str(real) if is_there else above), is_there
         return known[folder]
 
-    return tuple(dict.fromkeys(str(find(PurePosixPath(folder))[0]) for folder in folders))
+    return tuple(dict.fromkeys(find(folder.strip("/"))[0] for folder in folders))
 
 
 def files_in(root: Root, folder: str, *patterns: str) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class EmbeddedClaimController:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _sync_pod(self, pod: Object, made: Mapping[Any, Object]) -> None:
-        if not is_deleted(pod) and not is_terminal(pod) and pod["spec"].get("resourceClaims"):
+        if not is_deleted(pod) and not is_terminal(pod) and (pod.get("spec") or {}).get("resourceClaims"):
             self._make_claims(pod, made)
             self._reserve_of_bound(pod)
 
@@ -188,7 +188,7 @@ def _is_done(user: Mapping[str, Any], pods: Mapping[str, Object]) -> bool:
 
 def _will_not_run(pod: Object) -> bool:
     """Whether no container of the pod runs or ever will."""
-    return is_terminal(pod) or (is_deleted(pod) and not pod["spec"].get("nodeName"))
+    return is_terminal(pod) or (is_deleted(pod) and not (pod.get("spec") or {}).get("nodeName"))
 
 
 def _base(pod: str, entry: str) -> str:

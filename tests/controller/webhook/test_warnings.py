@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
 
 import pytest
 
@@ -276,10 +276,14 @@ def refused_at_prepare(stored: Object, device: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("admin", [False, True])
-@pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("sharing", [None, {"strategy": "TimeSlicing"}, MPS, NO_THREADS])
-@pytest.mark.parametrize("kind", ["GpuConfig", "MigDeviceConfig", "VfioDeviceConfig"])
+CONFIGURATIONS = [*product(
+    ("GpuConfig", "MigDeviceConfig", "VfioDeviceConfig"),
+    (None, {"strategy": "TimeSlicing"}, MPS, NO_THREADS),
+    (False, True),
+    (False, True),
+)]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("class_name", "device"),
     [
@@ -291,15 +295,15 @@ def refused_at_prepare(stored: Object, device: str) -> bool:
         ("shared-burstable", SLICES),
     ],
 )
-def test_what_prepare_refuses_was_warned_of_as_refused(
-    class_name: str, device: str, kind: str, sharing: Any, named: bool, admin: bool
-) -> None:
-    document = (
-        parameters(kind) if sharing is None or kind.startswith("V") else parameters(kind, sharing=sharing)
-    )
-    asked = request("gpu", class_name, adminAccess=admin)
-    stored = claim(config(document, *(["gpu"] if named else [])), requests=[asked])
+def test_what_prepare_refuses_was_warned_of_as_refused(class_name: str, device: str) -> None:
+    for kind, sharing, named, admin in CONFIGURATIONS:
+        document = (
+            parameters(kind) if sharing is None or kind.startswith("V") else parameters(kind, sharing=sharing)
+        )
+        asked = request("gpu", class_name, adminAccess=admin)
+        stored = claim(config(document, *(["gpu"] if named else [])), requests=[asked])
 
-    said = " ".join(warnings(stored))
+        said = " ".join(warnings(stored))
 
-    assert refused_at_prepare(stored, device) == ("prepare refuses" in said)
+        refused = refused_at_prepare(stored, device)
+        assert refused == ("prepare refuses" in said), (kind, sharing, named, admin)
