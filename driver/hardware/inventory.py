@@ -143,7 +143,7 @@ class Discovery:
                 raise
             return job(device, watch)
 
-        return self._in_session(lambda: self._guard.run(str(pci), with_device))
+        return self._in_session(lambda: self._guard.run(str(pci), with_device), _ENTER_SECONDS)
 
     def read(
         self, jobs: Mapping[PciAddress, Callable[[NvmlDevice, Watch], T]]
@@ -190,7 +190,7 @@ class Discovery:
                 EVENTS_LANE, lambda watch: watch("watch_events", lambda: self._nvml.watch_events(devices))
             )
 
-        return self._in_session(register)
+        return self._in_session(register, _ENTER_SECONDS)
 
     def on_mode_change(self, listener: Callable[[str, bool], None]) -> None:
         """Call the listener with a GPU's address when a change of its MIG mode begins, and when it ends."""
@@ -216,7 +216,7 @@ class Discovery:
             self._end(self._session, strict=True)
             yield
 
-    def _in_session(self, work: Callable[[], T], wait_seconds: float = _ENTER_SECONDS) -> T:
+    def _in_session(self, work: Callable[[], T], wait_seconds: float) -> T:
         """Do the work in a session; when that turns out to be void, do it once more in a new one."""
         with self._gate.entered(wait_seconds):
             session = self._begin()

@@ -56,7 +56,10 @@ def test_a_crash_while_parts_grow_gives_nobody_more_than_the_claim_has(l4s: Memo
     assert (l4s.hard(first), l4s.hard(third)) == (4 * GIB, 4 * GIB)
 
 
-def test_a_gpu_that_another_instance_works_on_is_no_fault(l4s: MemoryNode) -> None:
+def test_a_gpu_that_another_instance_works_on_is_no_fault(
+    l4s: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kubeletplugin.memory.claim_memory._LOCK_SECONDS", 0.1)
     device = l4s.share("u-1", 8 * GIB)
     container = l4s.run(device)
     with KeyedLocks(l4s.folder / "locks").holding([memory_key(l4s.pci())], 1):
