@@ -17,7 +17,7 @@ import pytest
 LIMIT_SECONDS = {"quick": 150, "rest": 300}
 """How long each part may take on two cores that do nothing else."""
 
-_QUICK_FOLDERS = (
+QUICK_FOLDERS = (
     "tests/proto",
     "tests/driver",
     "tests/controller",
@@ -31,7 +31,7 @@ _QUICK_FOLDERS = (
     "tests/conformance/pods",
     "tests/conformance/validation",
 )
-_TAKE_LONG = (
+TAKE_LONG = (
     "tests/fakegpu/mps/test_mps.py",
     "tests/fakegpu/test_mps_faults.py",
     "tests/fakegpu/test_smi.py",
@@ -51,7 +51,7 @@ _TAKE_LONG = (
 )
 """Files of the folders above that belong to the rest: they start processes, or go through long sequences."""
 
-_QUICK_FLOWS = (
+QUICK_FLOWS = (
     "tests/flow/test_whole_gpus.py::",
     "tests/flow/test_all_kinds.py::",
     "tests/flow/test_fabric.py::test_specs_written_for_nvidias_driver_get_a_partition_that_is_active_meanwhile",
@@ -69,17 +69,17 @@ _SLOWEST_FILES = 10
 
 def is_quick(nodeid: str) -> bool:
     """Whether a test belongs to ``make test``, by its id."""
-    if nodeid.startswith(_TAKE_LONG):
+    if nodeid.startswith(TAKE_LONG):
         return False
-    return nodeid.startswith(tuple(f"{folder}/" for folder in _QUICK_FOLDERS)) or nodeid.startswith(
-        _QUICK_FLOWS
+    return nodeid.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) or nodeid.startswith(
+        QUICK_FLOWS
     )
 
 
 def _may_have(path: str, part: str) -> bool:
     """Whether a file may have tests of the part; files that have none need not be imported."""
-    has_quick = is_quick(path) or any(flow.startswith(f"{path}::") for flow in _QUICK_FLOWS)
-    return has_quick if part == "quick" else not is_quick(path) and f"{path}::" not in _QUICK_FLOWS
+    has_quick = is_quick(path) or any(flow.startswith(f"{path}::") for flow in QUICK_FLOWS)
+    return has_quick if part == "quick" else not is_quick(path) and f"{path}::" not in QUICK_FLOWS
 
 
 @dataclass(eq=False)

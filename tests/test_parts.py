@@ -1,0 +1,28 @@
+"""The parts of the tests name files and tests that exist, and each test belongs to one part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.parts import QUICK_FLOWS, QUICK_FOLDERS, TAKE_LONG, is_quick
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("path", [*QUICK_FOLDERS, *TAKE_LONG])
+def test_what_is_named_exists(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("flow", QUICK_FLOWS)
+def test_a_flow_that_is_named_exists(flow: str) -> None:
+    path, _, name = flow.partition("::")
+    assert f"def {name}" in (ROOT / path).read_text() if name else (ROOT / path).is_file()
+
+
+def test_a_file_that_takes_long_is_no_part_of_make_test() -> None:
+    assert not any(is_quick(f"{path}::test_it") for path in TAKE_LONG)
+    assert is_quick("tests/driver/test_event_reasons.py::test_it")
+    assert not is_quick("tests/chart/test_values.py::test_it")
