@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+_RUN_AS_ROOT = "(run the tests as root)"
 NO_DEVICE_NODES = "needs the right to make device nodes (run the tests as root)"
 """Why a test is skipped that has found out by itself that it may make none."""
 
@@ -35,14 +36,16 @@ def _tool(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(name) is None, reason=f"needs {name} (install it)")
 
 
+def _capability(number: int, what: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(not has_capability(number), reason=f"needs {what} {_RUN_AS_ROOT}")
+
+
 BUSYBOX, GCC, GIT, PROMTOOL, SETPRIV = map(_tool, ("busybox", "gcc", "git", "promtool", "setpriv"))
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root (run the tests as root)")
-MOUNTS = pytest.mark.skipif(
-    not has_capability(21), reason="needs the right to mount, CAP_SYS_ADMIN (run the tests as root)"
-)
-DROPS = pytest.mark.skipif(
-    not has_capability(8), reason="needs rights to drop, CAP_SETPCAP (run the tests as root)"
-)
+DROPS = _capability(8, "rights that it can drop")
+CHANGES_ROOT = _capability(18, "the right to change the root folder")
+MOUNTS = _capability(21, "the right to mount")
+MAKES_NODES = _capability(27, "the right to make device nodes")
 IPV6 = pytest.mark.skipif(not has_ipv6(), reason="needs IPv6 (run the tests on a machine that has it)")
 
 

@@ -12,8 +12,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# A path with a space is no interpreter for the kernel, so a shell starts it.
 PYTHON = """\
-#!{python}
+#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import pathlib, shutil, sys
 words = sys.argv[1:]
 log = pathlib.Path({log!r})

@@ -81,6 +81,7 @@ def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool) -> None
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode
         )
         try:
+            os.fchmod(descriptor, mode)  # open(2) takes away what the umask has
             _write_all(descriptor, data)
             if lasting:
                 os.fsync(descriptor)

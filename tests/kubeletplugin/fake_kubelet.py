@@ -129,7 +129,8 @@ def claim_of(name: str) -> v1.Claim:
 @contextmanager
 def short_folder() -> Iterator[Path]:
     """A folder whose path leaves room for a socket's name."""
-    with tempfile.TemporaryDirectory(prefix="gpu-dra-", dir="/tmp") as folder:
+    usual = tempfile.gettempdir()
+    with tempfile.TemporaryDirectory(prefix="gpu-dra-", dir=usual if len(usual) < 12 else "/tmp") as folder:
         yield Path(folder)
 
 

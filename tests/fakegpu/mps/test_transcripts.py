@@ -20,6 +20,7 @@ from kubeletplugin.mps.control import Control, limit_commands, sort_answers
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.wire.mps_daemon import MpsDaemon
 from tests.fakegpu.programs import Programs
+from tests.kubeletplugin.fake_kubelet import short_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,9 +134,10 @@ def limits_replayed(programs: Programs, tmp_path: Path, change: str = "") -> Non
     path = tmp_path / "recorded.jsonl"
     path.write_text(write_transcript(found))
     install_replay(programs.root / CONTROL, path, gpus(programs))
-    folder = DaemonFolder(tmp_path / "mps", "gpu")
     found_programs = DriverPrograms(InstalledDriver.below(programs.root), tmp_path / "libraries")
-    Control(found_programs, folder, 20.0).set_limits(daemon, time.monotonic() + 20.0)
+    with short_folder() as folder:
+        control = Control(found_programs, DaemonFolder(folder, "gpu"), 20.0)
+        control.set_limits(daemon, time.monotonic() + 20.0)
 
 
 def test_the_driver_sets_limits_with_the_answers_that_were_recorded(

@@ -197,7 +197,7 @@ def test_bash_completes_with_its_script(cluster: Path) -> None:
     folder = cluster.parent / "bin"
     folder.mkdir(exist_ok=True)
     program = folder / "gpuctl"
-    program.write_text(f'#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -m gpuctl "$@"\n')
+    program.write_text(f'#!/bin/sh\ncd "{ROOT}"\nexec "{sys.executable}" -m gpuctl "$@"\n')
     program.chmod(0o755)
     environment = {**os.environ, "KUBECONFIG": str(cluster), "PATH": f"{folder}:{os.environ['PATH']}"}
 

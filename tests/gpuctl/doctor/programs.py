@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
-_PROGRAM = """#!{python}
+# A path with a space is no interpreter for the kernel, so a shell starts it.
+_PROGRAM = """#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import json, os, subprocess, sys
 from pathlib import Path
 Path({calls!r}).open("a").write(json.dumps(sys.argv[1:]) + "\\n")
@@ -31,7 +33,7 @@ class FakeKubectl:
         program = folder / "kubectl"
         program.write_text(
             _PROGRAM.format(
-                python=shlex.quote(sys.executable),
+                python=sys.executable,
                 calls=str(self._calls),
                 gpuctl=list(gpuctl or (sys.executable, "-m", "gpuctl")),
                 root=str(ROOT),

@@ -19,6 +19,7 @@ from kubeletplugin.host import device_nodes
 from kubeletplugin.host.device_nodes import DeviceFolder, DeviceNode
 from kubeletplugin.host.gpu_nodes import FolderStamps, GpuNodes
 from kubeletplugin.host.installed_driver import InstalledDriver
+from tests import needs
 from tests.kubeletplugin.fake_roots import laid_driver, lay_driver_root, lay_sysfs
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -69,6 +70,7 @@ def test_nothing_is_looked_for_again_while_the_folders_stay(
     assert scene.nodes.control(FolderStamps()) == control
 
 
+@needs.MAKES_NODES
 @pytest.mark.parametrize("name", ["nvidia0", "dri/renderD128"])
 def test_a_node_that_was_made_anew_has_its_new_numbers(scene: Scene, name: str) -> None:
     before = numbers(scene.nodes.whole(scene.pci(), 0, FolderStamps()))
@@ -92,6 +94,7 @@ def test_another_minor_is_another_gpu(scene: Scene) -> None:
     assert (first[0].path, second[0].path) == ("/dev/nvidia0", "/dev/nvidia1")
 
 
+@needs.MAKES_NODES
 def test_what_could_not_be_found_is_not_remembered(scene: Scene) -> None:
     (scene.dev / "nvidia0").unlink()
     with pytest.raises(NodeIncomplete):

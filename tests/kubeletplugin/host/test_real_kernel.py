@@ -20,6 +20,7 @@ import pytest
 
 from kubeletplugin.host import kernel_child
 from kubeletplugin.host.real_kernel import MOST_STUCK, RealKernel
+from tests import needs
 
 SOON, LONG = 0.2, 30.0
 
@@ -171,12 +172,14 @@ def test_a_loaded_module_needs_no_program(kernel: RealKernel, tmp_path: Path) ->
     kernel.load_module("vfio-pci", LONG)
 
 
+@needs.CHANGES_ROOT
 def test_a_host_without_modprobe_says_so(kernel: RealKernel, tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
     with pytest.raises(FileNotFoundError):
         kernel.load_module("vfio-pci", LONG)
 
 
+@needs.CHANGES_ROOT
 @pytest.mark.parametrize(
     ("says", "code", "error"),
     [

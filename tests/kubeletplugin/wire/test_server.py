@@ -51,7 +51,8 @@ def test_it_answers_on_a_private_socket_in_a_private_folder(folder: Path, pool: 
     server.start()
     with FakeKubelet(path) as kubelet:
         assert kubelet.serving() == "SERVING"
-    assert (mode(path), mode(path.parent)) == (0o600, 0o750)
+    assert mode(path) == 0o600
+    assert mode(path.parent) in (0o750, 0o700), "a umask may take more away"
     server.stop()
 
 
