@@ -215,6 +215,16 @@ class FakeMachine(HealthDeeds, UseDeeds):
 
         self._store.change(edit)
 
+    def lift_memory_limits(self, gpu: GpuSelector) -> None:
+        """Have no control group limited on a GPU, whatever faults the calls have that would do the same."""
+        pci = self.pci(gpu)
+
+        def edit(state: MachineState) -> MachineState:
+            slot = state.gpus[pci]
+            return with_gpu(state, pci, replace(slot, memory=replace(slot.memory, limits=())))
+
+        self._store.change(edit)
+
     def replace_board(self, gpu: GpuSelector) -> str:
         """Put another board of the same kind into the slot; returns its UUID."""
         pci = self.pci(gpu)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from driver.nvml.api import Code, NoMemoryLimits
-from driver.nvml.memory_limits import NO_LIMIT_BYTES
+from driver.nvml.api import Code
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
 from envtest.client.readiness import wait_until
@@ -26,7 +25,6 @@ from tests.flow.memory_scene import (
     HOLDS,
     RULES,
     TIMES,
-    cgroup_of,
     cuda,
     gpu_of_pod,
     memory_pod,
@@ -120,18 +118,9 @@ def ready(entry: Object) -> tuple[str, str]:
 
 
 def lose_limit(driver: DriverNode, namespace: str) -> None:
-    """Have the pod's limit gone, and NVML refuse to set it again."""
-    nvml, group = driver.machine.nvml(), cgroup_of(driver, namespace, "train")
-    nvml.init()
-    device = nvml.device_by_pci(gpu_of_pod(driver, namespace, "train"))
-    while True:
-        device.set_memory_limits(group, 0, NO_LIMIT_BYTES)
-        driver.machine.fail("set_memory_limits", code=Code.UNKNOWN)
-        try:
-            device.memory_limits(group)
-        except NoMemoryLimits:
-            return
-        driver.machine.heal("set_memory_limits")  # the plugin was faster
+    """Have NVML refuse to set limits first, and then the limit gone: the plugin cannot set it in between."""
+    driver.machine.fail("set_memory_limits", code=Code.UNKNOWN)
+    driver.machine.lift_memory_limits(gpu_of_pod(driver, namespace, "train"))
 
 
 def status_of_node(watched: Watched, *flags: str) -> Any:
