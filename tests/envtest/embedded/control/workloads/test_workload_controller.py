@@ -46,9 +46,20 @@ class Workloads:
         return found
 
     @property
+    def deployment_status(self) -> Object:
+        """Empty before the controller has seen the Deployment."""
+        found: Object = self.deployment.get("status", {})
+        return found
+
+    @property
     def job(self) -> Object:
         (found,) = self.server.objects("jobs", "batch")
         return found
+
+    @property
+    def job_conditions(self) -> list[str]:
+        """The types of the conditions of the Job, which has no status before its controller has seen it."""
+        return [one["type"] for one in self.job.get("status", {}).get("conditions", ())]
 
     @property
     def sets(self) -> list[Object]:
@@ -80,7 +91,7 @@ class Workloads:
 
     def reason(self, kind: str) -> str:
         """The reason of a condition of the Deployment."""
-        held = self.deployment.get("status", {}).get("conditions", ())
+        held = self.deployment_status.get("conditions", ())
         return next((str(one["reason"]) for one in held if one["type"] == kind), "")
 
 
@@ -104,7 +115,7 @@ def test_a_pod_that_ends_is_made_anew(here: Workloads) -> None:
     here.say(second, "Failed")
 
     here.wait(lambda: sum(pod["status"]["phase"] != "Failed" for pod in here.pods) == 2)
-    here.wait(lambda: here.deployment["status"].get("unavailableReplicas") == 2)
+    here.wait(lambda: here.deployment_status.get("unavailableReplicas") == 2)
 
 
 def test_of_the_pods_the_one_that_has_not_begun_goes_first(here: Workloads) -> None:
@@ -119,13 +130,13 @@ def test_of_the_pods_the_one_that_has_not_begun_goes_first(here: Workloads) -> N
     here.wait(lambda: any("deletionTimestamp" in pod["metadata"] for pod in here.pods))
     (gone,) = [pod for pod in here.pods if "deletionTimestamp" in pod["metadata"]]
     assert gone["metadata"]["uid"] == late["metadata"]["uid"]
-    here.wait(lambda: here.sets[0]["status"]["terminatingReplicas"] == 1)
+    here.wait(lambda: here.sets[0]["status"].get("terminatingReplicas") == 1)
 
 
 def test_pods_count_as_available_when_they_were_ready_for_long_enough(here: Workloads) -> None:
     here.deploy(1, minReadySeconds=3600, progressDeadlineSeconds=7200)
     here.all_ready(1)
-    here.wait(lambda: here.deployment["status"].get("readyReplicas") == 1)
+    here.wait(lambda: here.deployment_status.get("readyReplicas") == 1)
     assert here.reason("Available") == "MinimumReplicasUnavailable"
 
     stored = here.pods[0]
@@ -149,7 +160,7 @@ def test_a_name_that_is_taken_is_a_collision_and_another_is_taken(here: Workload
     here.deploy(0)
 
     here.wait(lambda: len(here.sets) == 2)
-    assert here.deployment["status"]["collisionCount"] == 1
+    assert here.deployment_status["collisionCount"] == 1
     assert len({one["metadata"]["name"] for one in here.sets}) == 2
 
 
@@ -256,7 +267,7 @@ def test_a_suspended_job_gives_its_pods_back_and_does_not_count_them(here: Workl
 
     here.patch(f"{BATCH}/jobs/job", {"suspend": True})
 
-    here.wait(lambda: any(one["type"] == "Suspended" for one in here.job["status"].get("conditions", ())))
+    here.wait(lambda: "Suspended" in here.job_conditions)
     assert "failed" not in here.job["status"]
     assert "startTime" not in here.job["status"]
     here.wait(lambda: all("deletionTimestamp" in pod["metadata"] for pod in here.pods))
