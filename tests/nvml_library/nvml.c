@@ -112,17 +112,22 @@ static void note(const char *what, int code, const limit_t *limit) {
     close(record);
 }
 
+/* The folder that stands for /sys/fs/cgroup; empty where none does. */
+static void pretended_root(char pretended[PATH_MAX]) {
+    *pretended = '\0';
+    FILE *root = opened("cgroup-root", "r");
+    if (root == NULL) return;
+    if (fgets(pretended, PATH_MAX, root) == NULL) abort();
+    fclose(root);
+}
+
 /* The number of the cgroup's folder, 0 where it is none that can be opened. */
 static bytes_t inode_of(const char *path) {
     struct statfs system;
     struct stat status;
-    char pretended[PATH_MAX] = "", real[2 * PATH_MAX];
+    char pretended[PATH_MAX], real[2 * PATH_MAX];
     bytes_t found = 0;
-    FILE *root = opened("cgroup-root", "r");
-    if (root != NULL) {
-        if (fscanf(root, "%4095s", pretended) != 1) abort();
-        fclose(root);
-    }
+    pretended_root(pretended);
     int is_below = strncmp(path, CGROUP_ROOT, strlen(CGROUP_ROOT)) == 0;
     snprintf(real, sizeof real, "%s%s", pretended, *pretended && is_below ? path + strlen(CGROUP_ROOT) : path);
     int opened_folder = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -331,6 +336,13 @@ int nvmlDeviceGetMemoryInfo(gpu_t *gpu, memory_t *into) {
     return code;
 }
 
+/* Real control groups are root's; pretended ones belong to whoever made their folders. */
+static int may_set(void) {
+    char pretended[PATH_MAX];
+    pretended_root(pretended);
+    return geteuid() == 0 || *pretended;
+}
+
 /* The limit that is spoken of, once the record was read; 0 as its inode where there is no such cgroup. */
 static limit_t spoken_of(const gpu_t *gpu, const char *path) {
     limit_t found = {.inode = inode_of(path)};
@@ -348,7 +360,7 @@ SINCE_R615 int nvmlDeviceSetMemoryLimits_v1(gpu_t *gpu, set_t *told) {
     limit_t new = spoken_of(gpu, told->path);
     new.soft = told->soft;
     new.hard = rounded(told->hard);
-    if (code == SUCCESS && geteuid() != 0) code = NO_PERMISSION;
+    if (code == SUCCESS && !may_set()) code = NO_PERMISSION;
     if (code == SUCCESS && new.inode == 0) code = OPERATING_SYSTEM;
     if (code == SUCCESS && (new.soft > new.hard || new.soft > gpu->memory)) code = INVALID_ARGUMENT;
     if (code == SUCCESS && new.hard > gpu->memory && new.hard != NO_LIMIT) code = INVALID_ARGUMENT;
