@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -180,6 +181,7 @@ def test_a_host_without_modprobe_says_so(kernel: RealKernel, tmp_path: Path) -> 
 
 
 @needs.CHANGES_ROOT
+@needs.BUSYBOX
 @pytest.mark.parametrize(
     ("says", "code", "error"),
     [
@@ -206,7 +208,7 @@ def _host(root: Path, says: str, code: int) -> None:
     """A root with busybox in it, and a modprobe that writes down what it is told."""
     for folder in ("bin", "sbin"):
         (root / folder).mkdir(parents=True)
-    (root / "bin/busybox").write_bytes(Path("/bin/busybox").read_bytes())
+    (root / "bin/busybox").write_bytes(Path(str(shutil.which("busybox"))).read_bytes())
     modprobe = root / "sbin/modprobe"
     modprobe.write_text(f'#!/bin/busybox sh\necho "$*" > /told\necho "{says}" >&2\nexit {code}\n')
     for program in (root / "bin/busybox", modprobe):
