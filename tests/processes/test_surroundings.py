@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -93,6 +94,14 @@ def test_a_node_whose_name_no_pool_can_have_is_refused_with_the_number(node: Nod
     assert "at most 238 characters" in lines[0]
 
 
+def is_answered(port: int, path: str) -> bool:
+    connection = HTTPConnection("::1", port, timeout=WAIT_SECONDS)
+    connection.request("GET", path)
+    status = connection.getresponse().status
+    connection.close()
+    return status == 200
+
+
 @needs.IPV6
 def test_with_ipv6_alone_the_api_server_is_reached_and_probes_and_metrics_are_answered() -> None:
     server = EmbeddedApiServer()
@@ -105,11 +114,9 @@ def test_with_ipv6_alone_the_api_server_is_reached_and_probes_and_metrics_are_an
         with node.plugin() as plugin, node.controller(**flags) as controller:
             assert node.publishes(8), controller.text
             assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
+            # Slices are there a moment before their publisher knows that they were taken.
             for port, path in ((port_of(controller), "/readyz"), (metrics, "/metrics")):
-                connection = HTTPConnection("::1", port, timeout=WAIT_SECONDS)
-                connection.request("GET", path)
-                assert connection.getresponse().status == 200
-                connection.close()
+                assert server.wait_until(partial(is_answered, port, path), WAIT_SECONDS), path
             assert (plugin.stop(), controller.stop()) == (0, 0)
 
 
