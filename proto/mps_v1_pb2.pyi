@@ -23,10 +23,8 @@ class Daemon(_message.Message):
     def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., multi_user: _Optional[bool] = ..., active_thread_percentage: _Optional[int] = ..., pinned_memory_mib: _Optional[_Iterable[int]] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class EnsureResponse(_message.Message):
-    __slots__ = ("protocol",)
-    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    protocol: int
-    def __init__(self, protocol: _Optional[int] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("name",)

@@ -14,7 +14,6 @@ from kubeletplugin.mps.control import Control, NoDaemon
 from kubeletplugin.mps.daemon_process import adopt_daemon, start_daemon
 from kubeletplugin.mps.folders import DaemonFolder
 from kubeletplugin.mps.foreign import refuse_foreign_daemon
-from kubeletplugin.mps.memory import use_node_shm
 from kubeletplugin.mps.processes import end_left_over
 from kubeletplugin.wire.mps_daemon import MpsState
 
@@ -195,7 +194,6 @@ class Keeper:
             process = adopt_daemon(self._folder)
             if process:
                 _log.info("MPS daemon adopted", daemon=self.name, pid=process.pid)
-                use_node_shm(self._folder)
                 self._watch(process)
         return self._process
 

@@ -137,7 +137,7 @@ class NodeMemory:
 def use_node_shm(folder: DaemonFolder) -> None:
     """Lead the clients of a daemon to the node's /dev/shm, where it has nothing of its own.
 
-    A daemon that was started with ``--shm node`` has that one, and may be adopted. Raises StorageError.
+    Raises StorageError.
     """
     with storage_errors(folder.shm, "making"):
         make_folder(folder.path)

@@ -36,7 +36,7 @@ def handlers(supervisor: Supervisor) -> tuple[grpc.GenericRpcHandler, ...]:
         with _answered(context, "ensure", request.name):
             refuse_newer(request)
             supervisor.ensure(daemon_of(request), _seconds(context))
-        return v1.EnsureResponse(protocol=PROTOCOL)
+        return v1.EnsureResponse()
 
     def stop(request: v1.StopRequest, context: grpc.ServicerContext) -> v1.StopResponse:
         with _answered(context, "stop", request.name):

@@ -49,7 +49,6 @@ class MpsClient:
         self._call_seconds = call_seconds
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
-        self._told_older = False
         self._stop = threading.Event()
 
     def ensure(self, daemon: MpsDaemon) -> None:
@@ -66,15 +65,7 @@ class MpsClient:
             pinned_memory_mib=daemon.pinned_memory_mib,
             protocol=PROTOCOL,
         )
-        answer = self._call("Ensure", request, v1.EnsureResponse)
-        if answer.protocol < PROTOCOL and not self._told_older:
-            self._told_older = True
-            _log.warning(
-                "the MPS supervisor is of a former version: containers with new shares by MPS wait until its "
-                "pod is deleted and comes back updated",
-                its_protocol=answer.protocol,
-                protocol=PROTOCOL,
-            )
+        self._call("Ensure", request, v1.EnsureResponse)
 
     def stop(self, name: str) -> None:
         """Have the daemon and its servers end; one that does not run is fine. Raises as ``ensure``."""

@@ -22,7 +22,7 @@ def test_messages_keep_their_names_and_numbers() -> None:
                 "pinned_memory_mib": 5,
                 "protocol": 6,
             },
-            "EnsureResponse": {"protocol": 1},
+            "EnsureResponse": {},
             "StopRequest": {"name": 1},
             "StopResponse": {},
             "WatchRequest": {},

@@ -155,22 +155,6 @@ def test_the_nodes_memory_is_for_who_asks_for_it(mps: MpsScene) -> None:
     assert shm_of(mps.pid()).samefile(NODE_SHM)
 
 
-def test_the_clients_of_a_daemon_of_a_former_version_have_the_memory_that_it_has(mps: MpsScene) -> None:
-    with SupervisorProcess(mps) as process:
-        client = MpsClient(mps.mps_dir / SOCKET)
-        client.ensure(mps.daemon())
-        client.close()
-        process.end(signal.SIGKILL)
-    folder, pid = mps.folder(), mps.pid()
-    folder.shm.unlink()
-    (folder.clients / "control").unlink()
-    folder.clients.rmdir()  # a former version makes neither
-    told(mps.supervisor().follow(LiveCall(), 0.05), running)
-    assert (mps.pid(), folder.shm.readlink()) == (pid, NODE_SHM)
-    with mps.client() as cuda:
-        assert cuda.limits.percentage == 25.0
-
-
 @needs.MOUNTS
 @pytest.mark.parametrize("memory", [OwnMemory(2, Path("/proc")), NodeMemory()])
 def test_a_link_to_a_mount_of_the_node_never_has_that_unmounted(
