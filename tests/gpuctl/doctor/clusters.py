@@ -7,7 +7,6 @@ import copy
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -16,10 +15,25 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.doctor.outside.needed_rights import NEEDED, TO_LOOK
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, WebhookAnswer
 from gpuctl.node.planned import plan_node
-from tests.controller.webhook.peer import make_pair
 
 ROOT = Path(__file__).resolve().parents[3]
-NOW = datetime.now(UTC).timestamp()
+DAY_SECONDS = 86_400.0
+AUTHORITY = """\
+-----BEGIN CERTIFICATE-----
+MIIBeTCCAR+gAwIBAgIUZxVr85+b+27gagh9eMy1WkCFA8wwCgYIKoZIzj0EAwIw
+EjEQMA4GA1UEAwwHd2ViaG9vazAeFw0yNjExMjMxNDUwNTJaFw0zNjExMjAxNDUw
+NTJaMBIxEDAOBgNVBAMMB3dlYmhvb2swWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AATm/c3LBzVgwyxOUKBUfhMKrrMsJS+jq3WIaqQ7dcoig3GrVPm+B2w36K2AghnY
+Uivv7PT3uqFo1yzDkL4V2FpNo1MwUTAdBgNVHQ4EFgQUgcV0agtIkyDo2BGNmHwn
+qk+DzzkwHwYDVR0jBBgwFoAUgcV0agtIkyDo2BGNmHwnqk+DzzkwDwYDVR0TAQH/
+BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiB4iEfWJfX4HnHStUUOJaPvA5/8D31X
+S1r8cghvx5lroAIhAMQ/BQ8EQPex/v6TagUpavyX6gNFxwvxrBXSddBVOEW0
+-----END CERTIFICATE-----
+"""
+"""A certificate that signs itself, and expires ``DAYS_LEFT`` days after ``NOW``."""
+
+DAYS_LEFT = 400
+NOW = datetime(2036, 11, 20, 14, 50, 52, tzinfo=UTC).timestamp() - DAYS_LEFT * DAY_SECONDS
 NODE = "node-a"
 NAMESPACE = "gpu-dra"
 IMAGE = "localhost/gpu-dra:1"
@@ -58,7 +72,7 @@ def _well() -> ClusterSeen:
         pods=tuple(driver_pod(program) for program in PROGRAMS),
         daemon_sets=tuple(daemon_set(program) for program in PROGRAMS),
         deployments=(),
-        webhooks=(webhook(authority()),),
+        webhooks=(webhook(),),
         services=({"metadata": {"name": "gpu-dra-webhook", "namespace": NAMESPACE}, "spec": {}},),
         endpoint_slices=(endpoints(ready=True),),
         policies=tuple(one for one in shipped if one["kind"] == "ValidatingAdmissionPolicy"),
@@ -126,14 +140,7 @@ def daemon_set(program: str, ready: int = 1, namespace: str = NAMESPACE) -> Obje
     }
 
 
-@cache
-def authority(days: int = 400) -> str:
-    """A certificate that signs itself and is good for so many days, in PEM."""
-    with TemporaryDirectory() as folder:
-        return make_pair(Path(folder), "-nodes", "-days", str(days)).cert_file.read_text()
-
-
-def webhook(pem: str) -> Object:
+def webhook(pem: str = AUTHORITY) -> Object:
     """The shipped configuration of the webhook, with an authority."""
     (item,) = (
         one for one in _documents("deploy/webhook.yaml") if one["kind"] == "ValidatingWebhookConfiguration"

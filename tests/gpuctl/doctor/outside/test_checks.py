@@ -15,11 +15,13 @@ from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.doctor.outside.seen import Unread, WebhookAnswer
 from tests.gpuctl.doctor.clusters import (
+    DAY_SECONDS,
+    DAYS_LEFT,
     INSISTING,
     NAMESPACE,
     NODE,
+    NOW,
     ago,
-    authority,
     daemon_set,
     device_class,
     driver_pod,
@@ -110,13 +112,13 @@ def warned_policies() -> tuple[dict[str, Any], ...]:
 
 
 def failing_hard() -> dict[str, Any]:
-    item = webhook(authority())
+    item = webhook()
     item["webhooks"][0]["failurePolicy"] = "Fail"
     return item
 
 
 def without_bundle(bundle: bytes | None) -> dict[str, Any]:
-    item = webhook(authority())
+    item = webhook()
     if bundle is None:
         del item["webhooks"][0]["clientConfig"]["caBundle"]
     else:
@@ -271,8 +273,8 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
     ("policy-expressions", {"policies": warned_policies()}, "warn", "undefined field"),
     ("webhook", {"webhooks": (failing_hard(),)}, "warn", "failurePolicy Fail"),
     ("webhook", {"webhooks": ()}, "skipped", "no webhook is configured"),
-    ("webhook-authority", {"webhooks": (webhook(authority(10)),)}, "warn", "expires in"),
-    ("webhook-authority", {"webhooks": (webhook(authority(400)),), "now": 4e9}, "fail", "has expired"),
+    ("webhook-authority", {"now": NOW + (DAYS_LEFT - 10) * DAY_SECONDS}, "warn", "expires in"),
+    ("webhook-authority", {"now": NOW + (DAYS_LEFT + 1) * DAY_SECONDS}, "fail", "has expired"),
     ("webhook-authority", {"webhooks": (without_bundle(None),)}, "fail", "it has no caBundle"),
     ("webhook-authority", {"webhooks": (without_bundle(b"nothing"),)}, "fail", "is no certificate"),
     ("webhook-endpoints", {"endpoint_slices": (endpoints(ready=False),)}, "fail", "no endpoint is ready"),
