@@ -6,7 +6,6 @@ import http.client
 import json
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from controller.webhook.certificate import ServingCertificate
 from controller.webhook.server import MOST_CONNECTIONS, WebhookServer
 from driver.process.service import Service
+from tests.openssl import make_certificate
 
 SECONDS = 20.0
 
@@ -32,16 +32,9 @@ def make_pair(folder: Path, *more: str) -> Pair:
     """Make a certificate for 127.0.0.1 in this folder; the one that is there is replaced."""
     pair = Pair(folder / "tls.crt", folder / "tls.key")
     folder.mkdir(exist_ok=True)
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    command += ["-subj", "/CN=webhook", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += [
-        "-keyout",
-        str(pair.key_file),
-        "-out",
-        str(pair.cert_file),
-        *(more or ("-nodes", "-days", "2")),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    names = ("-subj", "/CN=webhook", "-addext", "subjectAltName=IP:127.0.0.1")
+    files = ("-keyout", str(pair.key_file), "-out", str(pair.cert_file))
+    make_certificate(*names, *files, *(more or ("-nodes", "-days", "2")))
     return pair
 
 

@@ -18,6 +18,7 @@ from controller.webhook.server import MOST_BODY_BYTES, MOST_CONNECTIONS, Webhook
 from driver.errors import ConfigError
 from driver.process.log import configure
 from driver.process.service import Service
+from tests import needs
 from tests.controller.webhook.peer import Pair, Peer, answered, make_pair, served
 from tests.controller.webhook.reviewed import asked, claim, config, parameters
 
@@ -204,7 +205,7 @@ def test_an_address_that_cannot_be_served_is_a_mistake_in_the_flags(address: str
 def test_without_a_host_it_is_reached_by_both_kinds_of_addresses(pair: Pair) -> None:
     with served(pair, address=":0") as peer:
         assert peer.review(GOOD)["allowed"] is True
-        if socket.has_dualstack_ipv6():
+        if needs.has_ipv6():
             with socket.create_connection(("::1", peer.port), 20):
                 pass
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ssl
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,11 +13,11 @@ from hypothesis import strategies as st
 
 from controller.webhook.validity import expires_at
 from tests.controller.webhook.peer import Pair, make_pair
+from tests.openssl import openssl
 
 
 def by_openssl(pair: Pair) -> float:
-    command = ["openssl", "x509", "-noout", "-enddate", "-in", str(pair.cert_file)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    said = openssl("x509", "-noout", "-enddate", "-in", str(pair.cert_file))
     return float(ssl.cert_time_to_seconds(said.strip().removeprefix("notAfter=")))
 
 
@@ -41,10 +40,9 @@ def test_it_is_what_openssl_says(tmp_path: Path, days: int) -> None:
 def test_a_certificate_of_version_1_has_a_field_less(tmp_path: Path) -> None:
     pair = make_pair(tmp_path)
     request, old = tmp_path / "request", Pair(tmp_path / "old.crt", pair.key_file)
-    make = ["openssl", "req", "-new", "-key", str(pair.key_file), "-subj", "/CN=x", "-out", str(request)]
-    subprocess.run(make, check=True, capture_output=True)
-    sign = ["openssl", "x509", "-req", "-in", str(request), "-key", str(pair.key_file), "-days", "3"]
-    subprocess.run([*sign, "-out", str(old.cert_file)], check=True, capture_output=True)
+    key = str(pair.key_file)
+    openssl("req", "-new", "-key", key, "-subj", "/CN=x", "-out", str(request))
+    openssl("x509", "-req", "-in", str(request), "-key", key, "-days", "3", "-out", str(old.cert_file))
 
     assert expires_at(old.cert_file.read_text()) == by_openssl(old)
 

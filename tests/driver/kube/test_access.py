@@ -18,6 +18,7 @@ import pytest
 from driver.errors import ConfigError
 from driver.kube.access import access_of_kubeconfig, access_of_pod
 from driver.kube.endpoint import Authority
+from tests.openssl import make_certificate
 
 AUTHORITY = """\
 -----BEGIN CERTIFICATE-----
@@ -149,10 +150,9 @@ def test_a_service_with_plain_credentials_never_loads_the_package() -> None:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for 127.0.0.1 and its key, for the server and for the client."""
     folder = tmp_path_factory.mktemp("pair")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     names = ["-subj", "/CN=me", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1", "-nodes"]
     files = ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")]
-    subprocess.run([*command, *names, *files], check=True, capture_output=True)
+    make_certificate(*names, *files)
     return folder / "tls.crt", folder / "tls.key"
 
 

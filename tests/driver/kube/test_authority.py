@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from driver.kube.credentials import Credentials
 from driver.kube.endpoint import Authority
 from driver.kube.errors import Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer
+from tests.openssl import make_certificate
 
 NODE = "/api/v1/nodes/a"
 
@@ -32,9 +32,8 @@ class Cluster:
     def certified(self) -> ssl.SSLContext:
         """Another certificate for the server, signed by itself."""
         names = [str(self._folder / name) for name in ("tls.key", "tls.crt")]
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-        command += ["-nodes", "-subj", "/CN=kubernetes", "-addext", "subjectAltName=IP:127.0.0.1"]
-        subprocess.run([*command, "-keyout", names[0], "-out", names[1]], check=True, capture_output=True)
+        subject = ("-nodes", "-subj", "/CN=kubernetes", "-addext", "subjectAltName=IP:127.0.0.1")
+        make_certificate(*subject, "-keyout", names[0], "-out", names[1])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(names[1], names[0])
         return context
