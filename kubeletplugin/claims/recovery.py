@@ -117,6 +117,7 @@ def _devices(uid: str, cdi_names: tuple[str, ...], pool: str, kinds: HeldKinds) 
         name = kinds.parse(match["device"]) if match else None
         if match is not None and name is not None:
             first, *more = name.gpus or ("",)
-            held = HeldDevice("", pool, match["device"], first, "", cdi_name, match["share_id"])
-            found.append(replace(held, kind=name.kind.word, more_gpus=tuple(more)))
+            device, share_id, kind = match["device"], match["share_id"], name.kind.word
+            held = HeldDevice("", pool, device, first, "", cdi_name, share_id, kind=kind)
+            found.append(replace(held, more_gpus=tuple(more)))
     return tuple(found)

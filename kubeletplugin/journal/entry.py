@@ -98,13 +98,13 @@ class HeldDevice:
 
     ``pci`` is the address of its GPU as sysfs writes it, ``uuid`` that GPU's UUID; both are empty for a
     device that lies on no GPU, and the UUID for an entry that was rebuilt from a CDI spec. ``more_gpus`` are
-    the addresses of the other GPUs of a device that spans several. ``kind`` is the word of the device's kind,
-    empty where only its name is known, which tells it. ``record`` is what the kind remembers
-    of it, empty where that is nothing, and in rebuilt entries. ``share`` is None for a device that is not
-    shared, for admin access, and in rebuilt entries. ``published_as`` is the name that the claim's allocation
-    has for it, where another driver published and prepared it; else that is ``device``. ``memory`` is None
-    where the NVIDIA driver holds the containers to nothing, and in rebuilt entries. ``device_class`` is the
-    DeviceClass of the request, empty in rebuilt entries.
+    the addresses of the other GPUs of a device that spans several. ``kind`` is the word of the device's kind.
+    ``record`` is what the kind remembers of it, empty where that is nothing, and in rebuilt entries.
+    ``share`` is None for a device that is not shared, for admin access, and in rebuilt entries.
+    ``published_as`` is the name that the claim's allocation has for it, where another driver published and
+    prepared it; else that is ``device``. ``memory`` is None where the NVIDIA driver holds the containers to
+    nothing, and in rebuilt entries. ``device_class`` is the DeviceClass of the request, empty where another
+    driver prepared the claim, and in rebuilt entries.
     """
 
     request: str
@@ -115,7 +115,7 @@ class HeldDevice:
     cdi_device: str
     share_id: str | None = None
     admin_access: bool = False
-    kind: str = ""
+    kind: str = field(kw_only=True)
     record: Record = field(default_factory=dict)
     share: ShareRecord | None = None
     more_gpus: tuple[str, ...] = ()
@@ -137,8 +137,8 @@ class HeldDevice:
             planned.cdi_device,
             allocated.share_id,
             allocated.admin_access,
-            planned.name.kind.word,
-            record or {},
+            kind=planned.name.kind.word,
+            record=record or {},
             more_gpus=tuple(more),
             device_class=allocated.device_class,
         )
@@ -170,7 +170,7 @@ class Entry:
     NVIDIA driver, empty where it was not known. ``rebuilt`` marks an entry whose file was lost or unreadable:
     namespace, name and requests are not known. Namespace and name may also be empty in an entry of a claim
     that another driver prepared. ``pod_claim_name`` is what the claim's pod calls it where a template
-    made it, empty where none did, and None in an entry of an instance that did not know it.
+    made it, empty where none did.
     """
 
     uid: str
@@ -183,7 +183,7 @@ class Entry:
     spec_sha256: str = ""
     rebuilt: bool = False
     driver_generation: str = ""
-    pod_claim_name: str | None = None
+    pod_claim_name: str = ""
 
     @property
     def holds(self) -> bool:

@@ -196,9 +196,5 @@ class HeldKinds:
         return self.of(held) is not self._unknown
 
     def of(self, held: HeldDevice) -> HeldKind:
-        """The kind of a held device: by its word, or by its name where the entry has no word."""
-        kind = self._by_word.get(held.kind)
-        if kind is not None:
-            return kind
-        name = None if held.kind else self.parse(held.device)
-        return self._unknown if name is None else self.of_name(name)
+        """The kind of a held device, by its word."""
+        return self._by_word.get(held.kind, self._unknown)

@@ -22,11 +22,11 @@ _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 def requests_of(entry: Entry) -> dict[str, tuple[HeldDevice, ...]]:
     """The devices of each request that gets a file, by the request without its subrequest.
 
-    None of a claim whose name is not known, or that another driver or a version without metadata prepared:
-    its containers are told nothing, or read what that driver has laid there.
+    None of a claim whose name is not known, or that another driver prepared: its containers are told
+    nothing, or read what that driver has laid there.
     """
     found: dict[str, tuple[HeldDevice, ...]] = {}
-    if not entry.is_named or entry.is_taken_over or entry.pod_claim_name is None:
+    if not entry.is_named or entry.is_taken_over:
         return found
     for held in entry.devices:
         request = held.request.partition("/")[0]
@@ -47,7 +47,7 @@ def pod_claim_name(entry: Entry) -> str:
     It comes from an annotation, which whoever makes a claim by hand may set to anything: it becomes part of
     a path, so what cannot be a name in a pod is none.
     """
-    name = entry.pod_claim_name or ""
+    name = entry.pod_claim_name
     return name if _LABEL.fullmatch(name) else ""
 
 

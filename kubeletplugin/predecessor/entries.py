@@ -119,8 +119,8 @@ def _held(uid: str, device: PreparedDevice, around: Surroundings) -> HeldDevice:
         cdi_device_name(uid, result.device),
         result.share_id,
         result.admin_access,
-        kind,
-        {} if record is None else written(record),
+        kind=kind,
+        record={} if record is None else written(record),
         published_as=result.device,
     )
 

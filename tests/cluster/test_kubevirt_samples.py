@@ -53,7 +53,7 @@ def prepared(sample: Path) -> Entry:
     )
     spec = claim["spec"]["spec"] if is_template else claim["spec"]
     held = [
-        HeldDevice(request["name"], "p", f"d-{index}", f"0000:8{index}:00.0", "", f"u-d-{index}")
+        HeldDevice(request["name"], "p", f"d-{index}", f"0000:8{index}:00.0", "", f"u-d-{index}", kind="vm")
         for index, request in enumerate(spec["devices"]["requests"])
     ]
     name = "machine-gpus-x7k2p" if is_template else claim["metadata"]["name"]

@@ -72,7 +72,9 @@ def held(**fields: object) -> HeldDevice:
     """The first GPU, held by a claim."""
     gpu = inventory().gpus[0]
     name = f"gpu-{str(gpu.pci).replace(':', '-').replace('.', '-')}"
-    made = HeldDevice("gpu", "node-a/gpu.nvidia.com", name, str(gpu.pci), gpu.uuid, f"{UID}-{name}")
+    made = HeldDevice(
+        "gpu", "node-a/gpu.nvidia.com", name, str(gpu.pci), gpu.uuid, f"{UID}-{name}", kind="whole"
+    )
     return HeldDevice(**{**{slot: getattr(made, slot) for slot in HeldDevice.__slots__}, **fields})
 
 

@@ -66,7 +66,7 @@ class Built:
         """A claim's whole GPU."""
         pci = self.scene.pci(gpu)
         name = gpu_device_name(pci)
-        return HeldDevice("r", "p", name, str(pci), self.scene.machine.uuid(pci), f"u-{name}")
+        return HeldDevice("r", "p", name, str(pci), self.scene.machine.uuid(pci), f"u-{name}", kind="whole")
 
     def part(self, profile: str, start: int, gpu: int = 0) -> HeldDevice:
         """A claim's partition, which is made."""

@@ -20,7 +20,7 @@ from tests.kubeletplugin.no_descriptors import no_descriptor_left
 
 NOW, BEFORE = "boot-now", "boot-before"
 PCI, GROUP = "0000:01:00.0", "gpu-0000-01-00-0"
-HELD = HeldDevice("gpu", "node/gpu.nvidia.com", GROUP, PCI, "GPU-1", f"u-1-{GROUP}")
+HELD = HeldDevice("gpu", "node/gpu.nvidia.com", GROUP, PCI, "GPU-1", f"u-1-{GROUP}", kind="whole")
 STRANGERS = ("vendor.com-gpu.json", "k8s.gpu.nvidia.com-claim_.json", "k8s.gpu.nvidia.com-gpu_u-1.json")
 
 

@@ -32,7 +32,7 @@ GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
 
 
 def held(pci: str = GPU_0) -> HeldDevice:
-    return HeldDevice("gpu", "n/gpu.nvidia.com", f"gpu-{pci}", pci, "GPU-1", f"u-1-gpu-{pci}")
+    return HeldDevice("gpu", "n/gpu.nvidia.com", f"gpu-{pci}", pci, "GPU-1", f"u-1-gpu-{pci}", kind="whole")
 
 
 def entry(uid: str = "u-1", *devices: HeldDevice) -> Entry:
@@ -248,9 +248,9 @@ devices = st.builds(
     *[texts] * 6,
     st.none() | texts,
     st.booleans(),
-    st.sampled_from(["whole", "static", "partition", "of the future"]),
     records,
     st.none() | shares,
+    kind=st.sampled_from(["whole", "static", "partition", "of the future"]),
     memory=st.none() | memories,
 )
 entries = st.builds(

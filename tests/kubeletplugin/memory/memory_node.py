@@ -101,7 +101,9 @@ class MemoryNode(FakeNode):
         memory = MemoryRecord(guaranteed_bytes, most, most > guaranteed_bytes, each_bytes, parts or {})
         cdi = f"{uid}-{device}-{request}"
         uuid = self.machine.uuid(self.gpus[gpu])
-        return HeldDevice(request, POOL, device, self.pci(gpu), uuid, cdi, share=share, memory=memory)
+        return HeldDevice(
+            request, POOL, device, self.pci(gpu), uuid, cdi, kind="whole", share=share, memory=memory
+        )
 
     def hold(self, uid: str, *devices: HeldDevice) -> tuple[str, ...]:
         """Put a prepared claim into the journal; the CDI devices that it has."""

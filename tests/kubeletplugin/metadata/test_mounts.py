@@ -15,10 +15,10 @@ BASE = "/var/run/kubernetes.io/dra-device-attributes"
 
 
 def held(request: str, name: str) -> HeldDevice:
-    return HeldDevice(request, "p", name, "0000:01:00.0", "GPU-1", f"u-{name}")
+    return HeldDevice(request, "p", name, "0000:01:00.0", "GPU-1", f"u-{name}", kind="whole")
 
 
-def entry(*devices: HeldDevice, pod_claim_name: str | None = "") -> Entry:
+def entry(*devices: HeldDevice, pod_claim_name: str = "") -> Entry:
     return Entry("u", "team", "train", "prepared", "boot", 1, devices, pod_claim_name=pod_claim_name)
 
 
@@ -61,12 +61,11 @@ def test_a_request_that_is_no_label_has_no_file(request_name: str) -> None:
 @pytest.mark.parametrize(
     "claim",
     [
-        entry(held("gpu", "a"), pod_claim_name=None),
         replace(entry(held("gpu", "a")), rebuilt=True),
         replace(entry(held("gpu", "a")), name=""),
         entry(replace(held("gpu", "a"), published_as="gpu-0")),
     ],
-    ids=["prepared by a version without metadata", "rebuilt", "of no known name", "of another driver"],
+    ids=["rebuilt", "of no known name", "of another driver"],
 )
 def test_a_claim_of_which_too_little_is_known_has_no_files_but_may_have_had_some(claim: Entry) -> None:
     assert paths(claim) == {}

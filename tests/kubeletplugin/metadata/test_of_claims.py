@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,20 +150,6 @@ def test_files_of_an_entry_that_was_lost_stay_until_unprepare(node: FakeNode) ->
 
     node.unprepare(ref)
 
-    assert files(node) == []
-
-
-def test_a_claim_that_an_older_version_prepared_keeps_its_spec_as_it_is(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
-    entry = node.journal.get(ref.uid)
-    assert entry is not None
-    node.unprepare(ref)
-    node.journal.put(replace(entry, pod_claim_name=None))
-
-    node.prepare(ref)
-
-    assert mounts(node, ref) == {}
     assert files(node) == []
 
 

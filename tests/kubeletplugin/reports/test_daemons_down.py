@@ -22,7 +22,8 @@ SERVES = MpsState(GROUP, running=True)
 
 
 def held(device: str = DEVICE, group: str = GROUP) -> HeldDevice:
-    return HeldDevice("r", "p", device, PCI, "GPU-1", "cdi", "s", share=ShareRecord(group, "MPS", 1))
+    share = ShareRecord(group, "MPS", 1)
+    return HeldDevice("r", "p", device, PCI, "GPU-1", "cdi", "s", kind="whole", share=share)
 
 
 def entry(

@@ -30,7 +30,7 @@ GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 
 def held(form: str = "ts-4", *, shares: int = 1, memory: int = 0, interval: str = "") -> HeldDevice:
     record = ShareRecord(GPU, "TimeSlicing", shares, memory, interval)
-    return HeldDevice("r", "p", f"{GPU}-{form}", PCI, "GPU-1", "cdi", "s", share=record)
+    return HeldDevice("r", "p", f"{GPU}-{form}", PCI, "GPU-1", "cdi", "s", kind="whole", share=record)
 
 
 def entry(uid: str, *devices: HeldDevice, rebuilt: bool = False) -> Entry:

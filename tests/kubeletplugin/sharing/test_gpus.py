@@ -24,7 +24,7 @@ from tests.kubeletplugin.share_node import mode, recorded, uuid, whole
 
 T = TypeVar("T")
 GROUP = "gpu-0000-01-00-0"
-HELD = HeldDevice("r", "p", f"{GROUP}-mps-8", "0000:01:00.0", "GPU-1", "cdi", "s")
+HELD = HeldDevice("r", "p", f"{GROUP}-mps-8", "0000:01:00.0", "GPU-1", "cdi", "s", kind="whole")
 
 
 def member(uid: str, request: str, percentage: int, mib: int) -> Member:

@@ -19,7 +19,9 @@ from tests.kubeletplugin.cdi_schema import validate
 
 FOLDERS = MpsFolders(Path("/run/mps"))
 SHARE = ShareRecord("gpu-0000-01-00-0", "MPS", 1, active_thread_percentage=25, pinned_memory_mib=1024)
-HELD = HeldDevice("r", "p", "gpu-0000-01-00-0-mps-4", "0000:01:00.0", "GPU-1", "cdi-1", "s-1", share=SHARE)
+HELD = HeldDevice(
+    "r", "p", "gpu-0000-01-00-0-mps-4", "0000:01:00.0", "GPU-1", "cdi-1", "s-1", kind="whole", share=SHARE
+)
 PIPES = "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"
 MOUNTS = (
     CdiMount("/run/mps/gpu-0000-01-00-0/clients", "/tmp/nvidia-mps", is_writable=False),

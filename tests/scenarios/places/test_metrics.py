@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from envtest.client.readiness import wait_until
 from envtest.cluster import DRIVER_NAMESPACE
 from fakegpu.machine import FakeMachine
 from gpuctl.__main__ import commands
@@ -34,9 +35,15 @@ def test_what_a_gpu_is_said_to_use_is_told_by_the_plugin_of_its_node(
         pods = api.list_objects(f"/api/v1/namespaces/{DRIVER_NAMESPACE}/pods", labelSelector=PODS)
         machines = json.loads(Path(place.environment[MACHINES_VARIABLE]).read_text())
         FakeMachine.open(machines["node-1"]["nvml"]).use(0, used_bytes=USED_BYTES)
-        numbers = {pod["spec"]["nodeName"]: api.text(str(metrics_path(pod))) for pod in pods}
+
+        def used() -> dict[str, list[float]] | None:
+            """What the plugins say, once each has looked at its GPU."""
+            texts = {pod["spec"]["nodeName"]: api.text(str(metrics_path(pod))) for pod in pods}
+            found = {node: [float(number) for number in USED.findall(text)] for node, text in texts.items()}
+            return found if all(found.values()) else None
+
+        told = wait_until([], place.cluster.processes, used)
         top = CliRunner().invoke(commands, ["top", "--kubeconfig", str(place.cluster.admin), "-o", "json"])
 
-    used = {node: [float(number) for number in USED.findall(text)] for node, text in numbers.items()}
-    assert used == {"node-0": [0], "node-1": [USED_BYTES]}
+    assert told == {"node-0": [0], "node-1": [USED_BYTES]}
     assert json.loads(top.output).get("lacking", []) == []
