@@ -33,14 +33,22 @@ def find_kubeconfig(given: Path | None, context: str | None) -> Kubeconfig | Non
     named = tuple(Path(name) for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name)
     if named:
         return Kubeconfig(named, context)
-    default = Path.home() / ".kube" / "config"
-    if default.exists():
+    if default := _in_home():
         return Kubeconfig((default,), context)
     if context is not None:
         raise ConfigError(
             f"there is no kubeconfig that could have the context {context!r}", "name one with --kubeconfig"
         )
     return None
+
+
+def _in_home() -> Path | None:
+    """~/.kube/config; None where there is none, or the user has no home that can be read."""
+    try:
+        found = Path.home() / ".kube" / "config"
+        return found if found.exists() else None
+    except (OSError, RuntimeError):
+        return None
 
 
 def find_namespace(given: str | None, kubeconfig: Path | None, context: str | None) -> str:

@@ -33,6 +33,12 @@ def test_the_flag_comes_before_the_variable_and_that_before_the_home(
     assert str(find_kubeconfig(Path("/c"), None)) == "/c"
 
 
+def test_a_user_without_a_home_has_no_kubeconfig_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "~")  # what Python finds of a user who is in no list of users
+
+    assert find_kubeconfig(None, None) is None
+
+
 def test_a_cluster_of_another_file_is_reached_by_its_context(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
