@@ -1,15 +1,17 @@
 """Starts a command of the driver one of whose loops hangs: ``python -m tests.processes.hanging controller``.
 
-The second look at the GPUs never ends in the controller, the health check never ends in the plugin once a
-claim has a whole GPU; half a second counts as hanging.
+In the controller, no look at the GPUs ends once a file is there. In the plugin, the health check never ends once
+a claim has a whole GPU. Half a second counts as hanging.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.given import Given as GivenToController
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from kubeletplugin.kinds.kind import HeldKind
     from kubeletplugin.kinds.registry import NodePorts
 
+HANGS_ONCE_THERE = "TESTS_HANGS_ONCE_THERE"
+"""The variable with the path of the file that makes the controller hang."""
+
 _HUNG_SECONDS = 0.5
 
 
@@ -41,13 +46,9 @@ def _hang() -> None:
     threading.Event().wait()
 
 
-class _HangsAtTheSecondLook(WholeKind):
-    def __init__(self) -> None:
-        self._looks = 0
-
+class _HangsOnceTold(WholeKind):
     def devices(self, inventory: Inventory, policies: Policies, so_far: Forms) -> Forms:
-        self._looks += 1
-        if self._looks > 1:
+        if Path(os.environ[HANGS_ONCE_THERE]).exists():
             _hang()
         return super().devices(inventory, policies, so_far)
 
@@ -68,7 +69,7 @@ def main() -> None:
     package, *arguments = sys.argv[1:]
     handed = given(package, 0.2)
     if isinstance(handed, GivenToController):
-        kinds = Kinds((_HangsAtTheSecondLook(), STATIC, MADE), layers=(SHARED,))
+        kinds = Kinds((_HangsOnceTold(), STATIC, MADE), layers=(SHARED,))
         handed = replace(handed, kinds=lambda: kinds, hung_seconds=_HUNG_SECONDS)
     elif isinstance(handed, GivenToPlugin):
         handed = replace(handed, kinds=lambda: _kinds_of, hung_seconds=_HUNG_SECONDS)

@@ -14,6 +14,7 @@ import pytest
 
 from envtest.brisk import BRISK
 from envtest.embedded.api.faults import ALWAYS
+from tests.processes.hanging import HANGS_ONCE_THERE
 from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
 from tests.processes.test_outages import full_disk
 
@@ -93,8 +94,12 @@ def test_the_controller_is_ready_once_it_has_published_what_there_is(node: Node)
 
 def test_a_controller_whose_look_at_the_gpus_hangs_is_not_alive(node: Node) -> None:
     flags = node.controller_flags(health_addr=ANY_PORT)
-    with node.plugin(), DriverProcess("tests.processes.hanging", "controller", *flags) as controller:
+    hangs = node.folder / "hangs"
+    told = {HANGS_ONCE_THERE: str(hangs)}
+    with node.plugin(), DriverProcess("tests.processes.hanging", "controller", *flags, **told) as controller:
         assert node.publishes(8)
+
+        hangs.touch()
 
         code, sentence = comes_to(port_of(controller), "/livez", lambda answer: "at work" in answer[1])
 
