@@ -1,7 +1,7 @@
 """Starts a command of the driver one of whose loops hangs: ``python -m tests.processes.hanging controller``.
 
-In the controller, no look at the GPUs ends once a file is there. In the plugin, the health check never ends once
-a claim has a whole GPU. Half a second counts as hanging.
+In the controller, no look at the GPUs ends once a file is there. In the plugin, the health check never ends
+once a claim has a whole GPU. Half a second counts as hanging.
 """
 
 from __future__ import annotations
