@@ -38,9 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out what is not of the part, and keep temporary files in memory where there is room."""
-    _keep_files_in_memory()
+    """Leave out what is not of the part, and keep temporary files in memory where there is room.
+
+    Not on real clusters: MPS daemons there have a /dev/shm of their own, which would hide the node's folders.
+    """
     if name := config.getoption("--part"):
+        _keep_files_in_memory()
         config.pluginmanager.register(Part(name, config.rootpath))
 
 
