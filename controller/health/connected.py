@@ -39,7 +39,7 @@ def connect(
 
     def changed() -> None:
         on_change()
-        teller.tell(book.everything())
+        teller.tell(book.everything)
 
     def instances(pci: PciAddress) -> tuple[GpuInstance, ...]:
         return discovery.on_gpu(pci, lambda device, watch: watch("gpu_instances", device.gpu_instances))

@@ -9,12 +9,11 @@ from driver.event_reasons import EventReason
 from driver.health.verdict import EFFECTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from controller.observe.node_events import NodeEvents
     from driver.devices.region import Region
-    from driver.event_reasons import EventReason
-from driver.health.verdict import Verdict
+    from driver.health.verdict import Verdict
 
 _TOLD_ELSEWHERE = frozenset({"unlicensed", "unmonitored"})
 """The license of a vGPU has events of its own; what we cannot ask is nobody's illness."""
@@ -34,10 +33,14 @@ class Teller:
         self._lock = threading.Lock()
         self._told: dict[tuple[Region, str], str] = {}
 
-    def tell(self, verdicts: Iterable[Verdict]) -> None:
-        """Tell of what is new and of what is over; a fault with several taints is told of once."""
+    def tell(self, everything: Callable[[], Iterable[Verdict]]) -> None:
+        """Tell of what is new and of what is over; a fault with several taints is told of once.
+
+        ``everything`` says what is wrong now. It is asked under the lock: of two threads, the one that asked
+        first must not tell last.
+        """
         with self._lock:
-            now = _sentences(verdicts)
+            now = _sentences(everything())
             for fault, sentence in now.items():
                 if self._told.get(fault) != sentence:
                     self._events.post(EventReason.GPU_SICK, sentence)
