@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import tempfile
@@ -45,6 +46,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if name := config.getoption("--part"):
         _keep_files_in_memory()
         config.pluginmanager.register(Part(name, config.rootpath))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep modules and tests, which stay until the end, out of garbage collections: a tenth of all time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

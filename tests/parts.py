@@ -32,7 +32,9 @@ QUICK_FOLDERS = (
     "tests/conformance/validation",
 )
 TAKE_LONG = (
+    "tests/controller/test_faults.py",
     "tests/fakegpu/mps/test_mps.py",
+    "tests/fakegpu/sysfs/test_sequences.py",
     "tests/fakegpu/test_mps_faults.py",
     "tests/fakegpu/test_smi.py",
     "tests/fakegpu/test_smi_query.py",
@@ -44,6 +46,8 @@ TAKE_LONG = (
     "tests/gpuctl/repartition/test_walk.py",
     "tests/kubeletplugin/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/kinds/passthrough/test_sequences.py",
+    "tests/kubeletplugin/kinds/vgpu/test_crashes.py",
+    "tests/kubeletplugin/memory/test_hostile_sequences.py",
     "tests/kubeletplugin/mps/test_faults.py",
     "tests/kubeletplugin/mps/test_recovery.py",
     "tests/kubeletplugin/sharing/test_crashes.py",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import FakeNode
 
 SETTLED_SECONDS = 10.0
@@ -43,11 +43,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeNode]:
     before = used()
     yield node
     # A cluster that outlives single tests may run in this process, and opens sockets for a moment.
-    looks = threading.Event()
-    deadline = time.monotonic() + SETTLED_SECONDS
-    while is_more(now := used(), before) and time.monotonic() < deadline:
-        looks.wait(0.05)
-    assert not is_more(now, before), sorted(set(now[0]) - set(before[0]))
+    eventually("it uses no more than before", used, lambda now: not is_more(now, before))
     assert_nothing_is_left(node)
     node.stop()
 

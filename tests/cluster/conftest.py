@@ -13,11 +13,11 @@ from conformance.oracle import Oracle
 from envtest.client import paths
 from envtest.client.api import ApiClient, Object
 from envtest.client.errors import ApiRefused
-from envtest.client.readiness import wait_until
 from envtest.driver_node import DriverNode
 from envtest.real.assets import find_assets
 from envtest.real.cluster import RealCluster
 from tests.cluster.objects import event_of, slice_of
+from tests.eventually import eventually
 from tests.flow.claims import restored
 
 pytest_plugins = ["envtest.real.fixtures"]
@@ -35,7 +35,7 @@ def install_manifests(cluster: RealCluster) -> None:
         (paths.event(), event_of("elsewhere"), "reports itself"),
     ):
         refused = partial(_refusal, controller, path, written, said)
-        wait_until(["kube-apiserver"], cluster.processes, refused)
+        eventually(f"the policy refuses: {said}", refused)
 
 
 def _refusal(controller: ApiClient, path: str, written: Object, said: str) -> str | None:

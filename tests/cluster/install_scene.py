@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_for_list, wait_gone
 from envtest.cluster import DRIVER_NAMESPACE
 from envtest.real.assets import find_assets
 from envtest.real.chart import CHART, NAMESPACE, RELEASE, helm_in
 from tests.cluster.installed_node import InstalledNode, values
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_running
 from tests.flow.mig_scene import end, pod_of, template
 
@@ -95,17 +95,16 @@ class Installation:
     def wait_published(self) -> None:
         """Wait until every node has its devices of every tier in slices."""
 
-        def published() -> bool | None:
-            kinds = {
+        def published() -> set[tuple[str, str]]:
+            return {
                 (one["spec"]["nodeName"], device["attributes"]["type"]["string"])
                 for one in self.slices()
                 for device in one["spec"].get("devices") or ()
                 if not device.get("taints")
             }
-            wanted = {(node.node.name, kind) for node in self.nodes for kind in ("gpu", "mig", "shared")}
-            return True if wanted <= kinds else None
 
-        wait_until([], self.cluster.processes, published)
+        wanted = {(node.node.name, kind) for node in self.nodes for kind in ("gpu", "mig", "shared")}
+        eventually(f"untainted {wanted}", published, lambda kinds: wanted <= kinds)
 
     def configure(self, config: Object) -> None:
         """Write a node configuration into the ConfigMap, as an admin may."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import threading
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -17,10 +15,9 @@ from typing import Any
 
 import yaml
 
-Object = dict[str, Any]
+from tests.eventually import eventually
 
-WAIT_SECONDS = 30.0
-_PAUSE = threading.Event()
+Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +52,8 @@ class Prometheus:
 
     def wait_until(self, is_so: Any, what: str) -> Any:
         """Ask again until something comes out; what comes out."""
-        found = self.waited(is_so)
-        assert found, f"{what}\n{self._log.read_text()[-3000:]}"
-        return found
-
-    def waited(self, is_so: Any) -> Any:
-        """Ask again until something comes out, or for as long as is waited; what came out at last."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not (found := is_so()) and time.monotonic() < deadline:
-            _PAUSE.wait(0.2)
-        return found
+        log = self._log
+        return eventually(what, is_so, context=lambda: log.read_text()[-3000:])
 
     def firing(self) -> set[str]:
         """The alerts that fire."""
@@ -93,7 +82,7 @@ def prometheus(folder: Path, rules: tuple[Path, ...], targets: tuple[Target, ...
         )
     try:
         running = Prometheus(process, address, log)
-        running.wait_until(lambda: _listens(address), "Prometheus does not serve")
+        running.wait_until(lambda: _listens(address), "Prometheus serves")
         yield running
     finally:
         process.kill()

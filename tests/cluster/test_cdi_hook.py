@@ -11,12 +11,12 @@ import pytest
 
 from driver.devices.names import gpu_device_name
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for
 from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
 from envtest.real.go_programs import go_programs
 from kubeletplugin.cdi.hook_copy import hooks_folder, remove_hooks
+from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start, wait_released
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
@@ -73,8 +73,7 @@ def test_containers_are_made_ready_by_the_copied_hook_and_each_keeps_its_version
     real_cluster.api.delete(paths.pod("train", namespace))
     wait_released(hooked.driver, claim["metadata"]["uid"])
     hooked.serve("1.20.3")
-    processes = hooked.driver.cluster.processes
-    wait_until([], processes, lambda: True if hooked.versions() == ["1.20.3"] else None)
+    eventually("the old ones are gone", hooked.versions, lambda versions: versions == ["1.20.3"])
 
 
 def has_started_again(pod: dict[str, Any]) -> bool:

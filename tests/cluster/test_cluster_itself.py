@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from envtest.real.cluster import RealCluster
 from envtest.real.nodes import is_ready
 from envtest.real.startup import start_cluster as start_cluster_in
 from tests.cluster.objects import run_pod, sleeper, slice_of
+from tests.eventually import eventually
 
 SLICES = paths.resource_slice()
 CLEANING_SECONDS = 30.0
@@ -62,17 +61,6 @@ def processes_naming(folder: str) -> list[int]:
 def network_links() -> set[str]:
     """The names of this machine's network interfaces."""
     return {path.name for path in Path("/sys/class/net").iterdir()}
-
-
-def eventually(condition: Callable[[], bool], seconds: float = CLEANING_SECONDS) -> bool:
-    """Whether something that the kernel does by itself, telling nobody, happens in time."""
-    deadline = time.monotonic() + seconds
-    interval = threading.Event()
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        interval.wait(0.02)
-    return True
 
 
 def test_node_is_ready_and_runs_the_version_that_was_asked_for(
@@ -251,7 +239,7 @@ def test_process_of_the_cluster_can_be_stopped_killed_and_started_again(
     """A process by name: its status, its log over restarts, and no second one of the same name."""
     script = "echo up; trap 'exit 7' TERM; while :; do sleep 0.01; done"
     first = real_cluster.processes.start("stand-in", ["sh", "-c", script])
-    assert eventually(lambda: first.log == "up\n")
+    eventually("it runs", lambda: first.log, lambda log: log == "up\n")
     assert first.returncode is None
     with pytest.raises(ClusterError, match="stand-in runs already"):
         real_cluster.processes.start("stand-in", ["true"])
@@ -289,7 +277,7 @@ def test_nothing_is_left_after_the_owner_is_killed(kubernetes: str) -> None:
     assert folder not in Path("/proc/mounts").read_text()
     assert not Path(folder).exists()
     assert [p for h in cgroups.hierarchies() for p in h.glob(f"{prefix}*")] == []
-    assert eventually(lambda: network_links() <= links)
+    eventually("its network interfaces are gone", network_links, lambda left: left <= links)
 
 
 def test_failed_start_names_the_component_and_leaves_nothing(

@@ -6,14 +6,15 @@ import re
 import socket
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
+from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 
 GIB = 1 << 30
@@ -77,10 +78,7 @@ def test_processes_are_told_by_pod_and_container(
     driver.machine.use(pci, processes=processes)
     try:
         wanted = {("train", "main"): 3 * GIB, ("train", "sidecar"): GIB}
-        wait_until(
-            [],
-            real_cluster.processes,
-            lambda: used_by_container(address, namespace) == wanted or None,
-        )
+        used = partial(used_by_container, address, namespace)
+        eventually("each container's memory is told", used, lambda found: found == wanted)
     finally:
         driver.machine.use(pci, processes={})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from click.testing import CliRunner
 
 from driver.devices.names import DRIVER_NAME
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
 from gpuctl.__main__ import commands
 from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.gather.archive import read_archive
 from tests.cluster.test_webhook import CONFIGURATIONS, NAME, Webhook
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, start, wait_running
 from tests.flow.test_doctor import local
 
@@ -44,12 +45,8 @@ def doctor(kubeconfig: Path, *arguments: str) -> dict[str, Object]:
 
 def wait_for_status(cluster: RealCluster, check: str, status: str) -> Object:
     """What a check finds, once it is of this status: rights and policies take a moment to be in force."""
-
-    def found() -> Object | None:
-        one = doctor(cluster.admin)[check]
-        return one if one["status"] == status else None
-
-    return wait_until([], cluster.processes, found)
+    look = partial(doctor, cluster.admin)
+    return eventually(f"{check}: {status}", look, lambda checks: checks[check]["status"] == status)[check]
 
 
 @contextmanager

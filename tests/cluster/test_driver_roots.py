@@ -10,6 +10,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ import pytest
 
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for
 from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
 from fakegpu.driver_root import LIBRARY_FOLDER, build_driver_root
+from tests.eventually import eventually
 from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, wait_running
 
 ROOT = "/run/nvidia/driver"
@@ -97,12 +98,7 @@ class Host:
 
     def wait_devices(self, condition: Callable[[dict[str, list[str]]], bool]) -> dict[str, list[str]]:
         """Wait until the published devices are so; returns them."""
-
-        def found() -> dict[str, list[str]] | None:
-            devices = self.devices()
-            return devices if condition(devices) else None
-
-        return wait_until([], self.cluster.processes, found)
+        return eventually("the devices are published so", self.devices, condition)
 
     def library(self, pod: str, version: str) -> str:
         """What a container reads in libcuda of a version, which is there for as long as it is mounted."""
@@ -161,7 +157,7 @@ def test_pods_live_through_a_driver_that_comes_late_ends_and_comes_back_newer(ho
     assert host.library("between", NEW) == "there\n"
     assert host.library("between", OLD) == "gone\n"
     assert host.library("early", OLD) == "there\n"
-    wait_until([], host.cluster.processes, lambda: f".so.{NEW}" in host.spec("early") or None)
+    eventually("the spec has the new library", partial(host.spec, "early"), lambda text: f".so.{NEW}" in text)
     assert f".so.{OLD}" not in host.spec("early")
     containers = host.cluster.api.get(paths.pod("early", host.namespace))["status"]["containerStatuses"]
     assert [one["restartCount"] for one in containers] == [0]

@@ -7,8 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from envtest.driver_node import DriverNode
 from tests.cluster.conftest import PROJECT
 from tests.cluster.fault_rounds import ROUNDS, SickGpu
 from tests.cluster.prometheus import Prometheus, Target, prometheus
+from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -42,8 +41,6 @@ from tests.flow.test_sick_gpus import health, taints
 
 DOMAIN = "gpu.nvidia.com/"
 RULES = PROJECT / "deploy" / "monitoring" / "rules"
-WAIT_SECONDS = 60.0
-_PAUSE = threading.Event()
 
 
 @contextmanager
@@ -138,11 +135,8 @@ def _pci(device: str) -> PciAddress:
 
 
 def becomes(found: Callable[[], object], wanted: object, what: str) -> None:
-    """Ask until it is as wanted; fails with what it is instead."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while (last := found()) != wanted:
-        assert time.monotonic() < deadline, f"{what}: {last}, and not {wanted}"
-        _PAUSE.wait(0.1)
+    """Ask until it is as wanted."""
+    eventually(f"{what}: {wanted}", found, lambda last: last == wanted)
 
 
 def keys(fault: SickGpu) -> set[str]:

@@ -13,10 +13,10 @@ from driver.devices.taints import TAINT_BLOCKED
 from envtest.client import paths
 from envtest.client.errors import CommandFailed
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_for_list
 from envtest.driver_node import DriverNode
 from envtest.real.cluster import RealCluster
+from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -118,7 +118,7 @@ def test_a_pod_keeps_its_gpu_while_the_driver_of_its_node_is_exchanged(
     cluster: RealCluster, driver: DriverNode, namespace: str
 ) -> None:
     with nvidia_on(driver) as nvidia:
-        wait_until([], cluster.processes, lambda: nvidia.registered.is_set() or None)
+        eventually("it is registered", nvidia.registered.is_set)
         make_template(cluster, namespace)
         train = gpu_pod("train")
         train["spec"]["containers"][0]["command"] = ["sh", "-c", "trap 'exit 1' USR1; sleep 1000000 & wait"]

@@ -10,6 +10,7 @@ import pytest
 from driver.nvml.health.values import RemappedRows
 from tests.cluster.monitored_cluster import FORMS, Monitored, monitored
 from tests.cluster.prometheus import Prometheus, Target, prometheus, promtool
+from tests.eventually import eventually
 from tests.monitoring.rule_files import CASES, RULES, alerts, boards, filled_in, panels, records
 
 WRONG = {"GpuNeedsReset", "GpuMemoryFaulty", "GpuHangs", "GpuXidReported"}
@@ -26,16 +27,15 @@ class Watched:
     cluster: Monitored
     prometheus: Prometheus
 
-    def wait_none_empty(self, asked: dict[str, str]) -> list[str]:
-        """The names of those expressions that give nothing for as long as it is waited."""
+    def wait_none_empty(self, asked: dict[str, str]) -> None:
+        """Wait until each of the expressions, here by their names, has given something."""
         empty = list(asked)
 
-        def none_is_empty() -> bool:
+        def still_empty() -> list[str]:
             empty[:] = [name for name in empty if not self.prometheus.ask(asked[name])]
-            return not empty
+            return empty
 
-        self.prometheus.waited(none_is_empty)
-        return empty
+        eventually("no expression is empty", still_empty, lambda names: not names)
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +65,12 @@ def test_prometheus_has_loaded_every_rule_and_none_of_them_fails(watched: Watche
         found = [rule for group in groups for rule in group["rules"]]
         return found if all(rule["health"] == "ok" for rule in found) else []
 
-    found = watched.prometheus.wait_until(evaluated, "rules that are not evaluated, or fail")
+    found = watched.prometheus.wait_until(evaluated, "every rule is evaluated, and none fails")
     assert {rule["name"] for rule in found} == alerts().keys() | records().keys()
 
 
 def test_every_recording_rule_gives_a_value(watched: Watched) -> None:
-    assert watched.wait_none_empty({name: name for name in records()}) == []
+    watched.wait_none_empty({name: name for name in records()})
 
 
 def test_every_form_is_counted_by_tenant_and_tier(watched: Watched) -> None:
@@ -80,9 +80,7 @@ def test_every_form_is_counted_by_tenant_and_tier(watched: Watched) -> None:
         found = watched.prometheus.ask(f'gpu_dra:tenant_tier_gpus:sum{{claim_namespace="{namespace}"}}')
         return {one["metric"]["form"]: round(float(one["value"][1]), 3) for one in found}
 
-    told = watched.prometheus.wait_until(
-        lambda: found if (found := held()).keys() == FORMS.keys() else None, "not every form is there"
-    )
+    told = eventually("every form", held, lambda found: found.keys() == FORMS.keys())
     assert told["exclusive"] == 1
     assert 0 < told["mig"] < 0.2
     assert told["mps"] == 0.25
@@ -96,7 +94,7 @@ def test_no_panel_of_a_dashboard_is_empty(watched: Watched, uid: str) -> None:
         for target in panel["targets"]
     }
     assert len(asked) > 10
-    assert watched.wait_none_empty(asked) == []
+    watched.wait_none_empty(asked)
 
 
 def test_alerts_fire_for_what_is_wrong_and_clear_when_it_is_over(watched: Watched) -> None:
@@ -105,8 +103,7 @@ def test_alerts_fire_for_what_is_wrong_and_clear_when_it_is_over(watched: Watche
     held.rows(2, RemappedRows(0, 1, pending=False, failed=True))
     held.hang(gpu=3)
 
-    running.waited(lambda: running.firing() >= WRONG | WAITING)
-    assert (WRONG | WAITING) - running.firing() == set()
+    eventually("all alerts fire", running.firing, lambda one: one >= WRONG | WAITING)
 
     for alert in running.get("alerts")["alerts"]:
         for name, text in alert["annotations"].items():
@@ -116,13 +113,12 @@ def test_alerts_fire_for_what_is_wrong_and_clear_when_it_is_over(watched: Watche
     held.heal()
     held.reset(1)
     held.replace_board(2)
-    running.waited(lambda: WRONG.isdisjoint(running.firing()))
-    assert WRONG & running.firing() == set()
+    eventually("no alert fires", running.firing, WRONG.isdisjoint)
 
 
 def test_a_gpu_that_is_lost_is_told_of_until_it_is_back(watched: Watched) -> None:
     running = watched.prometheus
-    running.wait_until(lambda: "GpuLost" in running.firing(), "GpuLost does not fire")
+    eventually("GpuLost fires", running.firing, lambda alerts: "GpuLost" in alerts)
     (alert,) = [one for one in running.get("alerts")["alerts"] if one["labels"]["alertname"] == "GpuLost"]
     lost = watched.cluster.free[0]
     assert str(lost) in alert["annotations"]["summary"]
@@ -130,4 +126,4 @@ def test_a_gpu_that_is_lost_is_told_of_until_it_is_back(watched: Watched) -> Non
 
     watched.cluster.cut.machine.restore(lost)
 
-    running.wait_until(lambda: "GpuLost" not in running.firing(), "GpuLost does not clear")
+    eventually("it clears", running.firing, lambda alerts: "GpuLost" not in alerts)

@@ -14,10 +14,10 @@ import pytest
 
 from driver.devices.names import gpu_device_name
 from envtest.client.errors import CommandFailed
-from envtest.client.readiness import wait_until
 from envtest.driver_node import MPS, DriverNode
 from envtest.real.cluster import RealCluster
 from fakegpu.mps.client import PRIVILEGED, CudaProcess, DaemonGone, Line
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, request, start
 from tests.flow.mig_scene import end, wait_offered
 from tests.flow.share_scene import (
@@ -114,7 +114,7 @@ def test_a_pod_that_looks_like_a_daemon_stops_none_and_is_taken_for_none(
         for pod in poses.values():
             pod["spec"]["securityContext"] = {"runAsUser": user}
             start(real_cluster, namespace, pod)
-        posing = [wait_posing(real_cluster, name) for name in poses]
+        posing = [wait_posing(name) for name in poses]
         make_template(real_cluster, namespace, request(device_class="shared-mps"))
         start(real_cluster, namespace, gpu_pod("train"))
         assert pipes_of(driver, namespace, "train") == pipes
@@ -135,7 +135,7 @@ def test_a_pod_that_looks_like_a_daemon_stops_none_and_is_taken_for_none(
         end(real_cluster, namespace, "train")
 
 
-def wait_posing(cluster: RealCluster, pod: str) -> int:
+def wait_posing(pod: str) -> int:
     """The process of a pod once it has the name and the arguments of a control daemon."""
 
     def found() -> int | None:
@@ -146,7 +146,9 @@ def wait_posing(cluster: RealCluster, pod: str) -> int:
                 return pid
         return None
 
-    return wait_until([], cluster.processes, found)
+    pid = eventually(f"{pod} poses as a daemon", found)
+    assert pid is not None
+    return pid
 
 
 def refused(run: Callable[[], object]) -> str:

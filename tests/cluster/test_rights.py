@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,9 +17,9 @@ import pytest
 from envtest.client import paths
 from envtest.client.api import APPLY, ApiClient
 from envtest.client.errors import ApiRefused
-from envtest.client.readiness import wait_until
 from envtest.real.cluster import RealCluster
 from tests.cluster.objects import event_of, slice_of
+from tests.eventually import eventually
 
 Object = dict[str, Any]
 
@@ -133,11 +134,9 @@ def older(installed_cluster: RealCluster, claims: Claims, thief: ApiClient) -> I
     api.apply(made)
     path = claims.make("tells-when-rights-are-known", result(ELSEWHERE))
 
-    def policy_refuses() -> bool | None:
-        said = refused(thief, "PATCH", path, {"status": {"devices": [entry(ELSEWHERE)]}})
-        return True if "of claims that have a device of this node" in said else None
-
-    wait_until(["kube-apiserver"], installed_cluster.processes, policy_refuses)
+    patch = partial(refused, thief, "PATCH", path, {"status": {"devices": [entry(ELSEWHERE)]}})
+    words = "of claims that have a device of this node"
+    eventually("the policy is in force", patch, lambda said: words in said)
     yield
     for one in made:
         api.delete(api.path_of(one))

@@ -17,7 +17,6 @@ import pytest
 from envtest.client import paths
 from envtest.client.api import objects_in
 from envtest.client.errors import ApiRefused
-from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.cluster import RealCluster
 from envtest.real.processes import Process
@@ -31,6 +30,7 @@ from tests.controller.webhook.reviewed import (
     request,
     template,
 )
+from tests.eventually import eventually
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 MANIFEST = PACKAGE_ROOT / "deploy" / "webhook.yaml"
@@ -58,11 +58,13 @@ class Webhook:
         before = len(self.cluster.processes.log("webhook"))
         process = self.cluster.processes.start("webhook", command, {"PYTHONPATH": python_path})
 
-        def serving() -> int | None:
-            said = re.search(r'"port": (\d+)', process.log[before:])
-            return int(said[1]) if said else None
+        def serving() -> re.Match[str] | None:
+            self.cluster.processes.check_running("webhook")
+            return re.search(r'"port": (\d+)', process.log[before:])
 
-        self.port = wait_until(["webhook"], self.cluster.processes, serving)
+        said = eventually("it serves", serving, context=lambda: process.log)
+        assert said is not None
+        self.port = int(said[1])
         return process
 
     def registered(self) -> Object:
@@ -92,14 +94,14 @@ def webhook(installed_cluster: RealCluster, tmp_path_factory: pytest.TempPathFac
     one = Webhook(installed_cluster, tmp_path_factory.mktemp("tls"))
     installed_cluster.api.create(one.registered())
 
-    def asked() -> bool | None:
+    def refusal() -> str:
         try:
             dry_run(installed_cluster, device_class(WRONG), "")
         except ApiRefused as error:
-            return True if "denied the request" in str(error) else None
-        return None
+            return str(error)
+        return ""
 
-    wait_until(["webhook"], installed_cluster.processes, asked)
+    eventually("it is asked", refusal, lambda text: "denied the request" in text)
     yield one
     installed_cluster.api.delete(f"{CONFIGURATIONS}/{NAME}")
     if one.process.returncode is None:
@@ -156,9 +158,7 @@ def test_only_what_configures_our_devices_is_sent(webhook: Webhook, namespace: s
     api.create(registration)
     foreign = config(parameters(), driver="other.example.com")
     try:
-        wait_until(
-            ["webhook"], webhook.cluster.processes, lambda: fails(webhook.cluster, claim(RIGHT), namespace)
-        )
+        eventually("all is refused", lambda: fails(webhook.cluster, claim(RIGHT), namespace))
         for make in (claim, template, device_class):
             assert fails(webhook.cluster, make(RIGHT), namespace)
             assert not fails(webhook.cluster, make(foreign), namespace)
@@ -166,11 +166,7 @@ def test_only_what_configures_our_devices_is_sent(webhook: Webhook, namespace: s
         assert not fails(webhook.cluster, claim(RIGHT), "kube-system")
     finally:
         api.delete(f"{CONFIGURATIONS}/all-fail")
-        wait_until(
-            ["webhook"],
-            webhook.cluster.processes,
-            lambda: None if fails(webhook.cluster, claim(RIGHT), namespace) else True,
-        )
+        eventually("nothing is refused", lambda: not fails(webhook.cluster, claim(RIGHT), namespace))
 
 
 def fails(cluster: RealCluster, stored: Object, namespace: str) -> bool | None:
@@ -218,14 +214,14 @@ def test_a_renewed_certificate_is_served_to_the_api_server(webhook: Webhook, nam
     changed = webhook.registered()
     webhook.cluster.api.patch(path, {"webhooks": changed["webhooks"]})
 
-    def denied() -> bool | None:
+    def denied() -> bool:
         try:
             dry_run(webhook.cluster, claim(WRONG), namespace)
         except ApiRefused:
             return True
-        return None  # the API server still trusts the old one, and the policy is Ignore
+        return False  # the API server still trusts the old one, and the policy is Ignore
 
-    assert wait_until(["webhook"], webhook.cluster.processes, denied)
+    eventually("the new certificate is trusted", denied)
 
 
 def test_the_manifest_is_valid_as_it_is(installed_cluster: RealCluster) -> None:

@@ -10,9 +10,9 @@ from driver.devices.names import gpu_device_name
 from driver.nvml.mig import Placement
 from driver.process.sockets import service_socket_name
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.driver_node import MPS
 from fakegpu.mps.client import CudaProcess
+from tests.eventually import eventually
 from tests.flow.claims import journal_states, request, spec_files, wait_released, wait_running
 from tests.flow.mig_scene import admin_cuts, end, offered, pod_of, template, wait_offered
 from tests.flow.share_scene import ask_mps, claim_of_pod, daemon_pid, is_settled
@@ -102,7 +102,7 @@ class Upgraded:
         assert self._process("controller").stop() == 0
         heard = self._heard()
         driver.start_controller("--config", str(self._rules))
-        wait_until([], self.cluster.processes, lambda: True if self._heard() > heard else None)
+        eventually("the controller hears the plugin", self._heard, lambda times: times > heard)
         assert self._process(MPS).stop() == 0
         driver.start_mps()
         # While nobody looks after the daemons, the shares by MPS are tainted.
@@ -165,13 +165,15 @@ class Upgraded:
     def wait_put_back(self) -> None:
         """Wait until the node is as it was before the first pod."""
 
-        def is_put_back() -> bool | None:
+        def left() -> object:
             sharing = list((self.driver.data_dir / "sharing").glob("*.json"))
-            left = self.daemons(), sharing, spec_files(self.driver)
-            as_before = self.gpus() == self.before and by_name(offered(self.driver)) == self.offered
-            return True if as_before and left == ({}, [], set()) else None
+            return self.daemons(), sharing, spec_files(self.driver)
 
-        wait_until([], self.cluster.processes, is_put_back)
+        eventually("daemons, records and specs are gone", left, lambda found: found == ({}, [], set()))
+        eventually("the GPUs are as before", self.gpus, lambda gpus: gpus == self.before)
+        eventually(
+            "so are the offers", lambda: by_name(offered(self.driver)), lambda one: one == self.offered
+        )
         assert set(journal_states(self.driver).values()) <= {"released"}
 
     def close(self) -> None:

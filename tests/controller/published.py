@@ -19,6 +19,7 @@ from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers
 from driver.process.metrics import Metrics
 from driver.process.pulse import Pulse
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -154,13 +155,14 @@ class Published:
         """The devices of all slices in their order."""
         return [one["name"] for item in self.slices() for one in item["spec"].get("devices", [])]
 
-    def becomes(self, condition: Callable[[], bool], timeout_seconds: float = 10.0) -> bool:
+    def becomes(self, condition: Callable[[], object]) -> None:
         """Wait until the server's state fulfils the condition."""
-        return self.server.wait_until(condition, timeout_seconds)
+        eventually("the slices become so", condition, context=self.slices)
 
-    def publishes(self, count: int) -> bool:
+    def publishes(self, count: int) -> None:
         """Wait until so many devices are published in a complete pool."""
-        return self.becomes(lambda: len(self.device_names()) == count and self.complete())
+        what = f"{count} devices in a complete pool"
+        eventually(what, self.device_names, lambda names: len(names) == count and self.complete())
 
     def complete(self) -> bool:
         """Whether a scheduler would use the pool: as many slices as they say, all of one generation."""
@@ -175,9 +177,9 @@ class Published:
 
     def settles(self) -> int:
         """Wait until the publisher has looked twice at its own last write; how many writes there were."""
-        assert self.becomes(lambda: bool(self.slices()))
+        self.becomes(lambda: bool(self.slices()))
         newest = max(int(item["metadata"]["resourceVersion"]) for item in self.slices())
-        assert self.becomes(lambda: int(self.publisher.reflector.snapshot()[1] or 0) >= newest)
+        self.becomes(lambda: int(self.publisher.reflector.snapshot()[1] or 0) >= newest)
         for _ in range(2):
             self._look()
         return self.writes()
@@ -187,4 +189,4 @@ class Published:
         before = self.writer.looks
         self.publisher.plugin_serves(False)
         self.publisher.plugin_serves(True)
-        assert self.becomes(lambda: self.writer.looks > before)
+        self.becomes(lambda: self.writer.looks > before)

@@ -55,11 +55,11 @@ class Node:
         self.published.publisher.claims_given(allocated)
         self.observer.claims_given(allocated)
 
-    def becomes(self, form: GpuPolicy, *names: str) -> bool:
+    def becomes(self, form: GpuPolicy, *names: str) -> None:
         """Publish the form, and wait until these devices are there and free."""
         self.rules = NodeConfig((Rule(None, form),))
         self.observer.check()
-        return self.published.becomes(lambda: all(self.taints().get(name) == [] for name in names))
+        self.published.becomes(lambda: all(self.taints().get(name) == [] for name in names))
 
     def taints(self) -> dict[str, list[str]]:
         """The keys of the taints of each published device."""
@@ -87,16 +87,16 @@ def node(published: Published) -> Iterator[Node]:
 def test_an_allocation_that_comes_after_the_change_blocks_what_lies_there(
     node: Node, server: EmbeddedApiServer
 ) -> None:
-    assert node.becomes(DYNAMIC, OLD)
-    assert node.becomes(BALANCED, NEW)
+    node.becomes(DYNAMIC, OLD)
+    node.becomes(BALANCED, NEW)
     assert OLD not in node.taints()
 
     allocate(server, "late", OLD)
 
-    assert node.published.becomes(lambda: node.taints()[OVER_IT] == [TAINT_BLOCKED])
+    node.published.becomes(lambda: node.taints()[OVER_IT] == [TAINT_BLOCKED])
     second = {name: keys for name, keys in node.taints().items() if name.startswith("gpu-0000-43")}
     assert second
     assert not any(second.values())
 
     end_claim(server, "late")
-    assert node.published.becomes(lambda: node.taints()[OVER_IT] == [])
+    node.published.becomes(lambda: node.taints()[OVER_IT] == [])

@@ -18,6 +18,7 @@ from driver.kube.paths import NODES, object_path
 from envtest.brisk import BRISK
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from envtest.embedded.api.server import EmbeddedApiServer
@@ -66,14 +67,16 @@ def test_it_publishes_and_republishes_and_leaves_the_slices_when_it_is_stopped(
             GPU_DRA_NVML="fake:hgx-h100",
         )
 
-        def published() -> bool:
-            return [len(item["spec"]["devices"]) for item in server.objects("resourceslices", GROUP)] == [8]
+        def published() -> list[int]:
+            return [len(item["spec"]["devices"]) for item in server.objects("resourceslices", GROUP)]
 
         try:
-            assert server.wait_until(published, 60)
-            assert server.wait_until(lambda: server.watches == 2)  # slices and the node
+            eventually("eight devices are published", published, lambda devices: devices == [8])
+            eventually(
+                "slices and the node are watched", lambda: server.watches, lambda watches: watches == 2
+            )
             server.delete(SLICES)
-            assert server.wait_until(published)
+            eventually("they are published again", published, lambda devices: devices == [8])
         finally:
             process.send_signal(signal.SIGTERM)
             errors = ended(process, 30)
@@ -106,7 +109,7 @@ def test_it_offers_what_the_configuration_says_and_respects_what_the_plugin_hold
             ]
 
         try:
-            assert server.wait_until(lambda: bool(tainted()), 60)
+            eventually("slices are published", tainted)
         finally:
             process.send_signal(signal.SIGTERM)
             errors = ended(process, 30)
@@ -163,11 +166,11 @@ def test_the_labels_of_the_node_choose_its_pool_without_a_restart(
             text=True,
         )
         try:
-            assert server.wait_until(lambda: devices() == 8, 60)
+            eventually("the GPUs are published", devices, lambda count: count == 8)
             relabel("cut")
-            assert server.wait_until(lambda: devices() == 32, 60)
+            eventually("their partitions are", devices, lambda count: count == 32)
             relabel("broken")
-            assert server.wait_until(lambda: bool(told()), 60)
+            eventually("an event tells of the broken group", told)
         finally:
             client.close()
             process.send_signal(signal.SIGTERM)

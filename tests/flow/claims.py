@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_for_list
 from envtest.cluster import Cluster
 from envtest.driver_node import MPS, DriverNode
+from tests.eventually import eventually
 
 CLASS = "gpu.nvidia.com"
 
@@ -162,11 +163,12 @@ def wait_released(driver: DriverNode, uid: str) -> None:
     A pod without a grace period is; the kubelet then ends the containers and unprepares.
     """
 
-    def gone() -> bool | None:
-        states = journal_states(driver)
-        return True if states.get(uid) == "released" and uid not in spec_files(driver) else None
-
-    wait_until([], driver.cluster.processes, gone)
+    states = partial(journal_states, driver)
+    eventually(
+        f"claim {uid} is released",
+        states,
+        lambda known: known.get(uid) == "released" and uid not in spec_files(driver),
+    )
 
 
 def restored(driver: DriverNode) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import yaml
 from driver.nvml.api import NvmlDevice
 from driver.nvml.mig import Placement
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_gone
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_published
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"
@@ -61,12 +62,7 @@ def offered(driver: DriverNode) -> list[Object]:
 
 def wait_offered(driver: DriverNode, wanted: Any) -> list[Object]:
     """Wait until the node's devices are as wanted."""
-
-    def attempt() -> list[Object] | None:
-        devices = offered(driver)
-        return devices if wanted(devices) else None
-
-    return wait_until([], driver.cluster.processes, attempt)
+    return eventually("the devices are offered so", partial(offered, driver), wanted)
 
 
 def handle(driver: DriverNode, gpu: int) -> NvmlDevice:
@@ -88,7 +84,7 @@ def cut(driver: DriverNode) -> dict[int, list[tuple[int, int]]]:
 
 def wait_cut(driver: DriverNode, wanted: dict[int, list[tuple[int, int]]]) -> None:
     """Wait until exactly these instances exist."""
-    wait_until([], driver.cluster.processes, lambda: True if cut(driver) == wanted else None)
+    eventually(f"the GPUs are cut as {wanted}", partial(cut, driver), lambda instances: instances == wanted)
 
 
 def admin_cuts(driver: DriverNode, gpu: int, profile_id: int, placement: Placement) -> int:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
 import yaml
 
-from envtest.client.readiness import wait_until
 from envtest.cluster import DRIVER_NAMESPACE, Cluster, Process
+from tests.eventually import eventually
 from tests.gpuctl.web.pages import words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,11 +43,7 @@ class ServedPage:
         self, path: str, met: Callable[[str], bool], what: str, timeout_seconds: float = WAIT_SECONDS
     ) -> str:
         """The same for any condition."""
-        until, pause = time.monotonic() + timeout_seconds, threading.Event()
-        while not met(text := self.words(path)):
-            assert time.monotonic() < until, f"{what} is never at /{path}, which says:\n{text}"
-            pause.wait(0.1)
-        return text
+        return eventually(f"{what} at /{path}", partial(self.words, path), met, seconds=timeout_seconds)
 
 
 @contextmanager
@@ -62,11 +57,12 @@ def served_page(cluster: Cluster) -> Iterator[ServedPage]:
     known = _addresses(cluster.processes.named(NAME)) if NAME in cluster.processes.names() else []
     process = cluster.processes.start(NAME, [*command, "--kubeconfig", str(kubeconfig)])
 
-    def told() -> str | None:
-        return next(iter(_addresses(process)[len(known) :]), None)
+    def told() -> str:
+        cluster.processes.check_running(NAME)
+        return next(iter(_addresses(process)[len(known) :]), "")
 
     try:
-        yield ServedPage(process, wait_until([NAME], cluster.processes, told))
+        yield ServedPage(process, eventually("it tells its address", told, context=lambda: process.log))
     finally:
         assert process.stop() == 0, process.log
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ import yaml
 from driver.devices.names import unshared_name
 from driver.nvml.modes.calls import ComputeMode
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from fakegpu.mps.client import ClientLimits, CudaProcess
+from tests.eventually import eventually
 from tests.flow.claims import wait_running
 from tests.flow.mig_scene import configured, end, kind, wait_offered
 
@@ -187,7 +188,7 @@ def first_gpu(driver: DriverNode) -> tuple[ComputeMode, int]:
 
 def wait_first_gpu(driver: DriverNode, wanted: tuple[ComputeMode, int]) -> None:
     """Wait until the first GPU is in this mode with this time-slice."""
-    wait_until([], driver.cluster.processes, lambda: True if first_gpu(driver) == wanted else None)
+    eventually(f"the first GPU is {wanted}", partial(first_gpu, driver), lambda state: state == wanted)
 
 
 def pipes_of(driver: DriverNode, namespace: str, pod: str, container: str = "main") -> Path:
@@ -261,7 +262,7 @@ def daemon_pid(pipes: Path) -> int:
 
 def wait_no_daemon(driver: DriverNode) -> None:
     """Wait until no control daemon is left on the node, nor its folder."""
-    wait_until([], driver.cluster.processes, lambda: None if list(driver.mps_dir.glob("*/pipe")) else True)
+    eventually("no daemon is left", lambda: list(driver.mps_dir.glob("*/pipe")), lambda left: not left)
 
 
 def gpu_of(one: Given) -> str:

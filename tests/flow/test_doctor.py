@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from driver.nvml.pci_address import PciAddress
-from envtest.client.readiness import wait_until
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
 from kubeletplugin.wire.names import cdi_spec_file_name
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, start, wait_running
 
 Object = dict[str, Any]
@@ -60,12 +61,7 @@ def working(driver: DriverNode, namespace: str) -> Working:
 
 def wait_for_status(driver: DriverNode, check: str, status: str) -> Object:
     """What a check of the node finds, once it is of this status."""
-
-    def found() -> Object | None:
-        one = local(driver)[check]
-        return one if one["status"] == status else None
-
-    return wait_until([], driver.cluster.processes, found)
+    return eventually(f"{check}: {status}", lambda: local(driver)[check], lambda one: one["status"] == status)
 
 
 def test_a_node_at_work_is_well(working: Working) -> None:
@@ -112,12 +108,10 @@ def test_a_gpu_that_is_gone_from_under_a_claim_is_found(working: Working) -> Non
 
 @pytest.mark.usefixtures("driver")
 def test_from_outside_what_is_published_is_well(cluster: Cluster) -> None:
-    def untainted() -> dict[str, Object] | None:
-        """What was found, once the taints of tests before this one are gone."""
-        found = doctor("--kubeconfig", str(cluster.admin))
-        return found if found["taints"]["status"] == "ok" else None
-
-    found = wait_until([], cluster.processes, untainted)
+    look = partial(doctor, "--kubeconfig", str(cluster.admin))
+    found = eventually(
+        "the taints of tests before are gone", look, lambda one: one["taints"]["status"] == "ok"
+    )
 
     for name in ("server-version", "api", "slice-fields", "published", "gone-nodes", "pools", "pool-names"):
         assert found[name]["status"] == "ok", found[name]

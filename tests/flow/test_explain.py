@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for
 from envtest.cluster import Cluster
 from gpuctl.__main__ import commands
+from tests.eventually import eventually
 from tests.flow.scene import Scene
 from tests.flow.situations import SITUATIONS, Situation
 
@@ -68,18 +69,15 @@ def test_the_reason_for_which_a_pod_waits_is_named(
         wait_for(cluster.api, pod, _refused)
     told: dict[str, Any] = {}
 
-    def named() -> bool | None:
-        code, output = explained(cluster, namespace, "pod", "waiting", "-o", "json")
-        told.clear()
-        told.update(json.loads(output))
+    def named(answer: tuple[int, str]) -> bool:
+        code, told = answer[0], json.loads(answer[1])
         hit = any(kind == situation.kind and situation.says in text for kind, text in reasons(told))
         helps = any(situation.helps in (one.get("remedy") or "") for one in told["findings"] or [{}])
-        return True if hit and helps and code == 3 and told["verdict"] == "waits" else None
+        return hit and helps and code == 3 and told["verdict"] == "waits"
 
-    try:
-        wait_until([], cluster.processes, named)
-    except Exception as error:
-        raise AssertionError(json.dumps(told, indent=1)) from error
+    explain = partial(explained, cluster, namespace, "pod", "waiting", "-o", "json")
+    _, output = eventually(f"{situation.kind} is named", explain, named)
+    told = json.loads(output)
     assert "nodeName" not in cluster.api.get(pod)["spec"]
     assert ("no node can ever serve it" in told["summary"]) is situation.never
     assert not (

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_for_list
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, wait_running
 from tests.flow.scene import Scene
 from tests.flow.test_explain import explained
@@ -100,7 +100,11 @@ def test_a_node_whose_device_plugin_has_the_resource_is_asked_for_that(
         wait_for(cluster.api, holder, lambda pod: bool(pod["spec"].get("nodeName")))
 
         assert kinds(told(cluster, namespace, "fitting")) == ["gate"]
-        code, found = wait_until([], cluster.processes, lambda: _waiting(cluster, namespace))
+        code, found = eventually(
+            "both reasons are given",
+            lambda: told(cluster, namespace, "waiting"),
+            lambda one: kinds(one) == ["gate", "device-plugin"],
+        )
     finally:
         cluster.api.delete(paths.device_class(namespace))
     assert (code, found["verdict"]) == (3, "waits")
@@ -109,8 +113,3 @@ def test_a_node_whose_device_plugin_has_the_resource_is_asked_for_that(
     assert messages == [
         f"{node}: its device plugin has 2 {plugin_resource}, 1 of them for other pods; 2 is needed"
     ]
-
-
-def _waiting(cluster: Cluster, namespace: str) -> Told | None:
-    found = told(cluster, namespace, "waiting")
-    return found if kinds(found) == ["gate", "device-plugin"] else None

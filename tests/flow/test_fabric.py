@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
+from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_nodes, gpu_pod, request, wait_running
 from tests.flow.mig_scene import configured, end, kind, offered, wait_offered
 from tests.flow.test_pods_and_claims import wait_refused, wait_told
@@ -45,11 +45,11 @@ def fabric(driver: DriverNode, namespace: str) -> Iterator[DriverNode]:
 
 def wait_connected(driver: DriverNode, wanted: set[int]) -> None:
     """Wait until the switches connect just these partitions."""
-
-    def so() -> bool | None:
-        return True if set(driver.machine.fabric.state.connected) == wanted else None
-
-    wait_until([], driver.cluster.processes, so)
+    eventually(
+        f"the switches connect {wanted}",
+        lambda: driver.machine.fabric.state.connected,
+        lambda connected: set(connected) == wanted,
+    )
 
 
 def partition(driver: DriverNode, namespace: str, pod: str, size: int) -> int:
@@ -154,10 +154,11 @@ def test_a_fabric_manager_that_is_started_anew_is_told_what_pods_have(
 
     fabric.machine.fabric.start(keeps=True)
 
-    def is_told() -> bool | None:
-        return True if fabric.machine.fabric.state.active == (number,) else None
-
-    wait_until([], cluster.processes, is_told)
+    eventually(
+        f"partition {number} alone is active",
+        lambda: fabric.machine.fabric.state.active,
+        lambda active: active == (number,),
+    )
     assert fabric.machine.fabric.state.connected == (number,)
     fabric.process("kubeletplugin").kill()
     fabric.start_plugin()

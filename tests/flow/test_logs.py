@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start
 
 SCRIPT = "/usr/bin/nvidia-smi -L && echo $HOSTNAME && sleep infinity"
@@ -22,12 +22,12 @@ def talking(name: str, claim: str = "") -> dict[str, Any]:
 
 def wait_log(cluster: Cluster, namespace: str, pod: str, query: str = "") -> list[str]:
     """The lines of a pod's log, once the last is there, which is its name."""
+    path = f"{paths.pod(pod, namespace)}/log{query}"
 
-    def lines() -> list[str] | None:
-        found = cluster.api.text(f"{paths.pod(pod, namespace)}/log{query}").splitlines()
-        return found if found[-1:] == [pod] else None
+    def lines() -> list[str]:
+        return cluster.api.text(path).splitlines()
 
-    return wait_until([], cluster.processes, lines)
+    return eventually(f"the log ends with {pod}", lines, lambda found: found[-1:] == [pod])
 
 
 def test_pods_print_the_uuids_of_their_own_gpus(driver: DriverNode, namespace: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ import pytest
 from driver.process.sockets import service_socket_name
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_for_list
 from envtest.driver_node import DriverNode
 from fakegpu.memory.cuda import OutOfMemory
 from fakegpu.memory.groups import living
+from tests.eventually import eventually
 from tests.flow.claims import wait_unschedulable
 from tests.flow.memory_scene import (
     GIB,
@@ -74,7 +75,7 @@ def namespace(driver: DriverNode, place: str) -> Iterator[str]:
     for template in api.list_objects(paths.resource_claim_template(namespace=place)):
         api.delete(paths.resource_claim_template(template["metadata"]["name"], place))
     wait_for_list(api, paths.resource_claim(namespace=place), lambda left: not left)
-    wait_until([], driver.cluster.processes, lambda: None if limits_left(driver) else True)
+    eventually("no limits are left", partial(limits_left, driver), lambda left: not left)
 
 
 def limits_left(driver: DriverNode) -> list[str]:
@@ -165,7 +166,7 @@ def test_a_burst_lasts_until_others_need_what_they_are_guaranteed(driver: Driver
         early.allocate(16 * GIB)
 
         cluster.api.create(memory_pod("late", "ten"), namespace)
-        wait_until([], cluster.processes, lambda: hard_gib(driver, namespace, "early") == 16 or None)
+        eventually("the hard limit", partial(hard_gib, driver, namespace, "early"), lambda gib: gib == 16)
         assert not status_of(cluster.api.get(paths.pod("late", namespace)), "main").get("started")
         early.free(8 * GIB)
 

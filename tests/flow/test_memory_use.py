@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from driver.nvml.api import Code
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for
 from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
+from tests.eventually import eventually
 from tests.flow.claims import claim_of
 from tests.flow.memory_scene import (
     GIB,
@@ -68,11 +68,11 @@ class Watched:
     def wait_bytes(self, namespace: str, **wanted: float | None) -> None:
         """Wait until these series are so, absent where they are None."""
 
-        def are_so() -> bool | None:
-            told = self.bytes_of(namespace)
-            return {name: told.get(f"gpu_dra_{name}_bytes") for name in wanted} == wanted or None
+        def told() -> dict[str, float | None]:
+            series = self.bytes_of(namespace)
+            return {name: series.get(f"gpu_dra_{name}_bytes") for name in wanted}
 
-        wait_until([], self.driver.cluster.processes, are_so)
+        eventually(f"{wanted}", told, lambda series: series == wanted)
 
 
 @pytest.fixture(scope="module")

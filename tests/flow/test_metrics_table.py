@@ -7,14 +7,15 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from driver.process.metrics.series import Process
 from driver.process.metrics.table import TABLE
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.readiness import wait_until
 from envtest.driver_node import DriverNode
+from tests.eventually import eventually
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import HOLDS, RULES, TIMES, memory_pod, memory_template, start_held
 from tests.flow.several_machines import installed_on
@@ -76,7 +77,7 @@ def scraped(request: pytest.FixtureRequest) -> Iterator[Scraped]:
         with fresh_namespace(cluster.api) as namespace:
             memory_template(cluster, namespace, "ten", "10Gi", "shared-memory")
             start_held(cluster, namespace, memory_pod("share", "ten"))
-            wait_until([], cluster.processes, lambda: _is_shown(node) or None)
+            eventually("the share's series are there", partial(_is_shown, node))
             yield node
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from driver.nvml.pci_address import PciAddress
-from envtest.client.readiness import wait_until
 from envtest.driver_node import MPS, DriverNode
 from fakegpu.mps.client import CudaProcess
 from fakegpu.mps_faults import START
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, spec_files, start, wait_running
 from tests.flow.mig_scene import end, offered, wait_offered
 from tests.flow.share_scene import (
@@ -171,10 +171,10 @@ def test_two_pods_of_one_claim_compute_on_a_whole_gpu_within_the_limits_of_the_c
     assert defaults(driver, pipes_of(driver, namespace, pods[0])) == (["50.0"], ["8G"])
     end(driver.cluster, namespace, *pods)
     wait_no_daemon(driver)
-    wait_until(
-        [],
-        driver.cluster.processes,
-        lambda: driver.machine.state.gpus[pci].compute_mode == "default" or None,
+    eventually(
+        "the compute mode is put back",
+        lambda: driver.machine.state.gpus[pci].compute_mode,
+        lambda mode: mode == "default",
     )
 
 

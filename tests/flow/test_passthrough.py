@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ import yaml
 from driver.hardware.pci import bound_driver
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.client.watching import wait_for, wait_gone
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
+from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -52,7 +53,7 @@ def drivers(driver: DriverNode) -> list[str | None]:
 def wait_drivers(driver: DriverNode, *on_vfio: int) -> None:
     """Wait until exactly these GPUs are bound to vfio, and the others to the NVIDIA driver."""
     wanted = ["vfio-pci" if gpu in on_vfio else "nvidia" for gpu in range(8)]
-    wait_until([], driver.cluster.processes, lambda: True if drivers(driver) == wanted else None)
+    eventually(f"kernel drivers {wanted}", partial(drivers, driver), lambda bound: bound == wanted)
 
 
 def at(driver: DriverNode, gpu: int, device_class: str) -> Object:

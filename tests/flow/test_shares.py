@@ -13,9 +13,9 @@ from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for
 from envtest.driver_node import DriverNode
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
 from tests.flow.mig_scene import end, pod_of, template, wait_cut
 from tests.flow.share_scene import (
@@ -192,7 +192,11 @@ def test_pods_of_one_claim_take_turns_on_a_whole_gpu(driver: DriverNode, namespa
     assert [uuids_seen(driver, namespace, pod) for pod in pods] == [[driver.machine.uuid(pci)]] * 2
     assert driver.machine.state.gpus[pci].time_slice == 3
     end(driver.cluster, namespace, *pods)
-    wait_until([], driver.cluster.processes, lambda: driver.machine.state.gpus[pci].time_slice == 0 or None)
+    eventually(
+        "the time-slice is put back",
+        lambda: driver.machine.state.gpus[pci].time_slice,
+        lambda time_slice: time_slice == 0,
+    )
 
 
 def test_an_admin_looks_at_a_gpu_whose_shares_are_in_use(driver: DriverNode, namespace: str) -> None:

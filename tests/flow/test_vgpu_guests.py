@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from driver.devices.taints import TAINT_UNLICENSED
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for_list
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
+from tests.eventually import eventually
 from tests.flow.claims import (
     CLASS,
     allocated,
@@ -169,11 +169,10 @@ def test_an_unlicensed_machine_takes_no_pod_until_it_has_its_license(guests: Gue
     assert TAINT_UNLICENSED in reasons
     assert guests.cluster.api.get(paths.pod("before", namespace))["status"]["phase"] == "Running"
 
-    def told() -> bool | None:
-        events = guests.cluster.api.list_objects(paths.event())
-        return True if any(event["reason"] == "VgpuUnlicensed" for event in events) else None
+    def events() -> set[str]:
+        return {one["reason"] for one in guests.cluster.api.list_objects(paths.event())}
 
-    wait_until([], guests.cluster.processes, told)
+    eventually("an event tells of it", events, lambda told: "VgpuUnlicensed" in told)
     set_licenses(guests, licensed=True)
     wait_running(guests.cluster, namespace, "waiting")
     assert guests.node_of("waiting", namespace) == FOUR_VGPUS

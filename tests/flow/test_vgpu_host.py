@@ -12,9 +12,9 @@ from driver.hardware.vgpu_places import MadeVgpu, made_on
 from driver.nvml.pci_address import PciAddress
 from envtest.client import paths
 from envtest.client.fresh_namespace import fresh_namespace
-from envtest.client.readiness import wait_until
 from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
+from tests.eventually import eventually
 from tests.flow.claims import (
     CLASS,
     allocated,
@@ -57,10 +57,10 @@ class Hosts:
         """Wait until a host has exactly vGPUs of these profiles."""
         wanted = sorted(TYPES[profile] for profile in profiles)
 
-        def there() -> bool | None:
-            return sorted(one.type_id for one in self.made(host).values()) == wanted or None
+        def types() -> list[int]:
+            return sorted(one.type_id for one in self.made(host).values())
 
-        wait_until([], self.cluster.processes, there)
+        eventually(f"vGPUs of the types {wanted}", types, lambda made: made == wanted)
 
     def start(self, namespace: str, name: str, profile: str, *, runs: bool = True) -> None:
         """Start a pod with a vGPU of a profile, until it runs, or until the scheduler has no place for it."""

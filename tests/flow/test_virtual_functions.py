@@ -10,11 +10,11 @@ import pytest
 from driver.hardware.pci_view import read_function
 from driver.nvml.pci_address import PciAddress
 from envtest.brisk import BRISK
-from envtest.client.readiness import wait_until
 from envtest.client.shipped import PACKAGE_ROOT
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
 from tests import fork_server
+from tests.eventually import eventually
 from tests.flow.claims import wait_published
 from tests.vgpu_hosts import with_virtual_off
 
@@ -52,10 +52,10 @@ def virtual_of(driver: DriverNode, gpu: PciAddress) -> int:
 def test_vgpus_are_offered_after_the_plugin_was_asked_and_the_other_gpu_stays_as_it_is(
     host: DriverNode,
 ) -> None:
-    def offered() -> set[str] | None:
+    def offered() -> set[str]:
         devices = [one for slice_ in wait_published(host) for one in slice_["spec"].get("devices", ())]
-        return {str(one["name"])[:21] for one in devices} or None
+        return {str(one["name"])[:21] for one in devices}
 
-    assert wait_until([], host.cluster.processes, offered) == {"gpu-0000-17-00-0-vgpu"}
+    assert eventually("devices", offered) == {"gpu-0000-17-00-0-vgpu"}
     assert virtual_of(host, ASKED) == 32
     assert virtual_of(host, LEFT) == 0

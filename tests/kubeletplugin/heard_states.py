@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from driver.devices.node_state import NodeState
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import FakeNode
 
 
@@ -14,19 +15,14 @@ class Told:
     """Takes the states, and waits for one."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+
         self._states: list[NodeState] = []
 
     def __call__(self, state: NodeState) -> None:
-        with self._changed:
-            self._states.append(state)
-            self._changed.notify_all()
+        self._states.append(state)
 
     def wait(self, wanted: NodeState) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._states and self._states[-1] == wanted, 30), (
-                f"{wanted} was not told, but {self._states}"
-            )
+        eventually(f"{wanted} is told", lambda: list(self._states), lambda told: told[-1:] == [wanted])
 
 
 @contextmanager

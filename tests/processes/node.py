@@ -16,6 +16,7 @@ from fakegpu.machine import FakeMachine
 from kubeletplugin.wire.names import cdi_spec_file_name
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import DRA_V1, FakeKubelet, short_folder
 from tests.processes.process import TOKEN, WAIT_SECONDS, DriverProcess
 
@@ -181,18 +182,26 @@ class Node:
         """Where the claim's CDI spec lies."""
         return self.cdi / cdi_spec_file_name(claim.uid)
 
-    def warned(self, claim: v1.Claim, *words: str) -> bool:
-        """Wait for a Warning about the claim that has all these words; whether it came."""
+    def wait_warning(self, claim: v1.Claim, *words: str) -> None:
+        """Wait for a Warning about the claim that has all these words."""
 
-        def came() -> bool:
+        def has_it(events: list[Object]) -> bool:
             return any(
                 event["type"] == "Warning"
                 and event["involvedObject"]["uid"] == claim.uid
                 and all(word in event["message"] for word in words)
-                for event in self.server.objects("events")
+                for event in events
             )
 
-        return self.server.wait_until(came, WAIT_SECONDS)
+        eventually(f"a warning with {words}", lambda: self.server.objects("events"), has_it)
+
+    def wait_event(self, reason: str, times: int = 1) -> None:
+        """Wait until there are so many events with this reason."""
+
+        def reasons() -> list[str]:
+            return [event["reason"] for event in self.server.objects("events")]
+
+        eventually(f"{times} times {reason}", reasons, lambda told: told.count(reason) == times)
 
     def devices(self) -> list[Object]:
         """The devices of all published slices."""
@@ -202,9 +211,10 @@ class Node:
         """The published slices."""
         return self.server.objects("resourceslices", GROUP)
 
-    def publishes(self, count: int) -> bool:
-        """Wait until so many devices are published; whether it came to that."""
-        return self.server.wait_until(lambda: len(self.devices()) == count, WAIT_SECONDS)
+    def publishes(self, count: int, by: DriverProcess | None = None) -> None:
+        """Wait until so many devices are published; what ``by`` wrote tells why they are not."""
+        context = None if by is None else lambda: by.text
+        eventually(f"{count} devices", self.devices, lambda devices: len(devices) == count, context=context)
 
     def _kubeconfig(self) -> Path:
         path = self.server.write_kubeconfig(self.folder / "kubeconfig")

@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 from envtest.client.shipped import PACKAGE_ROOT, python_command, python_environment
+from tests.eventually import eventually
 from tests.fork_server import ForkedProcess, start_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     Started = subprocess.Popen[str] | ForkedProcess
 
@@ -37,7 +37,7 @@ class DriverProcess:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPU_DRA_")}
         command = python_command("-m", module, *arguments)
         self._process = self._start(command, {**inherited, **python_environment(PACKAGE_ROOT), **environment})
-        self._written = threading.Condition()
+
         self._lines: list[str] = []
         self._closed = False
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -65,8 +65,7 @@ class DriverProcess:
     @property
     def text(self) -> str:
         """All that was written so far."""
-        with self._written:
-            return "\n".join(self._lines)
+        return "\n".join(self._lines)
 
     def exit_code(self, timeout_seconds: float = WAIT_SECONDS) -> int:
         """Wait for the end; the exit code, negative for a signal."""
@@ -97,29 +96,26 @@ class DriverProcess:
 
     def wait_for(self, event: str, **fields: object) -> Line:
         """Wait until this was logged; the first such line."""
-        self.wait_until(lambda: bool(self.logged(event, **fields)))
-        return self.logged(event, **fields)[0]
+        return self.wait_logged(1, event, **fields)[0]
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds, looking at each new line; fails when it does not come true."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        with self._written:
-            while not condition():
-                left = deadline - time.monotonic()
-                assert left > 0, f"it did not come to this:\n{self.text}"
-                assert not self._closed, f"the process ended before:\n{self.text}"
-                self._written.wait(left)
+    def wait_logged(self, times: int, event: str, **fields: object) -> list[Line]:
+        """Wait until this was logged so many times; the lines. Fails when the process ends before."""
+
+        def look() -> list[Line]:
+            ended = self._closed
+            found = self.logged(event, **fields)
+            assert not ended or len(found) >= times, f"it ended before {event!r}:\n{self.text}"
+            return found
+
+        what = f"{event!r} {fields or ''}"
+        return eventually(what, look, lambda found: len(found) >= times, context=lambda: self.text)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as stdout:
             for line in stdout:
-                with self._written:
-                    self._lines.append(line.rstrip("\n"))
-                    self._written.notify_all()
-        with self._written:
-            self._closed = True
-            self._written.notify_all()
+                self._lines.append(line.rstrip("\n"))
+        self._closed = True
 
 
 class FreshProcess(DriverProcess):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Any
 
 import pytest
 
 from proto import dra_v1_pb2 as v1
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_roots import bind_again
 from tests.processes.node import Node
-from tests.processes.process import WAIT_SECONDS
 
 GPU_CONFIG = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 NOTHING_RUNS = {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 0}}
@@ -28,7 +27,7 @@ def refused_beside_a_good_one(node: Node, bad: v1.Claim, *words: str) -> str:
         assert refused.cdi_devices == ()
         for word in words:
             assert word in refused.error
-        assert node.warned(bad, *words)
+        node.wait_warning(bad, *words)
         failure = plugin.wait_for("operation failed", uid=bad.uid)
         assert failure["error"] == refused.error
         assert [path.name for path in node.cdi.iterdir()] == [node.spec(good).name]
@@ -111,11 +110,13 @@ def test_a_malformed_configuration_is_told_with_its_claim(node: Node) -> None:
 
 def until_refused(node: Node, claim: v1.Claim) -> str:
     """Prepare and unprepare until the plugin has seen the slices, and refuses; what it then says."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while (error := node.prepare(claim)[0].error) == "":
-        assert time.monotonic() < deadline, "it is never refused"
-        assert node.unprepare(claim) == [""]
-    return error
+
+    def error() -> str:
+        said = node.prepare(claim)[0].error
+        assert said or node.unprepare(claim) == [""]
+        return said
+
+    return eventually("the claim is refused", error)
 
 
 def test_a_prepared_claim_whose_board_was_exchanged_is_not_answered_from_memory(node: Node) -> None:
@@ -134,7 +135,7 @@ def test_a_prepared_claim_whose_board_was_exchanged_is_not_answered_from_memory(
 
 def test_a_board_that_was_exchanged_is_told_with_both_uuids(node: Node) -> None:
     with node.plugin() as plugin, node.controller() as controller:
-        assert node.publishes(8)
+        node.publishes(8)
         published = node.machine.uuid(node.machine.pci(3))
         kept = node.claim("kept", node.gpus[2])
         assert node.prepare(kept)[0].error == ""
@@ -145,7 +146,7 @@ def test_a_board_that_was_exchanged_is_told_with_both_uuids(node: Node) -> None:
 
         assert f"device {node.gpus[3]} was published as {published}, but {found} sits there now" in error
         assert "delete the pod" in error
-        assert node.warned(claim, published, found)
+        node.wait_warning(claim, published, found)
         assert node.prepare(kept)[0].error == ""
         assert (plugin.stop(), controller.stop()) == (0, 0)
 

@@ -123,7 +123,7 @@ def test_every_flag_can_be_given_as_an_environment_variable(node: Node) -> None:
     ):
         node.register(plugin)
 
-        assert node.publishes(8), controller.text
+        node.publishes(8, controller)
         assert (plugin.stop(), controller.stop()) == (0, 0)
 
 

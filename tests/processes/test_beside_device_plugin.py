@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from driver.devices.taints import TAINT_DEVICE_PLUGIN
+from tests.eventually import eventually
 from tests.processes.node import NODE, Node, new_node
-from tests.processes.process import WAIT_SECONDS
 
 
 @pytest.fixture
@@ -40,22 +40,16 @@ def test_slices_are_tainted_from_the_first_on_until_the_device_plugin_is_gone(no
         controller.wait_for("slices published", created=1, updated=0)
         assert tainted(node) == ["gpu"] * 8
         offer(node, "nvidia.com/gpu", "0")
-        assert node.server.wait_until(lambda: tainted(node) == [], WAIT_SECONDS)
+        eventually("no taints", lambda: tainted(node), lambda taints: taints == [])
         offer(node, "nvidia.com/mig-1g.10gb", "7")
-        assert node.server.wait_until(lambda: tainted(node) == ["mig-1g.10gb"] * 8, WAIT_SECONDS)
-        reasons = [event["reason"] for event in node.server.objects("events")]
-        assert node.server.wait_until(
-            lambda: (
-                [event["reason"] for event in node.server.objects("events")].count("DevicePluginBeside") == 2
-            ),
-            WAIT_SECONDS,
-        ), reasons
+        eventually("taints", lambda: tainted(node), lambda taints: taints == ["mig-1g.10gb"] * 8)
+        node.wait_event("DevicePluginBeside", times=2)
 
 
 def test_nothing_is_published_where_that_is_asked_for(node: Node) -> None:
     with node.plugin(), node.controller(device_plugin="withhold"):
-        assert node.publishes(8)
+        node.publishes(8)
         offer(node, "nvidia.com/gpu", "8")
-        assert node.publishes(0)
+        node.publishes(0)
         offer(node, "nvidia.com/gpu", "0")
-        assert node.publishes(8)
+        node.publishes(8)

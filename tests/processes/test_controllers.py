@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from envtest.client.shipped import PACKAGE_ROOT
+from tests.eventually import eventually
 from tests.processes.every_kind import KINDS, put_claim
 from tests.processes.node import new_node
-from tests.processes.process import WAIT_SECONDS
 from tests.processes.two_instances import EARLIER, TwoInstances
 
 if TYPE_CHECKING:
-    from tests.processes.process import DriverProcess
+    from tests.processes.process import DriverProcess, Line
 
 ALL_TIERS = str(PACKAGE_ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml")
 PARTITION = next(kind for kind in KINDS if kind.name == "partition")
@@ -33,12 +33,11 @@ def tainted(both: TwoInstances) -> set[str]:
 def hears(controller: DriverProcess, held: list[str], blocked: str) -> None:
     """Wait until the controller has heard what is held, and of a blocked place or of none."""
 
-    def told() -> bool:
-        states = controller.logged("state of the node")
+    def is_so(states: list[Line]) -> bool:
         last = " ".join(states[-1]["blocked"]) if states else ""
         return bool(states) and states[-1]["held"] == held and bool(blocked) == bool(last) and blocked in last
 
-    controller.wait_until(told)
+    eventually(f"held: {held}, blocked: {blocked}", lambda: controller.logged("state of the node"), is_so)
 
 
 def test_the_next_controller_hears_the_plugin_and_keeps_the_slices() -> None:
@@ -60,11 +59,11 @@ def test_the_next_controller_hears_the_plugin_and_keeps_the_slices() -> None:
         node.machine.set_processes(uuid, (4_000_001,))
         both.unprepare(EARLIER, claim)
         hears(later, [device], "is left from claim team/partition")
-        assert node.server.wait_until(lambda: device in tainted(both), WAIT_SECONDS)
+        eventually(f"{device} has a taint", lambda: tainted(both), lambda names: device in names)
         node.machine.set_processes(uuid, ())
         both.unprepare(EARLIER, claim)
         hears(later, [], "")
-        assert node.server.wait_until(lambda: tainted(both) == set(), WAIT_SECONDS)
+        eventually("nothing has a taint", lambda: tainted(both), lambda names: names == set())
 
         assert untainted(both) == published
         assert {one["metadata"]["name"] for one in node.slices()} == names

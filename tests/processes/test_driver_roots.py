@@ -48,7 +48,7 @@ def test_a_driver_that_comes_late_is_published_and_prepared_with_the_hosts_paths
 
         for process in (plugin, controller):
             process.wait_for("driver root", used=ROOT)
-        assert node.publishes(8), controller.text
+        node.publishes(8, controller)
         assert node.prepare(claim)[0].error == ""
         assert (plugin.stop(), controller.stop()) == (0, 0)
 

@@ -11,10 +11,11 @@ import pytest
 
 from driver.devices.taints import TAINT_BLOCKED
 from proto import dra_v1_pb2 as v1
+from tests.eventually import eventually
 from tests.kubeletplugin.predecessor.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
 from tests.processes.node import GROUP, NODE, Node, new_node
-from tests.processes.process import WAIT_SECONDS, DriverProcess
+from tests.processes.process import DriverProcess
 
 SLICES = f"/apis/{GROUP}/v1/resourceslices"
 
@@ -70,15 +71,13 @@ def test_a_claim_is_taken_over_and_its_gpu_is_published_tainted_until_it_ends(
     claim = prepared(node, nvidia, "train", "gpu-0")
     with waiting(node) as plugin, node.controller() as controller:
         assert "answers at" in plugin.wait_for("waits for NVIDIA's driver")["reason"]
-        assert node.server.wait_until(
-            lambda: any(one["reason"] == "OtherDriver" for one in node.server.objects("events")), WAIT_SECONDS
-        )
+        node.wait_event("OtherDriver")
         controller.wait_for("kubelet plugin not heard")
         assert [item["spec"]["pool"]["name"] for item in node.slices()] == [NODE]
 
         nvidia.end()
         node.register(plugin)
-        assert node.server.wait_until(lambda: len(tainted(node)) == 1, WAIT_SECONDS)
+        eventually("one device has a taint", lambda: tainted(node), lambda taints: len(taints) == 1)
         (item,) = node.slices()
         assert item["spec"]["pool"]["name"] == f"{NODE}/gpu.nvidia.com"
         controller.wait_for("slices published", deleted=1, created=1)
@@ -92,7 +91,7 @@ def test_a_claim_is_taken_over_and_its_gpu_is_published_tainted_until_it_ends(
         assert not nvidia.checkpoint.exists()
 
         assert node.unprepare(claim) == [""]
-        assert node.server.wait_until(lambda: tainted(node) == {}, WAIT_SECONDS)
+        eventually("nothing has a taint", lambda: tainted(node), lambda taints: taints == {})
         assert list(node.cdi.iterdir()) == []
 
 
@@ -112,7 +111,7 @@ def test_what_cannot_be_taken_over_keeps_the_plugin_away_and_everything_as_it_is
 
         nvidia.start()
         nvidia.unprepare("0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11")
-        plugin.wait_until(lambda: len(plugin.logged("waits for NVIDIA's driver")) > 1)
+        plugin.wait_logged(2, "waits for NVIDIA's driver")
         nvidia.end()
         node.register(plugin)
         plugin.wait_for("claims of NVIDIA's driver taken over")
@@ -138,7 +137,7 @@ def test_nvidias_driver_that_comes_later_is_noticed_and_nothing_is_published_bes
         controller.wait_for("kubelet plugin does not serve")
         nvidia.end()
         plugin.wait_for("no other driver of this name answers on the node any more")
-        controller.wait_until(lambda: len(controller.logged("kubelet plugin serves")) == 2)
+        controller.wait_logged(2, "kubelet plugin serves")
 
 
 def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia: NvidiaDriver) -> None:
@@ -151,7 +150,7 @@ def test_a_kubelet_that_probes_a_waiting_plugin_lets_it_wait(node: Node, nvidia:
         nvidia.end()
         node.register(plugin)
         plugin.wait_for("registered with the kubelet")
-        assert node.server.wait_until(lambda: probed(address, "readyz")[0] == 200, WAIT_SECONDS)
+        eventually("it is ready", lambda: probed(address, "readyz"), lambda answer: answer[0] == 200)
 
 
 def probed(address: str, path: str) -> tuple[int, str]:

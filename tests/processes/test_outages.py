@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from driver.nvml.api import Code
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,14 +69,14 @@ def test_one_gpu_of_eight_that_fails_leaves_the_other_seven(node: Node) -> None:
 
     with node.plugin() as plugin, node.controller() as controller:
         seven = set(node.gpus) - {node.gpus[5]}
-        assert node.publishes(7), controller.text
+        node.publishes(7, controller)
         assert {device["name"] for device in node.devices()} == seven
 
         assert [answer.error for answer in node.prepare(*others)] == [""] * 7
         (answer,) = node.prepare(lost, within_seconds=3)
         assert str(node.machine.pci(5)) in answer.error
         assert "look for NVIDIA messages in the kernel log" in answer.error
-        assert node.warned(lost, str(node.machine.pci(5)))
+        node.wait_warning(lost, str(node.machine.pci(5)))
 
         assert (plugin.stop(), controller.stop()) == (0, 0)
 
@@ -92,7 +93,7 @@ def test_a_full_disk_fails_the_claim_alone_and_loses_nothing(node: Node) -> None
             assert (
                 f"see that the folder {node.journal} exists, can be written to and has space" in answer.error
             )
-            assert node.warned(refused, "failed", "has space")
+            node.wait_warning(refused, "failed", "has space")
             assert node.prepare(prepared) == [first]
             assert (names(node.journal), names(node.cdi)) == (journal, specs)
 
@@ -110,7 +111,7 @@ def test_a_read_only_cdi_folder_fails_each_claim_and_holds_no_gpu(node: Node) ->
 
         assert f"writing {READ_ONLY_FOLDER}/" in answer.error
         assert f"the folder {READ_ONLY_FOLDER} exists, can be written to" in answer.error
-        assert node.warned(claim, READ_ONLY_FOLDER)
+        node.wait_warning(claim, READ_ONLY_FOLDER)
         assert names(node.journal) == set()
         assert node.unprepare(claim) == [""]
         assert plugin.stop() == 0
@@ -169,7 +170,7 @@ def test_a_claim_waits_for_the_api_server_while_others_are_answered(node: Node) 
 
         node.server.start()
         assert call.result()[0].error == ""
-        assert node.warned(waiting, "got no answer")
+        node.wait_warning(waiting, "got no answer")
         assert plugin.stop() == 0
 
 
@@ -189,10 +190,10 @@ def test_an_api_server_that_stays_away_is_named_before_the_kubelet_gives_up(node
 def test_a_claim_in_flight_is_finished_when_the_plugin_is_told_to_stop(node: Node) -> None:
     claim = node.claim("train", node.gpus[0])
     with node.plugin() as plugin, node.controller() as controller, ThreadPoolExecutor() as pool:
-        assert node.publishes(8)
+        node.publishes(8)
         held_up = node.server.fail("get", "resourceclaims/train$", kind="hang")
         call = pool.submit(node.prepare, claim)
-        assert node.server.wait_until(lambda: held_up.times == 0)
+        eventually("the call is held up", lambda: held_up.times, lambda times: times == 0)
 
         plugin.terminate()
         plugin.wait_for("stopped serving", socket=str(node.registration_socket))
@@ -213,7 +214,7 @@ def test_a_claim_in_flight_is_finished_when_the_plugin_is_told_to_stop(node: Nod
 def test_every_line_of_a_call_has_its_operation_and_every_operation_ends(node: Node) -> None:
     good, bad = node.claim("good", node.gpus[0]), node.claim("bad", "disk-7")
     with node.plugin() as plugin, node.controller() as controller:
-        assert node.publishes(8)
+        node.publishes(8)
         node.prepare(good, bad)
         node.prepare(good)
         node.unprepare(good, bad)

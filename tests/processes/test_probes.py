@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import pytest
 
 from envtest.brisk import BRISK
 from envtest.embedded.api.faults import ALWAYS
+from tests.eventually import eventually
 from tests.processes.hanging import HANGS_ONCE_THERE
 from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
 from tests.processes.test_outages import full_disk
@@ -49,16 +49,15 @@ def asked(port: int, path: str, within_seconds: float = WAIT_SECONDS) -> Answer:
 
 
 def comes_to(port: int, path: str, is_it: Callable[[Answer], bool]) -> Answer:
-    """Ask until the answer is such a one; the last one that came, or why there was none."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
+    """Ask until the answer is such a one, and return it; nobody need answer yet."""
+
+    def answer() -> Answer:
         try:
-            answer = asked(port, path)
+            return asked(port, path)
         except (OSError, HTTPException) as error:
-            answer = (0, str(error))
-        if is_it(answer) or time.monotonic() > deadline:
-            return answer
-        _BETWEEN.wait(0.05)
+            return 0, str(error)
+
+    return eventually(f"{path} answers so", answer, is_it)
 
 
 def well(answer: Answer) -> bool:
@@ -97,7 +96,7 @@ def test_a_controller_whose_look_at_the_gpus_hangs_is_not_alive(node: Node) -> N
     hangs = node.folder / "hangs"
     told = {HANGS_ONCE_THERE: str(hangs)}
     with node.plugin(), DriverProcess("tests.processes.hanging", "controller", *flags, **told) as controller:
-        assert node.publishes(8)
+        node.publishes(8)
 
         hangs.touch()
 
@@ -138,10 +137,10 @@ def test_gpus_that_hang_leave_plugin_and_controller_alive_and_ready(node: Node) 
         node.plugin(health_addr=ANY_PORT) as plugin,
         DriverProcess(*BRISK, "controller", *flags) as controller,
     ):
-        assert node.publishes(8), controller.text
+        node.publishes(8, controller)
         node.machine.hang()
 
-        assert node.server.wait_until(lambda: tainted(node) == {"unresponsive"}, WAIT_SECONDS)
+        eventually("all are unresponsive", lambda: tainted(node), lambda keys: keys == {"unresponsive"})
         for port in (port_of(plugin), port_of(controller)):
             assert asked(port, "/livez") == OK
             assert asked(port, "/readyz") == OK
@@ -211,10 +210,7 @@ def test_an_api_server_that_is_too_old_is_refused_by_name_and_used_once_it_is_up
         assert code == 503
         assert "1.36 is the oldest that is supported" in sentence
         assert asked(port, "/livez") == OK
-        assert node.server.wait_until(
-            lambda: any(event["reason"] == "KubernetesTooOld" for event in node.server.objects("events")),
-            WAIT_SECONDS,
-        )
+        node.wait_event("KubernetesTooOld")
         assert node.slices() == []
 
         node.server.minor = "36"

@@ -13,6 +13,7 @@ import pytest
 from envtest.brisk import BRISK
 from envtest.embedded.api.server import EmbeddedApiServer
 from tests import needs
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.processes.node import Node
 from tests.processes.process import WAIT_SECONDS, DriverProcess, FreshProcess, failed
@@ -77,7 +78,7 @@ def test_a_node_with_a_long_name_publishes_and_prepares(node: Node, name: str) -
     node.server.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
     claim = node.claim("train", node.gpus[0], pool=f"{name}/gpu.nvidia.com")
     with node.plugin(node_name=name) as plugin, node.controller(node_name=name) as controller:
-        assert node.publishes(8), controller.text
+        node.publishes(8, controller)
         assert {item["spec"]["nodeName"] for item in node.slices()} == {name}
         assert node.prepare(claim)[0].error == ""
         assert node.unprepare(claim) == [""]
@@ -112,11 +113,11 @@ def test_with_ipv6_alone_the_api_server_is_reached_and_probes_and_metrics_are_an
             metrics = free.getsockname()[1]
         flags = {"health_addr": "[::1]:0", "metrics_addr": f"[::1]:{metrics}"}
         with node.plugin() as plugin, node.controller(**flags) as controller:
-            assert node.publishes(8), controller.text
+            node.publishes(8, controller)
             assert node.prepare(node.claim("train", node.gpus[0]))[0].error == ""
             # Slices are there a moment before their publisher knows that they were taken.
             for port, path in ((port_of(controller), "/readyz"), (metrics, "/metrics")):
-                assert server.wait_until(partial(is_answered, port, path), WAIT_SECONDS), path
+                eventually(f"{path} is answered", partial(is_answered, port, path))
             assert (plugin.stop(), controller.stop()) == (0, 0)
 
 
@@ -127,6 +128,6 @@ def test_a_proxy_in_the_environment_stands_between_no_two_processes_of_a_node(no
         FreshProcess("controller", *node.controller_flags(), **PROXIES) as controller,
     ):
         node.register(plugin)
-        assert node.publishes(8), controller.text
+        node.publishes(8, controller)
         assert node.prepare(claim)[0].error == ""
         assert (plugin.stop(), controller.stop()) == (0, 0)

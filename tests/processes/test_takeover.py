@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from grpc import RpcError
 
+from tests.eventually import eventually
 from tests.processes.every_kind import KINDS, put_claim
 from tests.processes.two_instances import EARLIER, LATER, TwoInstances, kill, two_instances
 
@@ -70,7 +71,7 @@ def test_the_next_instance_finishes_what_a_crash_has_cut_off(both: TwoInstances)
         both.node.machine.hang("create_compute_instance")
         call = pool.submit(both.node.prepare, claim, pod_uid=EARLIER.pod_uid)
         both.wait_for_state(PARTITION.uid, "preparing", lambda device: device["record"]["attempted"])
-        both.wait_until(lambda: both.made_for_claims() != ())
+        eventually("the GPU instance is made", both.made_for_claims)
         kill(plugin)
         with pytest.raises(RpcError):
             call.result()

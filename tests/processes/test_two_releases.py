@@ -6,7 +6,7 @@ import uuid
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from tests.processes.process import WAIT_SECONDS, DriverProcess, failed
+from tests.processes.process import DriverProcess, failed
 
 if TYPE_CHECKING:
     from tests.processes.node import Node
@@ -22,16 +22,13 @@ def test_both_serve_and_publish_the_same_and_the_node_tells_of_it(node: Node) ->
     with ExitStack() as stack:
         stack.enter_context(node.plugin(pod_uid=first))
         one = stack.enter_context(DriverProcess("tests.processes.impatient", *node.controller_flags()))
-        assert node.publishes(8), one.text
+        node.publishes(8, one)
         stack.enter_context(node.plugin(pod_uid=second))
         other = stack.enter_context(DriverProcess("tests.processes.impatient", *node.controller_flags()))
         for controller in (one, other):
             told = controller.wait_for("several kubelet plugins serve")
             assert "two releases of the driver are installed" in told["error"]
-        assert node.server.wait_until(
-            lambda: any(event["reason"] == "TwoInstallations" for event in node.server.objects("events")),
-            WAIT_SECONDS,
-        )
+        node.wait_event("TwoInstallations")
         claim = node.claim("train", node.gpus[0])
         assert node.prepare(claim, pod_uid=first)[0].error == ""
         assert node.prepare(claim, pod_uid=second)[0].error == ""

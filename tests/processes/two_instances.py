@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
-import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kubeletplugin.mps.processes import end_left_over, own_daemon
+from tests.eventually import eventually
 from tests.processes.every_kind import MADE_GPU, cut_in_halves, publish_memory
 from tests.processes.node import Node, new_node
-from tests.processes.process import WAIT_SECONDS, DriverProcess
+from tests.processes.process import DriverProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from proto import dra_v1_pb2 as v1
     from tests.processes.node import Claimed, Object
-
-LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +104,16 @@ class TwoInstances:
     def wait_for_state(self, uid: str, state: str, true: Callable[[Object], bool]) -> None:
         """Wait until the journal has the claim in a state, and something is true of its device."""
 
-        def came() -> bool:
+        def look() -> Object | None:
             with suppress(FileNotFoundError):
-                entry = self.entry(uid)
-                return bool(entry["state"] == state and true(entry["devices"][0]))
-            return False
+                return self.entry(uid)
+            return None
 
-        self.wait_until(came)
-
-    def wait_until(self, true: Callable[[], bool]) -> None:
-        """Look again and again, at what nobody tells of, until it is true."""
-        looks = threading.Event()
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not true():
-            assert time.monotonic() < deadline, "it did not come to this"
-            looks.wait(LOOK_SECONDS)
+        eventually(
+            f"claim {uid} is {state}",
+            look,
+            lambda entry: entry and entry["state"] == state and true(entry["devices"][0]),
+        )
 
     def daemons(self) -> dict[str, int]:
         """The process ids of the MPS control daemons, by their names."""

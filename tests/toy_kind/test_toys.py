@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_for, wait_gone
 from envtest.cluster import Cluster, ContainerFacts
 from envtest.driver_node import DriverNode
 from gpuctl.__main__ import commands
+from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -126,11 +126,10 @@ def test_nothing_is_left_when_the_pods_are_gone(
     end(cluster, namespace, "leaves")
     wait_released(toy_driver, uid)
 
-    def nothing_is_held() -> bool | None:
-        held = {one for one, state in journal_states(toy_driver).items() if state in HOLDING}
-        return True if not held and not spec_files(toy_driver) else None
+    def held() -> set[str]:
+        return {one for one, state in journal_states(toy_driver).items() if state in HOLDING}
 
-    wait_until([], cluster.processes, nothing_is_held)
+    eventually("nothing is held", held, lambda uids: not uids and not spec_files(toy_driver))
 
 
 @pytest.mark.parametrize("journal_is_lost", [False, True], ids=["journal kept", "journal lost"])
@@ -166,12 +165,12 @@ def test_a_configuration_that_names_a_toys_request_is_refused_in_words(
     cluster.api.create({**claim, "spec": {"devices": devices}}, namespace)
     cluster.api.create(gpu_pod("tuned", "tuned"), namespace)
 
-    def refused() -> str | None:
+    def refused() -> str:
         events = cluster.api.list_objects(f"/api/v1/namespaces/{namespace}/events")
         said = [str(event["message"]) for event in events if event["reason"] == "PrepareFailed"]
-        return said[0] if said else None
+        return said[0] if said else ""
 
-    message = wait_until([], cluster.processes, refused)
+    message = eventually("prepare is refused", refused)
     assert "request toy: an opaque configuration applies to a toy, which takes none" in message
 
 

@@ -50,7 +50,6 @@ class ServedApi:
         self.watch_generation = 0
         self.watches = 0
         self.find_log: FindLog = _no_log
-        self._looking = 0
         self._listener: Listener | None = None
         self._port = 0
 
@@ -83,5 +82,3 @@ class ServedApi:
     def heard(self, request: Request) -> None:
         """Remember a request."""
         self.requests.append(request)
-        if self._looking:
-            self.store.notify()

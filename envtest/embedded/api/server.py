@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 from envtest.embedded.api.faults import Fault
@@ -14,15 +13,12 @@ from envtest.embedded.api.requests import parse_request
 from envtest.embedded.api.served import ServedApi
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 Object = dict[str, Any]
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """The namespaces that every cluster has."""
-
-_LOOK_SECONDS = 0.05
 
 
 class EmbeddedApiServer(ServedApi):
@@ -117,24 +113,6 @@ class EmbeddedApiServer(ServedApi):
     def fail(self, verb: str, path: str, **how: Any) -> Fault:
         """Let the next requests fail; ``how`` are the fields of Fault."""
         return self.faults.add(Fault(verb, path, **how))
-
-    def wait_until(self, condition: Callable[[], bool], timeout_seconds: float = 10.0) -> bool:
-        """Wait until ``condition`` holds; whether it came true.
-
-        It is looked at after every request and change, and twenty times a second for the sake of what
-        a client does with them.
-        """
-        deadline = time.monotonic() + timeout_seconds
-        with self.store.changed:
-            self._looking += 1
-            try:
-                while not condition():
-                    if time.monotonic() >= deadline:
-                        return False
-                    self.store.changed.wait(_LOOK_SECONDS)
-            finally:
-                self._looking -= 1
-        return True
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server; the answer is ``path``."""

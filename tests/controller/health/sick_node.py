@@ -17,6 +17,7 @@ from driver.process.metrics import Metrics
 from fakegpu.machine import FakeMachine
 from tests.controller.heard_events import HeardEvents
 from tests.controller.published import Published
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from envtest.embedded.api.server import EmbeddedApiServer
@@ -33,13 +34,14 @@ class SickNode:
         folder: Path,
         machine: FakeMachine | None = None,
         rules: NodeConfig | None = None,
+        deadline_seconds: float = 30.0,
     ) -> None:
         self.machine = machine or FakeMachine.open("hgx-h100")
         self.server = server
         self.rules = rules
         self.events = HeardEvents()
         self.metrics = Metrics("controller")
-        self.guard = Guard(0.5)
+        self.guard = Guard(deadline_seconds)
         self.discovery = Discovery(self.machine.nvml(), Path("/no-sysfs"), self.guard)
         self.published = Published(server, folder)
         self.book = self.published.publisher.book
@@ -76,7 +78,7 @@ class SickNode:
         self.published.start()
         self._looker.start()
         self._hearer.start()
-        assert self.published.becomes(lambda: self.looks > 1), "the first events are not waited for"
+        eventually("it looks again after the first events", lambda: self.looks, lambda looks: looks > 1)
         return self
 
     def look(self) -> None:
@@ -127,10 +129,10 @@ class SickNode:
         pci = self.machine.pci(gpu)
         return f"gpu-{pci.domain:04x}-{pci.bus:02x}-{pci.device:02x}-{pci.function:x}"
 
-    def becomes(self, taints: dict[int, list[str]], seconds: float = 10.0) -> bool:
+    def becomes(self, taints: dict[int, list[str]]) -> None:
         """Wait until just these GPUs, which are offered whole, have these taints."""
         wanted = {self.name(gpu): found for gpu, found in taints.items()}
-        return self.published.becomes(lambda: self.taints() == wanted, seconds)
+        eventually(f"taints {wanted}", self.taints, lambda taints: taints == wanted)
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
         """The series of a name as a scrape sees them: the values of the labels, without GPU and UUID."""

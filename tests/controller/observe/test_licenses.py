@@ -66,7 +66,7 @@ class Guest:
 
 @pytest.fixture
 def guard() -> Iterator[Guard]:
-    one = Guard(0.5)
+    one = Guard(30.0)
     yield one
     one.close()
 

@@ -61,7 +61,7 @@ class Node:
 
 @pytest.fixture
 def guard() -> Iterator[Guard]:
-    one = Guard(0.5)
+    one = Guard(1.0)
     yield one
     one.close()
 

@@ -156,7 +156,7 @@ def test_a_plugin_that_asks_too_long_is_not_heeded_until_it_asks_for_something_e
 def test_it_says_why_it_cannot_let_go(tmp_path: Path) -> None:
     with (
         FakePlugin(tmp_path / "dra.sock", state=asking(0)) as plugin,
-        listening(tmp_path, deadline_seconds=0.05) as controller,
+        listening(tmp_path, deadline_seconds=0.5) as controller,
     ):
         controller.machine.hang("shutdown")
         plugin.tell(asking(1))

@@ -10,6 +10,7 @@ from driver.devices.taints import TAINT_CHANGING
 from tests.controller.allocated import allocate, end_claim
 from tests.controller.mig_node import BALANCED, DYNAMIC, SHARED, SMALL, WHOLE, names, offers
 from tests.controller.published import SLICES, Published
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from driver.policy.offers import Offers
@@ -24,7 +25,7 @@ def running(published: Published) -> Published:
     """The publisher with partitions and counters published."""
     published.publisher.offer(offers(DYNAMIC))
     published.start()
-    assert becomes(published, offers(DYNAMIC))
+    becomes(published, offers(DYNAMIC))
     return published
 
 
@@ -49,15 +50,15 @@ def is_published(published: Published, wanted: Offers) -> bool:
     )
 
 
-def becomes(published: Published, wanted: Offers) -> bool:
+def becomes(published: Published, wanted: Offers) -> None:
     """Wait until that is published and nothing else."""
-    return published.becomes(lambda: is_published(published, wanted))
+    published.becomes(lambda: is_published(published, wanted))
 
 
-def waits(published: Published, count: int) -> bool:
+def waits(published: Published, count: int) -> None:
     """Wait until so many devices are marked and claims were looked at with that."""
     before = published.server.count("list", "resourceclaims")
-    return published.becomes(
+    published.becomes(
         lambda: (
             len(tainted(published)) == count
             and published.complete()
@@ -78,14 +79,14 @@ def test_an_unused_gpu_changes_after_one_look_at_the_claims(running: Published) 
 
     running.publisher.offer(offers(BALANCED))
 
-    assert becomes(running, offers(BALANCED))
+    becomes(running, offers(BALANCED))
     assert running.server.count("list", "resourceclaims") == 1
 
 
 def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(running: Published) -> None:
     for form in (BALANCED, WHOLE, DYNAMIC, SMALL, DYNAMIC, WHOLE, BALANCED):
         running.publisher.offer(offers(form))
-        assert becomes(running, offers(form)), form
+        becomes(running, offers(form))
 
 
 def test_a_gpu_in_use_keeps_its_devices_until_the_claim_ends(running: Published) -> None:
@@ -93,10 +94,10 @@ def test_a_gpu_in_use_keeps_its_devices_until_the_claim_ends(running: Published)
 
     running.publisher.offer(offers(BALANCED))
 
-    assert waits(running, 10)
+    waits(running, 10)
     assert IN_USE in running.device_names()
     end_claim(running.server, "train")
-    assert becomes(running, offers(BALANCED))
+    becomes(running, offers(BALANCED))
 
 
 def test_the_other_gpu_does_not_wait(running: Published) -> None:
@@ -106,7 +107,7 @@ def test_the_other_gpu_does_not_wait(running: Published) -> None:
 
     second = "gpu-0000-43-00-0"
     wanted = {name for name in names(offers(BALANCED).devices) if name.startswith(second)}
-    assert running.becomes(
+    running.becomes(
         lambda: (
             {name for name in running.device_names() if name.startswith(second)} == wanted
             and running.complete()
@@ -118,13 +119,13 @@ def test_the_other_gpu_does_not_wait(running: Published) -> None:
 def test_what_the_plugin_holds_is_waited_for_without_a_look(running: Published) -> None:
     held = frozenset({IN_USE, "gpu-0000-43-00-0"})
     running.publisher.offer(offers(BALANCED), held)
-    assert running.becomes(lambda: len(tainted(running)) == 20)
+    running.becomes(lambda: len(tainted(running)) == 20)
     running.settles()
     assert running.server.count("list", "resourceclaims") == 0
 
     running.publisher.offer(offers(BALANCED), NOBODY)
 
-    assert becomes(running, offers(BALANCED))
+    becomes(running, offers(BALANCED))
 
 
 def test_a_claim_that_slips_in_before_the_taint_keeps_what_it_was_given(running: Published) -> None:
@@ -133,28 +134,28 @@ def test_a_claim_that_slips_in_before_the_taint_keeps_what_it_was_given(running:
     allocate(running.server, "quick", IN_USE)
     hung.release()
 
-    assert waits(running, 10)
+    waits(running, 10)
     assert IN_USE in running.device_names()
 
 
 def test_a_change_that_is_taken_back_takes_the_taint_away(running: Published) -> None:
     allocate(running.server, "train", IN_USE)
     running.publisher.offer(offers(BALANCED))
-    assert waits(running, 10)
+    waits(running, 10)
 
     running.publisher.offer(offers(DYNAMIC))
 
-    assert becomes(running, offers(DYNAMIC))
+    becomes(running, offers(DYNAMIC))
 
 
 def test_claims_that_cannot_be_listed_hold_up_no_other_change(running: Published) -> None:
     running.server.fail("list", "/resourceclaims", code=403, times=100)
     running.publisher.offer(offers(BALANCED, WHOLE))
-    assert running.becomes(lambda: running.server.count("list", "resourceclaims") > 0)
+    running.becomes(lambda: running.server.count("list", "resourceclaims") > 0)
 
     running.publisher.offer(offers(DYNAMIC))
 
-    assert becomes(running, offers(DYNAMIC))
+    becomes(running, offers(DYNAMIC))
 
 
 def test_a_controller_that_dies_while_a_gpu_waits_is_followed_by_one_that_waits_on(
@@ -162,16 +163,16 @@ def test_a_controller_that_dies_while_a_gpu_waits_is_followed_by_one_that_waits_
 ) -> None:
     allocate(running.server, "train", IN_USE)
     running.publisher.offer(offers(BALANCED))
-    assert waits(running, 10)
+    waits(running, 10)
     running.end()
 
     again.publisher.offer(offers(BALANCED))
     again.start()
 
-    assert waits(again, 10)
+    waits(again, 10)
     assert IN_USE in again.device_names()
     end_claim(again.server, "train")
-    assert becomes(again, offers(BALANCED))
+    becomes(again, offers(BALANCED))
 
 
 @pytest.mark.parametrize("writes", range(6))
@@ -180,13 +181,13 @@ def test_a_controller_that_dies_after_any_write_is_followed_by_one_that_finishes
 ) -> None:
     running.writer.writes_left = writes
     running.publisher.offer(offers(BALANCED))
-    assert running.becomes(lambda: running.writer.refused.is_set() or is_published(running, offers(BALANCED)))
+    running.becomes(lambda: running.writer.refused.is_set() or is_published(running, offers(BALANCED)))
     running.end()
 
     again.publisher.offer(offers(BALANCED))
     again.start()
 
-    assert becomes(again, offers(BALANCED))
+    becomes(again, offers(BALANCED))
 
 
 @pytest.mark.parametrize("writes", range(5))
@@ -196,24 +197,24 @@ def test_a_device_in_use_outlives_a_controller_that_dies_after_any_write(
     allocate(running.server, "train", IN_USE)
     running.writer.writes_left = writes
     running.publisher.offer(offers(BALANCED))
-    assert running.becomes(lambda: running.writer.refused.is_set() or len(tainted(running)) == 10)
+    running.becomes(lambda: running.writer.refused.is_set() or len(tainted(running)) == 10)
     running.end()
 
     again.publisher.offer(offers(BALANCED))
     again.start()
 
-    assert waits(again, 10)
+    waits(again, 10)
     assert IN_USE in again.device_names()
 
 
 def test_a_wiped_pool_comes_back_as_it_is_wanted(running: Published) -> None:
     allocate(running.server, "train", IN_USE)
     running.publisher.offer(offers(BALANCED))
-    assert waits(running, 10)
+    waits(running, 10)
 
     running.server.delete(SLICES)
 
-    assert becomes(running, offers(BALANCED))
+    becomes(running, offers(BALANCED))
 
 
 def test_an_api_server_that_stores_no_taints_gets_the_new_devices_all_the_same(
@@ -224,7 +225,7 @@ def test_an_api_server_that_stores_no_taints_gets_the_new_devices_all_the_same(
 
     running.publisher.offer(offers(BALANCED, WHOLE))
 
-    assert running.becomes(
+    running.becomes(
         lambda: (
             running.complete()
             and IN_USE in running.device_names()
@@ -240,11 +241,10 @@ def test_an_api_server_that_stores_no_counters_gets_whole_gpus_only(
     published.publisher.offer(offers(DYNAMIC))
     published.start()
 
-    assert published.becomes(
+    published.becomes(
         lambda: published.device_names() == ["gpu-0000-43-00-0", "gpu-0000-1b-00-0"] and published.complete()
     )
-    assert server.wait_until(lambda: len(server.objects("events")) == 1)
-    [event] = server.objects("events")
+    [event] = eventually("an event", lambda: server.objects("events"))
     assert "DRAPartitionableDevices" in event["message"]
     seen = [
         device["name"]
@@ -261,9 +261,6 @@ def test_an_api_server_that_stores_no_shares_gets_no_shared_devices(
     published.publisher.offer(offers(WHOLE, SHARED))
     published.start()
 
-    assert published.becomes(
-        lambda: published.device_names() == ["gpu-0000-1b-00-0"] and published.complete()
-    )
-    assert server.wait_until(lambda: len(server.objects("events")) == 1)
-    [event] = server.objects("events")
+    published.becomes(lambda: published.device_names() == ["gpu-0000-1b-00-0"] and published.complete())
+    [event] = eventually("an event", lambda: server.objects("events"))
     assert "DRAConsumableCapacity" in event["message"]

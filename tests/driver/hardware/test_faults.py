@@ -47,7 +47,7 @@ def test_not_supported_is_a_fault_of_a_board_that_has_answered_before(node: Node
 
 
 def test_gpus_that_never_told_who_they_are_are_unread_where_the_kernel_has_them(tmp_path: Path) -> None:
-    hasty = Node("hgx-h100", tmp_path, 0.1)
+    hasty = Node("hgx-h100", tmp_path, 1.0)
     hasty.machine.lose(3)
     hasty.machine.hang("device_by_index", gpu=6)
     hasty.machine.fail("uuid", gpu=7)
@@ -122,12 +122,12 @@ class _Counting:
 
 
 def test_the_first_handles_of_a_session_are_taken_with_patience_one_after_the_other(tmp_path: Path) -> None:
-    node = Node("a30-quad", tmp_path, 0.1)
+    node = Node("a30-quad", tmp_path, 0.4)
     nvml = node.machine.nvml()
     counting = _Counting(nvml)
     nvml.device_by_index = counting.device_by_index  # type: ignore[method-assign]
     discovery = Discovery(nvml, node.sysfs, node.guard)
-    node.machine.slow(0.15, "device_by_index")
+    node.machine.slow(0.6, "device_by_index")
 
     assert reasons(discovery.snapshot()) == {}
     assert counting.most == 1

@@ -24,6 +24,7 @@ from driver.nvml.pci_address import PciAddress
 from fakegpu.machine import FakeMachine
 from fakegpu.spec import known_machines
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,8 +145,7 @@ def test_hung_gpus_are_shown_as_they_were_and_heal(hasty: Node) -> None:
     assert tuple(map(without_problems, after.gpus)) == tuple(map(without_problems, before.gpus))
     assert reasons(hasty.discovery.snapshot()) == {0: ["hung"], 5: ["hung"]}
     hasty.machine.heal()
-    waiter = threading.Event()
-    assert any(not hasty.guard.hung() or waiter.wait(0.005) for _ in range(1000))
+    eventually("nothing hangs", hasty.guard.hung, lambda hung: not hung)
     assert hasty.discovery.snapshot() == before
 
 

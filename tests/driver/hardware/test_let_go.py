@@ -102,7 +102,7 @@ def test_calls_under_way_are_waited_for(eyes: Eyes) -> None:
 
 
 def test_a_call_that_hangs_holds_its_gpu_so_nothing_is_let_go_of(tmp_path: Path) -> None:
-    eyes = Eyes(tmp_path, deadline_seconds=0.05)
+    eyes = Eyes(tmp_path, deadline_seconds=0.5)
     eyes.discovery.snapshot()
     eyes.machine.hang("uuid")
     with pytest.raises(NvmlTimeout):
@@ -114,7 +114,7 @@ def test_a_call_that_hangs_holds_its_gpu_so_nothing_is_let_go_of(tmp_path: Path)
 
 
 def test_a_session_that_does_not_end_is_not_let_go_of(tmp_path: Path) -> None:
-    eyes = Eyes(tmp_path, deadline_seconds=0.05)
+    eyes = Eyes(tmp_path, deadline_seconds=0.5)
     eyes.discovery.snapshot()
     eyes.machine.hang("shutdown")
     with pytest.raises(NvmlError, match="nvmlShutdown"), eyes.discovery.let_go():

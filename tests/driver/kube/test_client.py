@@ -12,6 +12,7 @@ from driver.kube import errors
 from driver.kube.backoff import asked_seconds
 from driver.kube.client import KubeClient
 from driver.kube.paths import NODES, RESOURCE_SLICES, claim_path, object_path, resource_of
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from envtest.embedded.api.server import EmbeddedApiServer
@@ -181,7 +182,7 @@ def test_closing_the_client_ends_a_watch_that_waits(server: EmbeddedApiServer, c
     events: list[str] = []
     reader = threading.Thread(target=lambda: events.extend(kind for kind, _ in stream))
     reader.start()
-    assert server.wait_until(lambda: server.count("watch", "nodes") == 1)
+    eventually("it watches", lambda: server.count("watch", "nodes"))
 
     client.close()
     reader.join(5)

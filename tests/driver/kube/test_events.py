@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from driver.event_reasons import EventReason
 from driver.kube.events import EventRecorder, Reference
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +90,7 @@ def test_an_event_that_expired_in_between_is_written_anew(
 ) -> None:
     with recording(client) as recorder:
         recorder.post(NODE, EventReason.GPU_WITHHELD, "again")
-        assert server.wait_until(lambda: len(posted(server)) == 1)
+        eventually("the event is written", lambda: posted(server))
         server.delete("/api/v1/namespaces/default/events")
         recorder.post(NODE, EventReason.GPU_WITHHELD, "again")
 
@@ -143,7 +144,7 @@ def test_an_event_waits_for_a_server_that_comes_back(server: EmbeddedApiServer, 
     with recording(client) as recorder:
         recorder.post(NODE, EventReason.GPU_WITHHELD, "later")
 
-        assert server.wait_until(lambda: len(posted(server)) == 1)
+        assert len(eventually("the event is written", lambda: posted(server))) == 1
 
 
 def test_events_tell_the_servers_time_where_the_clock_of_the_node_is_an_hour_off(

@@ -11,6 +11,7 @@ import pytest
 from driver.kube.backoff import Backoff
 from driver.kube.reflector import Reflector, Selection
 from tests.driver.kube.stops import CountingStop
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ class Running:
     """A reflector in a thread of its own, and what it told."""
 
     def __init__(self, client: KubeClient, selection: Selection) -> None:
-        self.changed = threading.Condition()
+
         self.events: list[tuple[str, str]] = []
         self.lists = 0
         self.stop = threading.Event()
@@ -54,29 +55,22 @@ class Running:
         self.thread = threading.Thread(target=self.reflector.run)
 
     def _heard(self, kind: str, item: dict[str, Any]) -> None:
-        with self.changed:
-            self.events.append((kind, item["metadata"]["name"]))
-            self.changed.notify_all()
+        self.events.append((kind, item["metadata"]["name"]))
 
     def _listed(self, _objects: int) -> None:
-        with self.changed:
-            self.lists += 1
-            self.changed.notify_all()
+        self.lists += 1
 
     def names(self) -> set[str]:
         return {item["metadata"]["name"] for item in self.reflector.snapshot()[0]}
 
-    def comes_to(self, *names: str) -> bool:
-        with self.changed:
-            return self.changed.wait_for(lambda: self.names() == set(names), 10)
+    def comes_to(self, *names: str) -> None:
+        eventually(f"it knows {names}", self.names, lambda known: known == set(names))
 
-    def hears(self, *event: str) -> bool:
-        with self.changed:
-            return self.changed.wait_for(lambda: event in self.events, 10)
+    def hears(self, *event: str) -> None:
+        eventually(f"it hears {event}", lambda: list(self.events), lambda events: event in events)
 
-    def lists_again(self, times: int) -> bool:
-        with self.changed:
-            return self.changed.wait_for(lambda: self.lists >= times, 10)
+    def lists_again(self, times: int) -> None:
+        eventually(f"it lists {times} times", lambda: self.lists, lambda lists: lists >= times)
 
 
 @contextmanager
@@ -93,8 +87,8 @@ def running(client: KubeClient, selection: Selection = ON_NODE_A) -> Iterator[Ru
         assert not one.thread.is_alive()
 
 
-def watching(server: EmbeddedApiServer, times: int = 1) -> bool:
-    return server.wait_until(lambda: server.watches >= times)
+def watching(server: EmbeddedApiServer, times: int = 1) -> None:
+    eventually(f"{times} watches", lambda: server.watches, lambda watches: watches >= times)
 
 
 def test_it_lists_what_is_there_and_follows_what_changes(
@@ -105,11 +99,11 @@ def test_it_lists_what_is_there_and_follows_what_changes(
     with running(client) as one:
         assert one.names() == {"old"}
         server.create(SLICES, slice_of("new"))
-        assert one.comes_to("old", "new")
+        one.comes_to("old", "new")
         server.replace(f"{SLICES}/new", slice_of("new", generation=2))
-        assert one.hears("MODIFIED", "new")
+        one.hears("MODIFIED", "new")
         server.delete(f"{SLICES}/old")
-        assert one.comes_to("new")
+        one.comes_to("new")
 
         assert one.events == [("ADDED", "old"), ("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "old")]
 
@@ -134,11 +128,11 @@ def test_a_watch_that_ends_in_good_order_is_resumed_without_a_list(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
     with running(client) as one:
-        assert watching(server)
+        watching(server)
         server.end_watches()
-        assert watching(server, 2)
+        watching(server, 2)
         server.create(SLICES, slice_of("new"))
-        assert one.comes_to("new")
+        one.comes_to("new")
 
         assert one.lists == 1
 
@@ -149,15 +143,15 @@ def test_what_was_deleted_while_the_history_was_lost_is_noticed(
     server.create(SLICES, slice_of("old"))
     server.create(SLICES, slice_of("kept"))
     with running(client) as one:
-        assert watching(server)
+        watching(server)
         server.stop()
         server.delete(f"{SLICES}/old")
         server.create(SLICES, slice_of("new"))
         server.compact()
         server.start()
 
-        assert one.comes_to("kept", "new")
-        assert one.hears("ADDED", "new")
+        one.comes_to("kept", "new")
+        one.hears("ADDED", "new")
         assert ("DELETED", "old") in one.events
         assert one.lists == 2
 
@@ -167,15 +161,15 @@ def test_an_object_that_came_back_under_its_name_is_another_one(
 ) -> None:
     server.create(SLICES, slice_of("s"))
     with running(client) as one:
-        assert watching(server)
+        watching(server)
         server.stop()
         server.delete(f"{SLICES}/s")
         server.create(SLICES, slice_of("s"))
         server.compact()
         server.start()
 
-        assert one.hears("DELETED", "s")
-        assert one.lists_again(2)
+        one.hears("DELETED", "s")
+        one.lists_again(2)
         assert one.events == [("ADDED", "s"), ("DELETED", "s"), ("ADDED", "s")]
 
 
@@ -183,29 +177,29 @@ def test_a_bookmark_saves_the_list_after_the_history_was_lost(
     server: EmbeddedApiServer, client: KubeClient
 ) -> None:
     with running(client) as one:
-        assert watching(server)
+        watching(server)
         server.compact()
         server.send_bookmarks()
         server.end_watches()
-        assert watching(server, 2)
+        watching(server, 2)
         server.create(SLICES, slice_of("new"))
-        assert one.comes_to("new")
+        one.comes_to("new")
 
         assert one.lists == 1
 
 
 def test_it_survives_a_restart_of_the_server(server: EmbeddedApiServer, client: KubeClient) -> None:
     with running(client) as one:
-        assert watching(server)
+        watching(server)
         server.restart()
         server.create(SLICES, slice_of("new"))
 
-        assert one.comes_to("new")
+        one.comes_to("new")
 
 
 def test_stopping_ends_a_watch_that_waits_at_once(server: EmbeddedApiServer, client: KubeClient) -> None:
     with running(client):
-        assert watching(server)
+        watching(server)
 
 
 def test_a_field_selector_that_an_older_server_does_not_know_is_applied_here(
@@ -218,7 +212,7 @@ def test_a_field_selector_that_an_older_server_does_not_know_is_applied_here(
         server.create(SLICES, slice_of("other-too", pool="q"))
         server.create(SLICES, slice_of("mine-too"))
 
-        assert one.comes_to("mine", "mine-too")
+        one.comes_to("mine", "mine-too")
         assert one.events == [("ADDED", "mine"), ("ADDED", "mine-too")]
 
 

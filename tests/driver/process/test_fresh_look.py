@@ -9,6 +9,7 @@ import pytest
 
 from driver.errors import StorageError
 from driver.process.fresh_look import FreshLook
+from tests.eventually import eventually
 
 FOUND = ("a", 1)
 
@@ -98,9 +99,7 @@ def test_what_hangs_keeps_nobody_and_what_it_tells_late_is_not_lost(start: Start
     assert look.now() is None
     assert used.asked == 1, "no second look beside the one that hangs"
     used.gate.set()
-    patient = threading.Event()
-    while look.now() != FOUND:
-        patient.wait(0.001)
+    eventually("it is found", look.now, lambda found: found == FOUND)
 
 
 def test_what_cannot_be_told_is_not_known_and_is_asked_again(start: Start, used: Used) -> None:

@@ -20,7 +20,6 @@ from driver.devices.taints import TAINT_BLOCKED, TAINT_LOST, TAINT_RESET, TAINT_
 from driver.nvml.pci_address import PciAddress
 from envtest.brisk import BRISK
 from envtest.client import paths
-from envtest.client.readiness import wait_until
 from envtest.client.watching import wait_gone
 from envtest.driver_node import DriverNode
 from envtest.embedded.cluster import EmbeddedCluster
@@ -28,6 +27,7 @@ from envtest.embedded.node.kubelet import KubeletTimes
 from gpuctl.__main__ import commands
 from gpuctl.heal.run import NO_RESET_EXIT_CODE, SICK_EXIT_CODE
 from tests import fork_server
+from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, start, wait_published
 from tests.gpuctl.doctor.programs import ROOT, FakeKubectl
 from tests.gpuctl.status.test_command import HEEDING
@@ -77,7 +77,7 @@ class Healing:
 
     def wait(self, seen: Callable[[], bool]) -> None:
         """Wait until something is so."""
-        wait_until([], self.driver.cluster.processes, lambda: seen() or None)
+        eventually("it is seen", seen, context=self.taints)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.cli.context import connect_client
 from gpuctl.node.planned import plan_node
 from gpuctl.web.serve.server import WebServer, address_of, bound
+from tests.eventually import eventually
 
 Object = dict[str, Any]
 
@@ -69,11 +69,7 @@ class Page:
 
     def wait(self, path: str, met: Callable[[str], bool]) -> str:
         """The page at a path once it is as wanted."""
-        until, pause = time.monotonic() + WAIT_SECONDS, threading.Event()
-        while not met(text := words(self.get(path).text)):
-            assert time.monotonic() < until, f"{path} never became so; it says:\n{text}"
-            pause.wait(0.05)
-        return text
+        return eventually(f"{path} becomes so", lambda: words(self.get(path).text), met)
 
     def wait_words(self, path: str, *wanted: str) -> str:
         """The words of a page once all of these are among them."""

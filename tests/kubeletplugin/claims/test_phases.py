@@ -10,6 +10,7 @@ import pytest
 from driver.errors import ClaimRefused
 from kubeletplugin.journal.locks import KeyedLocks, gpu_key
 from kubeletplugin.wire.timing import Timing
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import FakeNode
 
 Heard = dict[str, list[float]]
@@ -64,8 +65,7 @@ def test_the_wait_for_another_claim_of_the_gpu_is_in_the_locks_alone(node: FakeN
     prepare = threading.Thread(target=node.prepare, args=(ref,))
     with KeyedLocks(node.folder / "locks").holding([gpu_key(str(node.gpus[0]))], 5):
         prepare.start()
-        while "claim" not in heard:
-            threading.Event().wait(0.001)
+        eventually("the claim is read", lambda: "claim" in heard)
         assert "locks" not in heard, "it still waits"
     prepare.join(10)
 

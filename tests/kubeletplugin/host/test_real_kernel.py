@@ -22,6 +22,7 @@ import pytest
 from kubeletplugin.host import kernel_child
 from kubeletplugin.host.real_kernel import MOST_STUCK, RealKernel
 from tests import needs
+from tests.eventually import eventually
 
 SOON, LONG = 0.2, 30.0
 
@@ -136,9 +137,7 @@ def test_so_many_that_wait_and_no_more(kernel: RealKernel, stuck: Path, tmp_path
 
 def test_a_child_that_is_killed_is_an_error_and_not_a_success(kernel: RealKernel, stuck: Path) -> None:
     def kill() -> None:
-        while not (waiting := _children()):
-            pass
-        os.kill(waiting[0], signal.SIGKILL)
+        os.kill(eventually("a child waits", _children)[0], signal.SIGKILL)
 
     with ThreadPoolExecutor(1) as pool:
         killed = pool.submit(kill)

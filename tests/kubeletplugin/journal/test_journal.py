@@ -26,6 +26,7 @@ from kubeletplugin.journal.entry import (
     encode,
 )
 from kubeletplugin.journal.journal import Journal
+from tests.eventually import eventually
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
 
 GPU_0, GPU_1 = "0000:01:00.0", "0000:02:00.0"
@@ -217,12 +218,12 @@ def test_who_waits_for_a_device_wakes_when_a_claim_lets_go(tmp_path: Path) -> No
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     assert waiting.wait(5)
-    for _ in range(500):  # it may not be waiting yet; long before its own time is over it was
-        journal.put(replace(entry("u-1"), state="released"))
-        if woken.wait(0.01):
-            break
 
-    assert woken.is_set()
+    def release() -> bool:  # again and again, since it may not be waiting yet
+        journal.put(replace(entry("u-1"), state="released"))
+        return woken.is_set()
+
+    eventually("it is woken long before its own time is over", release, seconds=30)
 
 
 texts = st.text(max_size=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc
@@ -13,7 +14,8 @@ from kubeletplugin.wire.health_board import DeviceHealth
 from kubeletplugin.wire.streams import MAX_STREAMS
 from proto import dra_health_v1_pb2 as v1
 from proto import dra_health_v1alpha1_pb2 as v1alpha1
-from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, FakeKubelet, Plugin, running_plugin
+from tests.eventually import eventually
+from tests.kubeletplugin.fake_kubelet import FakeKubelet, Plugin, running_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,15 +113,9 @@ def first_list(kubelet: FakeKubelet) -> v1.NodeWatchResourcesResponse | None:
 
 def test_streams_that_were_cancelled_leave_room_for_others(plugin: Plugin, kubelet: FakeKubelet) -> None:
     plugin.board.update((WELL,))
-    served = 0
-    for _ in range(int(WAIT_SECONDS / 0.01)):
-        if first_list(kubelet) is None:
-            plugin.service.stop_event.wait(0.01)  # the server has yet to notice that the last one left
-            continue
-        served += 1
-        if served == MAX_STREAMS * 3:
-            return
-    pytest.fail("no place became free")
+    for _ in range(MAX_STREAMS * 3):
+        # The server may have yet to notice that the last one left.
+        eventually("a place becomes free", partial(first_list, kubelet))
 
 
 def test_the_streams_end_when_the_plugin_stops(plugin: Plugin, kubelet: FakeKubelet) -> None:

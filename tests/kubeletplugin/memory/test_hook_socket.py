@@ -22,6 +22,7 @@ from kubeletplugin.memory.hook_call import MOST_BYTES
 from kubeletplugin.memory.hook_socket import MOST_AT_ONCE, HookSocket
 from kubeletplugin.wire.container_start import ContainerStart, NotAnswered
 from tests import needs
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.memory.served_hooks import (
     CGROUP,
@@ -153,8 +154,7 @@ def test_who_comes_while_too_many_are_looked_after_hears_nothing_and_asks_again(
 
     with serving(folder, "one", meet) as server, ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         held = [pool.submit(asked, server.path, line(call())) for _ in range(MOST_AT_ONCE)]
-        while together.n_waiting < MOST_AT_ONCE:
-            threading.Event().wait(0.01)
+        eventually("all are looked after", lambda: together.n_waiting, lambda here: here == MOST_AT_ONCE)
         with connected(server.path) as client:
             assert answer_of(client) is None
         together.wait(20)
@@ -200,8 +200,7 @@ def test_a_stop_answers_what_is_under_way_and_removes_the_socket_first(folder: P
         client.sendall(line(call()))
         assert here.wait(20)
         server.stop()
-        while server.path.exists():
-            threading.Event().wait(0.01)
+        eventually("the socket is gone", lambda: not server.path.exists())
         go.set()
         assert answer_of(client) == OK
 
@@ -212,8 +211,7 @@ def test_what_is_under_way_has_ended_when_the_instance_has(folder: Path) -> None
 
     def outlive(start: ContainerStart) -> None:
         begun.set()
-        while (folder / "one.sock").exists():
-            threading.Event().wait(0.01)
+        eventually("the socket is gone", lambda: not (folder / "one.sock").exists())
         threading.Event().wait(0.1)
         ended.append(start.container_id)
 

@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.eventually import eventually
+
 if TYPE_CHECKING:
     from tests.kubeletplugin.mps.scene import MpsScene
 
@@ -35,16 +37,14 @@ class SupervisorProcess:
         )  # fmt: skip
         self._serving: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.lines: list[str] = []
-        self._written = threading.Condition()
+
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            with self._written:
-                self.lines.append(line)
-                self._written.notify_all()
+            self.lines.append(line)
             if '"serving"' in line:
                 self._serving.put(item=True)
         self._serving.put(item=False)
@@ -55,9 +55,7 @@ class SupervisorProcess:
         def lines() -> list[dict[str, Any]]:
             return [line for line in map(json.loads, self.lines) if line["event"] == event]
 
-        with self._written:
-            assert self._written.wait_for(lambda: bool(lines()), DEADLINE_SECONDS), self.lines
-            return lines()[0]
+        return eventually(f"{event} is logged", lines, context=lambda: "".join(self.lines))[0]
 
     def __enter__(self) -> Self:
         if not self._serving.get(timeout=DEADLINE_SECONDS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
@@ -15,6 +16,7 @@ from kubeletplugin.reports.status.health import HealthMemory
 from kubeletplugin.reports.status.writer import StatusWriter
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.health_board import DeviceHealth
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
@@ -46,8 +48,7 @@ class Cluster:
 
     def told_events(self, count: int) -> list[tuple[str, str, str, str]]:
         """The events, once there are so many: they come after the status is written."""
-        assert self.server.wait_until(lambda: len(self.events) >= count)
-        return self.events
+        return eventually(f"{count} events", lambda: list(self.events), lambda told: len(told) >= count)
 
     def look(self, *devices: str) -> None:
         """Look at what claims have, and at these devices besides; ``ill`` is what is found."""
@@ -101,19 +102,33 @@ class Cluster:
         devices = self.stored(name).get("status", {}).get("devices") or []
         return {entry["device"]: entry for entry in devices if entry["driver"] == DRIVER_NAME}
 
+    def condition(self, name: str, device: str) -> Object:
+        """A device's only condition."""
+        (condition,) = self.told(name)[device]["conditions"]
+        return dict(condition)
+
     def is_ready(self, name: str, device: str, status: str, reason: str) -> bool:
         """Whether a device's only condition is so."""
-        (condition,) = self.told(name)[device]["conditions"]
-        return bool((condition["status"], condition["reason"]) == (status, reason))
+        return _is_ready(self.condition(name, device), status, reason)
 
-    def says(self, name: str, device: str, message: str) -> bool:
-        """Whether a device's only condition has this message."""
-        (condition,) = self.told(name)[device]["conditions"]
-        return bool(condition["message"] == message)
+    def wait_ready(self, name: str, device: str, status: str, reason: str) -> None:
+        """Wait until a device's only condition is so."""
+        what = f"{device} of {name} is Ready={status}, {reason}"
+        eventually(what, partial(self.condition, name, device), lambda one: _is_ready(one, status, reason))
+
+    def wait_said(self, name: str, device: str, message: str) -> None:
+        """Wait until a device's only condition has this message."""
+        condition = partial(self.condition, name, device)
+        eventually(f"{device} of {name}: {message}", condition, lambda one: one["message"] == message)
 
     def asked(self, verb: str) -> int:
         return self.server.count(verb, "resourceclaims")
 
     def wait_told(self, name: str, device: str) -> Object:
-        assert self.server.wait_until(lambda: device in self.told(name))
-        return self.told(name)[device]
+        """What our driver says of a device, once it says something."""
+        told = partial(self.told, name)
+        return eventually(f"claim {name} tells of {device}", told, lambda devices: device in devices)[device]
+
+
+def _is_ready(condition: Object, status: str, reason: str) -> bool:
+    return bool((condition["status"], condition["reason"]) == (status, reason))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from driver.devices.names import gpu_device_name
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Found, Start
 
@@ -19,22 +17,17 @@ def whole(cluster: Cluster, name: str, gpu: int) -> str:
     return device
 
 
-def wait_ready(cluster: Cluster, name: str, device: str, status: str, reason: str) -> None:
-    """Wait until a device's only condition is so."""
-    assert cluster.server.wait_until(partial(cluster.is_ready, name, device, status, reason))
-
-
 def test_a_device_that_falls_ill_is_not_ready_until_it_is_well(cluster: Cluster, start: Start) -> None:
     start()
     device = whole(cluster, "train", 0)
     cluster.ill = {device: LOST}
     cluster.look()
-    wait_ready(cluster, "train", device, "False", "GpuLost")
+    cluster.wait_ready("train", device, "False", "GpuLost")
     assert cluster.told("train")[device]["conditions"][0]["message"] == "it fell off the bus"
 
     cluster.ill = {}
     cluster.look()
-    wait_ready(cluster, "train", device, "True", "GpuReady")
+    cluster.wait_ready("train", device, "True", "GpuReady")
     assert [(kind, word) for kind, _, word, _ in cluster.told_events(2)] == [
         ("ResourceClaim", "GpuSick"),
         ("ResourceClaim", "GpuWell"),
@@ -46,7 +39,7 @@ def test_looks_that_change_nothing_cost_no_request_and_no_event(cluster: Cluster
     device = whole(cluster, "train", 0)
     cluster.ill = {device: LOST}
     cluster.look()
-    wait_ready(cluster, "train", device, "False", "GpuLost")
+    cluster.wait_ready("train", device, "False", "GpuLost")
     asked = cluster.asked("get"), cluster.asked("patch")
 
     for _ in range(3):
@@ -63,7 +56,7 @@ def test_a_restarted_plugin_tells_no_fault_anew_and_forgets_none_before_it_has_l
     device = whole(cluster, "train", 0)
     cluster.ill = {device: LOST}
     cluster.look()
-    wait_ready(cluster, "train", device, "False", "GpuLost")
+    cluster.wait_ready("train", device, "False", "GpuLost")
 
     start()
     whole(cluster, "other", 1)
@@ -77,7 +70,7 @@ def test_a_restarted_plugin_tells_no_fault_anew_and_forgets_none_before_it_has_l
     cluster.unseen, cluster.ill = set(), {}
     cluster.look()
     statuses.changed()
-    wait_ready(cluster, "train", device, "True", "GpuReady")
+    cluster.wait_ready("train", device, "True", "GpuReady")
     assert [word for _, _, word, _ in cluster.told_events(2)] == ["GpuSick", "GpuWell"]
 
 
@@ -87,7 +80,7 @@ def test_a_fault_that_began_while_no_plugin_ran_is_told(cluster: Cluster, start:
     cluster.ill = {device: LOST}
     start()
 
-    wait_ready(cluster, "train", device, "False", "GpuLost")
+    cluster.wait_ready("train", device, "False", "GpuLost")
     assert cluster.told_events(1) == [("ResourceClaim", "train", "GpuSick", f"{device}: it fell off the bus")]
 
 
@@ -100,7 +93,7 @@ def test_devices_that_fall_ill_together_are_one_event_of_their_claim(cluster: Cl
     cluster.look()
 
     for device in devices:
-        wait_ready(cluster, "train", device, "False", "GpuLost")
+        cluster.wait_ready("train", device, "False", "GpuLost")
     ((_, _, word, message),) = cluster.told_events(1)
     assert word == "GpuSick"
     assert all(device in message for device in devices)
@@ -118,8 +111,8 @@ def test_the_pods_of_a_claim_are_told_unless_they_are_many(cluster: Cluster, sta
     cluster.ill = {few: LOST, many: LOST}
     cluster.look()
 
-    wait_ready(cluster, "few", few, "False", "GpuLost")
-    wait_ready(cluster, "many", many, "False", "GpuLost")
+    cluster.wait_ready("few", few, "False", "GpuLost")
+    cluster.wait_ready("many", many, "False", "GpuLost")
     assert sorted((kind, name) for kind, name, _, _ in cluster.told_events(4)) == [
         ("Pod", "few-0"),
         ("Pod", "few-1"),
@@ -136,7 +129,7 @@ def test_a_fault_that_becomes_another_is_told_and_other_words_alone_are_no_event
     for reason, words in (("GpuLost", "gone"), ("GpuLost", "gone for long"), ("NeedsReset", "NVML says so")):
         cluster.ill = {device: ("unhealthy", reason, words)}
         cluster.look()
-        assert cluster.server.wait_until(partial(cluster.says, "train", device, words))
+        cluster.wait_said("train", device, words)
     assert [message for _, _, _, message in cluster.told_events(2)] == [
         f"{device}: gone",
         f"{device}: NVML says so",
@@ -166,6 +159,6 @@ def test_no_event_is_posted_before_the_status_is_written(cluster: Cluster, start
     cluster.ill = {device: LOST}
     cluster.look()
 
-    wait_ready(cluster, "train", device, "False", "GpuLost")
+    cluster.wait_ready("train", device, "False", "GpuLost")
     assert fault.times == 0
     assert len(cluster.told_events(1)) == 1

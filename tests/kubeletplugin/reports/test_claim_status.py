@@ -10,6 +10,7 @@ from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.kinds.partition.names import static_device_name
 from envtest.embedded.api.faults import ALWAYS
 from kubeletplugin.reports.device_status import DeviceMemory
+from tests.eventually import eventually
 from tests.kubeletplugin.cut_node import THREE, foreign, handle, uuid_of
 from tests.kubeletplugin.fake_node import POOL
 from tests.kubeletplugin.reports.claim_cluster import CLAIMS, OTHER, Cluster, Start
@@ -89,7 +90,7 @@ def test_a_claim_that_lost_its_allocation_since_it_was_read_is_not_written(
     cluster.write_status("whole", {})
     node.prepare(ref)
 
-    assert cluster.server.wait_until(lambda: cluster.asked("get") == 1), "it is looked at instead"
+    eventually("the claim is looked at instead", lambda: cluster.asked("get"), lambda asked: asked == 1)
     node.prepare(cluster.claim("other", node.partition(2, "1g.10gb", 6)))
     cluster.wait_told("other", node.partition(2, "1g.10gb", 6))
     assert cluster.told("whole") == {}
@@ -112,7 +113,7 @@ def test_what_other_drivers_and_other_conditions_say_stays(cluster: Cluster, sta
     start()
     cluster.node.prepare(ref)
 
-    assert cluster.server.wait_until(lambda: "data" in cluster.told("train")[device])
+    eventually("the device has data", lambda: cluster.told("train")[device], lambda told: "data" in told)
     kinds = {one["type"] for one in cluster.told("train")[device]["conditions"]}
     assert kinds == {"Warm", "Ready"}
     (kept,) = (
@@ -134,7 +135,7 @@ def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
 
     start()
     cluster.wait_told("second", second)
-    assert cluster.server.wait_until(lambda: cluster.asked("get") == 3), "one look before, two now"
+    eventually("one look before, two now", lambda: cluster.asked("get"), lambda asked: asked == 3)
     assert cluster.asked("patch") == 2
     assert cluster.told("first")[first] == before
 
@@ -148,7 +149,8 @@ def test_what_is_wrong_in_the_status_is_corrected_by_a_restart(cluster: Cluster,
     start()
 
     uuid = uuid_of(cluster.node, ref)
-    assert cluster.server.wait_until(lambda: cluster.told("train")[device]["data"]["uuid"] == uuid)
+    told = partial(cluster.told, "train")
+    eventually(f"the device is {uuid}", told, lambda devices: devices[device]["data"]["uuid"] == uuid)
 
 
 def test_a_claim_that_was_given_the_same_device_again_is_told_again(cluster: Cluster, start: Start) -> None:
@@ -202,7 +204,7 @@ def test_a_claim_that_may_not_be_written_does_not_hold_up_the_others(cluster: Cl
     start()
 
     cluster.wait_told(other.name, devices[refs.index(other)])
-    assert cluster.server.wait_until(lambda: cluster.asked("patch") >= 4), "and it is tried again and again"
+    eventually("it is tried again and again", lambda: cluster.asked("patch"), lambda asked: asked >= 4)
     assert cluster.told(refused.name) == {}
 
 
@@ -221,7 +223,7 @@ def test_a_claim_that_the_api_takes_for_invalid_is_given_up_and_delays_no_other(
     def asked_for_the_first() -> int:
         return sum(one.verb == "patch" and one.name == refs[0].name for one in list(cluster.server.requests))
 
-    assert cluster.server.wait_until(lambda: asked_for_the_first() == 5)
+    eventually("it is tried five times", asked_for_the_first, lambda asked: asked == 5)
     cluster.node.prepare(cluster.claim("last", cluster.node.partition(0, "1g.10gb", 3)))
     cluster.wait_told("last", cluster.node.partition(0, "1g.10gb", 3))
     assert asked_for_the_first() == 5
@@ -236,7 +238,7 @@ def test_where_every_write_is_refused_the_api_is_not_asked_for_each_claim(
     for place, device in enumerate(devices):
         cluster.node.prepare(cluster.claim(f"c{place}", device))
     start()
-    assert cluster.server.wait_until(lambda: cluster.asked("patch") >= 3)
+    eventually("three are tried", lambda: cluster.asked("patch"), lambda asked: asked >= 3)
     asked = [(one.verb, one.name) for one in list(cluster.server.requests) if one.name.startswith("c")][:6]
     assert [verb for verb, _ in asked] == ["get", "patch"] * 3
     assert len(set(asked)) == 6, "each round begins with a claim that was not refused before"
@@ -251,7 +253,7 @@ def test_prepare_does_not_wait_for_a_write_that_hangs(cluster: Cluster, start: S
     devices = [cluster.node.partition(0, "1g.10gb", place) for place in (0, 1)]
     start()
     cluster.node.prepare(cluster.claim("c0", devices[0]))
-    assert cluster.server.wait_until(lambda: cluster.asked("patch") == 1)
+    eventually("the write has begun", lambda: cluster.asked("patch"), lambda asked: asked == 1)
     before = cluster.asked("get")
     cluster.node.prepare(cluster.claim("c1", devices[1]))
 
@@ -277,7 +279,7 @@ def test_a_claim_that_is_not_the_one_any_more_is_left_alone(
     start()
 
     cluster.wait_told("new", other)
-    assert cluster.server.wait_until(lambda: cluster.asked("get") == 2)
+    eventually("both were looked at", lambda: cluster.asked("get"), lambda asked: asked == 2)
     assert cluster.asked("patch") == 1
     if fate != "gone":
         assert cluster.told("old") == {}
@@ -295,7 +297,7 @@ def test_a_claim_replaced_between_the_look_and_the_write_is_not_written(
     cluster.server.fail("get", "/train$", kind="stale", resource_version=before)
     start()
 
-    assert cluster.server.wait_until(lambda: cluster.asked("get") == 2), "it looks once more, and sees"
+    eventually("it looks once more, and sees", lambda: cluster.asked("get"), lambda asked: asked == 2)
     assert cluster.asked("patch") == 1
     assert cluster.told("train") == {}
 
@@ -317,7 +319,7 @@ def test_a_claim_that_is_told_or_gone_is_not_looked_at_again(cluster: Cluster, s
     cluster.server.delete(f"{CLAIMS}/gone")
     start()
     cluster.wait_told("told", devices[1])
-    assert cluster.server.wait_until(lambda: cluster.asked("get") == 2)
+    eventually("both were looked at", lambda: cluster.asked("get"), lambda asked: asked == 2)
 
     for name, device in zip(("next", "last"), devices[2:], strict=True):
         cluster.node.prepare(cluster.claim(name, device))
@@ -342,7 +344,7 @@ def test_a_limit_that_is_not_held_is_told_at_once_and_again_when_it_is(
     ):
         cluster.memory = {(ref.uid, entry.devices[0].cdi_device): DeviceMemory(fault)}
         statuses.changed()
-        assert cluster.server.wait_until(partial(cluster.is_ready, "share", device, status, reason))
+        cluster.wait_ready("share", device, status, reason)
 
 
 def test_used_memory_that_is_told_already_costs_no_request(cluster: Cluster, start: Start) -> None:

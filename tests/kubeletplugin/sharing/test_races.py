@@ -11,6 +11,7 @@ from driver.errors import DeviceHeld
 from kubeletplugin.journal.locks import gpu_key
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.mps_daemon import MpsDaemon
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import (
     H100_MIB,
@@ -73,7 +74,7 @@ def test_a_replay_waits_while_another_share_is_worked_on(node: FakeNode) -> None
     def while_locked(_: MpsDaemon) -> None:
         node.mps.on_ensure = lambda _: replayed.set()
         threads[0].start()
-        assert any(users_of_gpu(node) == 2 or replayed.wait(0.005) for _ in range(6000))
+        eventually("both use the GPU", lambda: users_of_gpu(node) == 2 or replayed.is_set())
         assert not replayed.is_set()
 
     node.mps.on_ensure = while_locked

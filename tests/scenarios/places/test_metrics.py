@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from envtest.client.readiness import wait_until
 from envtest.cluster import DRIVER_NAMESPACE
 from fakegpu.machine import FakeMachine
 from gpuctl.__main__ import commands
@@ -17,6 +16,7 @@ from gpuctl.top.scrape import PODS, metrics_path
 from scenarios.description import Node, Wanted
 from scenarios.hands.machines import MACHINES_VARIABLE
 from scenarios.places.place import built_place
+from tests.eventually import eventually
 from tests.scenarios.kubernetes_binaries import pretend_binaries
 
 USED = re.compile(r"^gpu_dra_gpu_memory_used_bytes\{.*\} (\S+)$", re.MULTILINE)
@@ -36,13 +36,12 @@ def test_what_a_gpu_is_said_to_use_is_told_by_the_plugin_of_its_node(
         machines = json.loads(Path(place.environment[MACHINES_VARIABLE]).read_text())
         FakeMachine.open(machines["node-1"]["nvml"]).use(0, used_bytes=USED_BYTES)
 
-        def used() -> dict[str, list[float]] | None:
+        def used() -> dict[str, list[float]]:
             """What the plugins say, once each has looked at its GPU."""
             texts = {pod["spec"]["nodeName"]: api.text(str(metrics_path(pod))) for pod in pods}
-            found = {node: [float(number) for number in USED.findall(text)] for node, text in texts.items()}
-            return found if all(found.values()) else None
+            return {node: [float(number) for number in USED.findall(text)] for node, text in texts.items()}
 
-        told = wait_until([], place.cluster.processes, used)
+        told = eventually("each plugin has looked", used, lambda found: all(found.values()))
         top = CliRunner().invoke(commands, ["top", "--kubeconfig", str(place.cluster.admin), "-o", "json"])
 
     assert told == {"node-0": [0], "node-1": [USED_BYTES]}

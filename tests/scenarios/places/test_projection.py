@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from envtest.client.errors import NotReady
-from envtest.client.readiness import wait_until
 from envtest.cluster import DRIVER_NAMESPACE
 from envtest.embedded.cluster import EmbeddedCluster
 from scenarios.places import projection
 from scenarios.places.projection import KEY, PATH, Projection, set_config
+from tests.eventually import eventually
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +22,13 @@ def cluster() -> Iterator[EmbeddedCluster]:
         yield started
 
 
-def wait_content(cluster: EmbeddedCluster, file: Path, wanted: str | None) -> None:
+def wait_content(file: Path, wanted: str | None) -> None:
     """Wait until a file holds this; None for no file."""
 
-    def holds() -> bool | None:
-        return True if (file.read_text() if file.exists() else None) == wanted else None
+    def content() -> str | None:
+        return file.read_text() if file.exists() else None
 
-    wait_until([], cluster.processes, holds)
+    eventually(f"{file.name} is {wanted!r}", content, lambda text: text == wanted)
 
 
 def test_the_files_are_there_from_the_start_and_follow_the_config_map(
@@ -39,8 +39,8 @@ def test_the_files_are_there_from_the_start_and_follow_the_config_map(
     with Projection(cluster.admin, [one, other]):
         assert (one.read_text(), other.read_text()) == ("version: v1\n", "version: v1\n")
         set_config(cluster.api, "version: v1\nrules: []\n")
-        wait_content(cluster, one, "version: v1\nrules: []\n")
-        wait_content(cluster, other, "version: v1\nrules: []\n")
+        wait_content(one, "version: v1\nrules: []\n")
+        wait_content(other, "version: v1\nrules: []\n")
 
 
 def test_a_change_is_a_new_file_so_that_nobody_reads_half_of_it(
@@ -52,7 +52,7 @@ def test_a_change_is_a_new_file_so_that_nobody_reads_half_of_it(
         before = file.stat().st_ino
         with file.open() as opened:
             set_config(cluster.api, "version: v1\nrules: []\n")
-            wait_content(cluster, file, "version: v1\nrules: []\n")
+            wait_content(file, "version: v1\nrules: []\n")
             assert opened.read() == "version: v1\n"
         assert file.stat().st_ino != before
 
@@ -64,12 +64,12 @@ def test_the_file_goes_with_the_key_and_stays_when_the_config_map_goes(
     set_config(cluster.api, "version: v1\n")
     with Projection(cluster.admin, [file]):
         cluster.api.patch(PATH, {"data": {KEY: None, "other": "x"}})
-        wait_content(cluster, file, None)
+        wait_content(file, None)
         set_config(cluster.api, "version: v1\n")
-        wait_content(cluster, file, "version: v1\n")
+        wait_content(file, "version: v1\n")
         cluster.api.delete(PATH)
         set_config(cluster.api, "version: v1\nrules: []\n")
-        wait_content(cluster, file, "version: v1\nrules: []\n")
+        wait_content(file, "version: v1\nrules: []\n")
 
 
 def test_a_config_map_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_a_fault_counts_on_while_its_call_fails_and_being_well_does_not(node: No
 
 
 def test_a_call_about_health_that_hangs_costs_no_device(tmp_path: Path) -> None:
-    hasty = Node("hgx-h100", tmp_path, 0.2)
+    hasty = Node("hgx-h100", tmp_path, 1.0)
     hasty.machine.hang("remapped_rows", gpu=3)
     inventory = hasty.discovery.snapshot()
     assert reasons(inventory) == {3: ["hung"]}

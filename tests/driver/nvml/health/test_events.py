@@ -14,6 +14,7 @@ from driver.nvml.health.values import GpuEvent
 from driver.nvml.real import RealNvml
 from fakegpu.machine import FakeMachine
 from tests.driver.nvml.c_library import CLibrary
+from tests.eventually import eventually
 
 Watch = Callable[[FakeMachine], EventSet]
 STRUCTURED = "615.36.01"
@@ -193,8 +194,8 @@ def test_a_session_is_kept_while_a_wait_hangs_and_taken_over_by_the_next(
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(wait)
         entered.wait(LONG)
-        while not events._waiting.locked():  # type: ignore[attr-defined]  # noqa: SLF001 - the call is under way then
-            pass
+        under_way = events._waiting.locked  # type: ignore[attr-defined]  # noqa: SLF001 - it is locked meanwhile
+        eventually("the call is under way", under_way)
         with pytest.raises(NvmlTimeout, match="nvmlEventSetWait_v2"):
             nvml.shutdown()
         assert nvml.driver_version()

@@ -13,6 +13,7 @@ from envtest.embedded.control.namespace_controller import EmbeddedNamespaceContr
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
+from tests.eventually import eventually
 
 GROUP = "resource.k8s.io"
 RESOURCE = f"/apis/{GROUP}/v1"
@@ -115,7 +116,7 @@ class ControlPlane:
         return [one["message"] for one in self.server.objects("events") if one["reason"] == reason]
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        assert self.server.wait_until(condition, 20)
+        eventually("the cluster comes to this", condition, context=lambda: self.server.objects("events"))
 
     def wait_bound(self, pod: str) -> str:
         self.wait(lambda: bool(self.node_of(pod)))

@@ -21,6 +21,7 @@ from envtest.embedded.control.objects import NAMESPACES, ApiDown
 from envtest.embedded.control.service_account_controller import EmbeddedServiceAccountController
 from envtest.embedded.control.turns import Turns, back_off_seconds
 from tests.envtest.embedded.control.control_plane import CLASS, ControlPlane, control_plane, request
+from tests.eventually import eventually
 
 PROJECT = Path(__file__).resolve().parents[4]
 
@@ -99,8 +100,10 @@ def test_a_namespace_that_gets_no_account_does_not_keep_the_others_from_theirs()
         controller = EmbeddedServiceAccountController(server)
         controller.start()
         try:
-            assert server.wait_until(
-                lambda: "zebra" in [one["metadata"]["namespace"] for one in server.objects("serviceaccounts")]
+            eventually(
+                "the namespace after the sick one has a service account",
+                lambda: [one["metadata"]["namespace"] for one in server.objects("serviceaccounts")],
+                lambda namespaces: "zebra" in namespaces,
             )
         finally:
             controller.stop()
@@ -145,7 +148,7 @@ def test_a_loop_that_rests_after_a_fault_ends_when_it_is_told_to() -> None:
     with EmbeddedApiServer() as server:
         loop = Loop(server, KeyError("containers"), KeyError("containers"))
         loop.loop.start(loop.service)
-        assert server.wait_until(lambda: loop.calls == 1)
+        eventually("the loop was called", lambda: loop.calls)
         loop.service.stop()
 
         assert not [one for one in threading.enumerate() if one.name == "a loop"]

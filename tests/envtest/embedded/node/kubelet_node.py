@@ -12,6 +12,7 @@ from envtest.embedded.api.server import EmbeddedApiServer
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from kubeletplugin.wire.claim_call import PreparedDevice
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import Plugin
 
 DRIVER = "gpu.nvidia.com"
@@ -59,7 +60,7 @@ class Node:
         self.start()
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        assert self.server.wait_until(condition, 20)
+        eventually("the node comes to this", condition, context=lambda: self.server.objects("pods"))
 
     def bind(
         self,

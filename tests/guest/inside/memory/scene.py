@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from kubeletplugin.memory.hook_socket import HookSocket
 from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.container_name import ContainerName
+from tests.eventually import eventually
 from tests.guest.inside.memory.built import Built
 from tests.guest.inside.memory.containers import CGROUPS, Container, Runc
 from tests.guest.inside.memory.plugin_process import PluginProcess
@@ -225,7 +225,7 @@ class Scene:
 
     def limit_before_it_ran(self, container: Container) -> int:
         """The limit that a container's own cgroup had when its first process ran, which was later."""
-        assert waited(lambda: self.ran(container)), f"{container.id} did not run: {container.said}"
+        eventually(f"{container.id} runs", lambda: self.ran(container), context=lambda: container.said)
         record = self.double.record()
         ran = next(at for at, told in enumerate(record) if (told.what, told.path) == ("ran", container.id))
         before = limits_now(record[:ran], self.uuid())
@@ -236,9 +236,9 @@ class Scene:
         """Whether the first process of the latest start has run."""
         return any((told.what, told.path) == ("ran", container.id) for told in self.double.record())
 
-    def was_told(self, times: int) -> bool:
-        """Whether NVML is asked or told so often, sooner or later."""
-        return waited(lambda: len(self.double.record()) >= times)
+    def wait_told(self, times: int) -> None:
+        """Wait until NVML was asked or told so often."""
+        eventually(f"NVML is told {times} times", self.double.record, lambda record: len(record) >= times)
 
     def most_together(self) -> int:
         """The most that the hard limits on the first GPU ever were together."""
@@ -248,13 +248,3 @@ class Scene:
 def is_there(cgroup: str) -> bool:
     """Whether there is such a cgroup."""
     return Path(cgroup).is_dir()
-
-
-def waited(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Wait until a condition holds; whether it does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        threading.Event().wait(0.02)
-    return True

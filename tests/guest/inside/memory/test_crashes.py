@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.eventually import eventually
 from tests.guest.inside.memory.containers import Container
-from tests.guest.inside.memory.scene import GIB, Scene, is_there, waited
+from tests.guest.inside.memory.scene import GIB, Scene, is_there
 from tests.nvml_library.library import NOTHING_IS_SET, SET
 
 SECOND = "plugin-b"
@@ -25,7 +26,7 @@ def test_a_container_waits_until_the_plugin_is_back(scene: Scene) -> None:
     main = scene.container(scene.claim("8Gi"))
     scene.kill_plugin()
     starting = main.began()
-    assert waited(lambda: is_there(main.cgroup))
+    eventually("the cgroup is there", lambda: is_there(main.cgroup))
     scene.start_plugin()
 
     assert starting.wait(60) == 0, main.said
@@ -39,7 +40,7 @@ def test_a_plugin_that_is_killed_while_containers_start_keeps_them_within_the_sh
     for told in (1, 3):
         scene.double.forget()
         starting = [one.began() for one in containers]
-        assert scene.was_told(told)
+        scene.wait_told(told)
         scene.kill_plugin()
         scene.start_plugin()
         assert [one.wait(60) for one in starting] == [0, 0, 0], [one.said for one in containers]
@@ -54,7 +55,7 @@ def test_a_container_that_is_killed_in_the_middle_of_its_start_leaves_nothing(sc
     main = scene.container(claim)
     scene.double.spoil(SET, "hang")
     starting = main.began()
-    assert waited(lambda: is_there(main.cgroup))
+    eventually("the cgroup is there", lambda: is_there(main.cgroup))
     starting.kill()
     starting.wait()
     main.end()
