@@ -21,16 +21,33 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 """What nests, and strings, since what is inside of them does not."""
 
 
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_ONE_KIND = bytes.maketrans(b"[]{}", b"()()")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
 def decode_json(data: bytes) -> Any:
     """The document, without what is nested too deeply; raises ValueError where it is none."""
+    shallow = _shallow(data) if _is_deep(data) else data
     try:
-        return json.loads(data)
+        return json.loads(shallow)
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise
-    except RecursionError:
-        return json.loads(_shallow(data), parse_int=_number)
     except ValueError:
-        return json.loads(data, parse_int=_number)
+        return json.loads(shallow, parse_int=_number)
+
+
+def _is_deep(data: bytes) -> bool:
+    """Whether anything is nested too deeply. How deeply Python itself reads depends on its release."""
+    if data.count(b"{") + data.count(b"[") <= DEEPEST:
+        return False  # most objects that are watched; all others take half as long again
+    brackets = _STRING.sub(b"", data).translate(_ONE_KIND, _NO_BRACKETS)
+    for _ in range(DEEPEST):
+        outer = brackets.replace(b"()", b"")
+        if len(outer) == len(brackets):
+            break
+        brackets = outer
+    return len(brackets) > DEEPEST or b"()" in brackets
 
 
 def _number(digits: str) -> int | float:

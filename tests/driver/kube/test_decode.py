@@ -40,6 +40,19 @@ def test_what_is_nested_deeply_is_null_and_all_beside_it_is_there(
     assert depth == DEEPEST
 
 
+@pytest.mark.parametrize("key", ["", "[" * 200, "]" * 200, '{"}[' * 200, "\\" * 3])
+def test_the_deepest_that_is_read_is_the_same_whatever_strings_hold(key: str) -> None:
+    def nested(value: object, levels: range) -> object:
+        for level in levels:
+            value = [value] if level % 2 else {key: value}
+        return value
+
+    deepest = nested(1, range(DEEPEST))
+    assert decode_json(json.dumps(deepest).encode()) == deepest
+    deeper = nested(1, range(DEEPEST + 1))
+    assert decode_json(json.dumps(deeper).encode()) == nested(None, range(1, DEEPEST + 1))
+
+
 def test_a_number_of_many_digits_is_read_as_the_api_server_does() -> None:
     assert decode_json(b"[" + b"1" * 5000 + b", 7]") == [float("inf"), 7]
 
