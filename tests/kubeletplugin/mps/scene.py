@@ -64,11 +64,17 @@ class MpsScene:
         self._services: list[Service] = []
         self._supervisors: list[Supervisor] = []
 
-    def site(self, start_seconds: float = 15.0, quit_seconds: int = 0, memory: Memory | None = None) -> Site:
+    def site(
+        self,
+        start_seconds: float = 15.0,
+        command_seconds: float = 10.0,
+        quit_seconds: int = 0,
+        memory: Memory | None = None,
+    ) -> Site:
         programs = DriverPrograms(InstalledDriver.below(self.root), self.mps_dir.with_name("libraries"))
         return Site(
             programs, self.mps_dir, self.proc, memory or NodeMemory(),
-            command_seconds=min(10.0, start_seconds), start_seconds=start_seconds,
+            command_seconds=command_seconds, start_seconds=start_seconds,
             quit_seconds=quit_seconds, end_seconds=1.0,
         )  # fmt: skip
 

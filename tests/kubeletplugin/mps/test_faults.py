@@ -76,7 +76,7 @@ def test_a_daemon_that_dies_while_it_is_limited_shows_its_log(mps: MpsScene) -> 
 
 def test_a_daemon_that_hangs_while_it_is_limited_is_ended(mps: MpsScene) -> None:
     mps.machine.spoil_mps("hang", PINNED)
-    supervisor = mps.supervisor(mps.site(start_seconds=1))
+    supervisor = mps.supervisor(mps.site(command_seconds=1))
     with pytest.raises(ClaimBlocked, match=f"{NAME} does not answer: {CONTROL} did not end within"):
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     assert nothing_is_left(mps, supervisor)

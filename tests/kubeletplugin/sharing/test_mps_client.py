@@ -36,7 +36,7 @@ def mps(tmp_path: Path) -> Iterator[MpsScene]:
 @contextmanager
 def served(mps: MpsScene) -> Iterator[tuple[MpsClient, Supervisor]]:
     """A client of a supervisor of this process."""
-    supervisor = mps.supervisor(mps.site(start_seconds=5))
+    supervisor = mps.supervisor()
     with ThreadPoolExecutor(64) as pool:
         server = SocketServer(mps.mps_dir / SOCKET, handlers(supervisor), pool)
         server.start()
