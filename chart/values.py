@@ -199,7 +199,7 @@ class Values:
     ] = field(default_factory=Dashboards)
     networkPolicy: Annotated[
         NetworkPolicy,
-        "NetworkPolicies: the pods reach the API server and are reached where they serve, no more.",
+        "NetworkPolicies: the pods are reached where they serve, no more.",
     ] = field(default_factory=NetworkPolicy)
     openshift: Annotated[OpenShift, "What OpenShift needs beside the rest."] = field(
         default_factory=OpenShift

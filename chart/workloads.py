@@ -207,7 +207,7 @@ class Metrics:
     enabled: Annotated[
         bool,
         "Serve them: controller 9401, plugin 9402, webhook 9400. They name claims and their namespaces; "
-        "networkPolicy can say who reaches them.",
+        "networkPolicy.metricsFrom says who reaches them.",
     ] = False
 
 
@@ -251,15 +251,16 @@ class Dashboards:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """NetworkPolicies that let the pods reach the API server and be reached where they serve, and no more."""
+    """NetworkPolicies that let nobody reach the pods but where they serve."""
 
-    enabled: Annotated[bool, "Make them."] = False
+    enabled: Annotated[bool, "Make them. Probes come from the node, which they let through."] = True
     metricsFrom: Annotated[
-        list[Object], "Who reaches the metrics, as in a NetworkPolicy's from; nobody when it is empty."
+        list[Object], "Who reaches the metrics, as in a NetworkPolicy's from; all pods when it is empty."
     ] = field(default_factory=list)
-    apiServerPorts: Annotated[list[Annotated[int, Between(1, 65535)]], "Ports of the API server."] = field(
-        default_factory=lambda: [443, 6443]
-    )
+    apiServerPorts: Annotated[
+        list[Annotated[int, Between(1, 65535)]],
+        "The pods reach only these, the API server's own behind its Service, and DNS; all when it is empty.",
+    ] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,20 +25,26 @@ NAME = "gpu-dra-webhook"
 _log = get_logger(__name__)
 
 
-def start(service: Service, cert_file: Path, key_file: Path, addr: str, metrics_addr: str) -> None:
+def start(
+    service: Service, cert_file: Path, key_file: Path, addr: str, metrics_addr: str, health_addr: str
+) -> None:
     """Start serving below ``service``; raises ConfigError for a flag that cannot be used."""
     # Imported here, so that --help and a usage error need none of it.
     from controller.webhook.certificate import ServingCertificate
     from controller.webhook.expiry import LOOK_SECONDS, ExpiryWatch
-    from controller.webhook.server import MOST_CONNECTIONS, WebhookServer
+    from controller.webhook.server import endpoint
+    from driver.process.probes import Probes
+    from driver.process.probes import serve as serve_probes
 
     certificate = ServingCertificate(cert_file, key_file)
     expiry = ExpiryWatch(certificate)
-    server = WebhookServer(addr, certificate, service.pool("review", MOST_CONNECTIONS))
+    server = endpoint(addr, certificate)
     if metrics_addr:
         from driver.process.metrics import CertificateMetrics, serve
 
         serve(service, metrics_addr, CertificateMetrics(expiry.remaining_seconds))
+    # The certificate was read: there is nothing else that a restart could mend, or that it waits for.
+    serve_probes(service, health_addr, Probes(lambda: "", lambda: "", lambda: ""))
     service.spawn("webhook", server.run, server.stop)
     service.catch_signals()
     _log.info("webhook serves", port=server.port)
@@ -69,13 +75,21 @@ def start(service: Service, cert_file: Path, key_file: Path, addr: str, metrics_
     "--metrics-addr", default="", show_envvar=True, help="Serve metrics at host:port; empty for not at all."
 )
 @click.option(
+    "--health-addr",
+    default="",
+    show_envvar=True,
+    help="host:port at which a kubelet probes /startupz, /livez and /readyz; empty serves none.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(get_args(Level)),
     default="info",
     show_envvar=True,
     help="What is logged.",
 )
-def main(log_level: Level, cert_file: Path, key_file: Path, addr: str, metrics_addr: str) -> None:
+def main(
+    log_level: Level, cert_file: Path, key_file: Path, addr: str, metrics_addr: str, health_addr: str
+) -> None:
     """Review claims, claim templates and DeviceClasses that configure GPUs, before they are stored.
 
     Every flag can be given as the environment variable that is shown with it.
@@ -85,7 +99,7 @@ def main(log_level: Level, cert_file: Path, key_file: Path, addr: str, metrics_a
     configure(log_level)
     service = Service()
     try:
-        start(service, cert_file, key_file, addr, metrics_addr)
+        start(service, cert_file, key_file, addr, metrics_addr, health_addr)
         service.run()
     except DriverError as error:
         raise click.ClickException(" ".join(str(error).split())) from error  # always one line

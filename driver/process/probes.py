@@ -12,7 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
-from driver.process.http_endpoint import CLIENT_SECONDS, HttpEndpoint
+from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Server
 from driver.process.log import get_logger
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ class Probes:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = CLIENT_SECONDS
+    server: Server
+    timeout = ANSWER_SECONDS
     server_version = "gpu-dra"
     sys_version = ""
     questions: dict[str, Question]
 
     def do_GET(self) -> None:
+        self.server.places.has_read(self.connection)
         question = self.questions.get(self.path.partition("?")[0])
         if question is None:
             self._answer(HTTPStatus.NOT_FOUND, f"there are {', '.join(_SERVED)}")
@@ -65,7 +67,7 @@ def endpoint(address: str, probes: Probes) -> HttpEndpoint:
     """The endpoint of these probes at ``host:port``, bound; raises ConfigError."""
     questions = dict(zip(_SERVED, (probes.started, probes.alive, probes.ready), strict=True))
     handler = type("_Handler", (_Handler,), {"questions": questions})
-    return HttpEndpoint(address, handler, what="probes", flag="--health-addr")
+    return HttpEndpoint(address, lambda place: Server(place, handler), what="probes", flag="--health-addr")
 
 
 def serve(service: Service, address: str, probes: Probes) -> None:

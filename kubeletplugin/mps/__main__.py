@@ -19,8 +19,10 @@ from kubeletplugin.host.driver_programs import DriverPrograms
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.mps.keeper import Site
 from kubeletplugin.mps.memory import NodeMemory, OwnMemory
+from kubeletplugin.mps.probes import probes_of
 from kubeletplugin.mps.service import handlers
 from kubeletplugin.mps.supervisor import LIBRARIES, Supervisor
+from kubeletplugin.mps.watchdog import watch
 from kubeletplugin.wire.mps_daemon import SOCKET
 from kubeletplugin.wire.server import WORKERS, SocketServer
 
@@ -116,11 +118,12 @@ def serve(site: Site, health_addr: str) -> None:
         server = SocketServer(site.mps_dir / SOCKET, handlers(supervisor), pool)
         server.start()
         service.on_stop("MPS socket", server.stop)
+        answers = probes_of(supervisor, server.path, service.pulse)
+        watch(service, answers.alive)
         if health_addr:
             from driver.process import probes
-            from kubeletplugin.mps.probes import probes_of
 
-            probes.serve(service, health_addr, probes_of(supervisor, server.path, service.pulse))
+            probes.serve(service, health_addr, answers)
         service.on_stop("MPS streams", supervisor.close)
         service.run()
     finally:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,11 @@ class DaemonProcess:
 
     def close(self) -> str:
         """Let go of one that has ended; returns how it ended, for people."""
+        if self.child is None:
+            with suppress(
+                ChildProcessError
+            ):  # it is ours only if this process started it before it began anew
+                os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
         os.close(self.pidfd)
         if self.child is None:
             return "ended"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from envtest.cluster import DRIVER_NAMESPACE
 from envtest.real.assets import find_assets
 from envtest.real.chart import CHART, NAMESPACE, RELEASE, helm_in
 from tests.cluster.installed_node import InstalledNode, values
+from tests.cluster.objects import run_pod, sleeper
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_running
 from tests.flow.mig_scene import end, pod_of, template
@@ -196,6 +198,43 @@ class Installation:
             if name in found:
                 found[name].add(pod["metadata"]["uid"])
         return found
+
+    def open_slow_connections(self, number: int = 50) -> None:
+        """Have a pod without rights hold so many connections to each port of each driver pod, for ever."""
+        pods = self.cluster.api.list_objects(paths.pod(namespace=DRIVER_NAMESPACE))
+        targets = [
+            f"{pod['status']['podIP']} {port['containerPort']}"
+            for pod in pods
+            for container in pod["spec"]["containers"]
+            for port in container["ports"]
+        ]
+        again = "(printf 'GET / HTTP/1.1\\r\\nX: '; sleep 5) | nc $target"
+        script = (
+            f"for target in {' '.join(map(repr, targets))}; do for one in $(seq {number}); do "
+            f"while :; do {again}; done >/dev/null 2>&1 & done; done; wait"
+        )
+        attacker = sleeper("attacker")
+        attacker["spec"]["containers"][0]["command"] = ["sh", "-c", script]
+        run_pod(self.cluster, self.namespace, attacker)
+
+    def probes(self, result: str) -> int:
+        """How many probes of the driver's containers had this result, as the kubelets count them."""
+        counted = re.compile(
+            rf'^prober_probe_total{{.*namespace="{DRIVER_NAMESPACE}".*result="{result}".*}} (\d+)',
+            re.MULTILINE,
+        )
+        texts = (
+            self.cluster.api.text(f"{paths.node(one.node.name)}/proxy/metrics/probes") for one in self.nodes
+        )
+        return sum(int(number) for text in texts for number in counted.findall(text))
+
+    def driver_containers(self) -> list[tuple[str, int, bool]]:
+        """The driver's containers by their pods: how often each was started anew, and whether it is ready."""
+        return sorted(
+            (pod["metadata"]["name"], container["restartCount"], container["ready"])
+            for pod in self.cluster.api.list_objects(paths.pod(namespace=DRIVER_NAMESPACE))
+            for container in pod["status"]["containerStatuses"]
+        )
 
     def daemons(self) -> list[dict[str, int]]:
         """The process ids of each node's MPS daemons."""

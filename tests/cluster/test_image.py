@@ -268,12 +268,9 @@ def test_the_webhook_serves_from_it_without_any_rights(
     cluster.api.create({**named, "type": "kubernetes.io/tls", "data": secret}, namespace)
     served = pod(
         "webhook",
-        *("gpu-dra-webhook", "--cert-file=/tls/tls.crt", "--key-file=/tls/tls.key"),
+        *("gpu-dra-webhook", "--cert-file=/tls/tls.crt", "--key-file=/tls/tls.key", "--health-addr=:9504"),
         volumeMounts=[{"name": "tls", "mountPath": "/tls", "readOnly": True}],
-        readinessProbe={
-            "httpGet": {"path": "/healthz", "port": 8443, "scheme": "HTTPS"},
-            "periodSeconds": 1,
-        },
+        readinessProbe={"httpGet": {"path": "/readyz", "port": 9504}, "periodSeconds": 1},
     )
     served["spec"]["volumes"] = [{"name": "tls", "secret": {"secretName": "tls"}}]
     cluster.api.create(served, namespace)

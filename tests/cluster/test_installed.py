@@ -21,6 +21,7 @@ from gpuctl.doctor.inside.machines.checks import MACHINE_CHECKS
 from gpuctl.doctor.inside.machines.edition_checks import EDITION_CHECKS
 from tests.cluster.install_scene import Installation, wait_job_said
 from tests.cluster.left_behind import left_in_cluster, mps_processes
+from tests.eventually import eventually
 
 POOL = {
     "name": "sharing",
@@ -58,6 +59,7 @@ def test_from_installing_to_uninstalling_no_pod_is_disturbed_and_nothing_is_left
     first = installation.start("first")
     assert all(installation.daemons())
     the_doctor_is_content(installation)
+    slow_connections_make_no_probe_fail(installation)
     who_uses_what_is_told(installation)
     changes_nothing(installation, first, installation.upgrade)
     second = installation.start("second", ("whole", "mps"))
@@ -84,6 +86,18 @@ def the_doctor_is_content(installation: Installation) -> None:
         assert {name for name, status in inside.items() if status == "warn"} <= WARNED_OF
         left_out = {name for name, status in inside.items() if status == "skipped"}
         assert left_out - OF_MACHINES == NOT_SEEN_INSIDE
+
+
+def slow_connections_make_no_probe_fail(installation: Installation) -> None:
+    """A pod that holds many connections open gets no container killed, while the kubelets probe 200 times."""
+    before, failed = installation.driver_containers(), installation.probes("failed")
+    installation.open_slow_connections()
+    enough = installation.probes("successful") + 200
+    eventually("200 probes", lambda: installation.probes("successful"), lambda number: number >= enough)
+
+    assert installation.probes("failed") == failed
+    assert installation.driver_containers() == before
+    installation.end(["attacker"])
 
 
 def who_uses_what_is_told(installation: Installation) -> None:

@@ -124,16 +124,20 @@ rollingUpdate:
 
 {{/* Startup has three minutes; a process that is not alive for half a minute is started anew. Neither depends on a GPU or a driver. */}}
 {{- define "gpu-dra.probes" -}}
-startupProbe:
-  httpGet: {path: /startupz, port: health}
-  periodSeconds: 2
-  timeoutSeconds: 5
-  failureThreshold: 90
 livenessProbe:
   httpGet: {path: /livez, port: health}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3
+{{ include "gpu-dra.startup-and-readiness" . }}
+{{- end -}}
+
+{{- define "gpu-dra.startup-and-readiness" -}}
+startupProbe:
+  httpGet: {path: /startupz, port: health}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 90
 readinessProbe:
   httpGet: {path: /readyz, port: health}
   periodSeconds: 5

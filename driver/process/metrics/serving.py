@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import MetricsHandler
 
-from driver.process.http_endpoint import CLIENT_SECONDS, HttpEndpoint
+from driver.process.http_endpoint import ANSWER_SECONDS, HttpEndpoint, Server
 
 if TYPE_CHECKING:
     from driver.process.metrics.certificate import CertificateMetrics
@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 
 class _Handler(MetricsHandler):
-    timeout = CLIENT_SECONDS
+    server: Server
+    timeout = ANSWER_SECONDS
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        self.server.places.has_read(self.connection)
+        super().do_GET()
 
 
 def endpoint(address: str, metrics: Metrics | CertificateMetrics) -> HttpEndpoint:
     """The endpoint of these numbers at ``host:port``, bound; raises ConfigError."""
     handler = type("_Handler", (_Handler,), {"registry": metrics.registry})
-    return HttpEndpoint(address, handler, what="metrics", flag="--metrics-addr")
+    return HttpEndpoint(address, lambda place: Server(place, handler), what="metrics", flag="--metrics-addr")
 
 
 def serve(service: Service, address: str, metrics: Metrics | CertificateMetrics) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.webhook.certificate import ServingCertificate
-from controller.webhook.server import MOST_CONNECTIONS, WebhookServer
+from controller.webhook.server import endpoint
 from driver.process.service import Service
 from tests.openssl import make_certificate
 
@@ -42,12 +42,7 @@ def make_pair(folder: Path, *more: str) -> Pair:
 def served(pair: Pair, request_seconds: float = SECONDS, address: str = "127.0.0.1:0") -> Iterator[Peer]:
     """A client of a webhook that serves with this certificate while the block runs."""
     service = Service()
-    server = WebhookServer(
-        address,
-        ServingCertificate(pair.cert_file, pair.key_file),
-        service.pool("review", MOST_CONNECTIONS),
-        request_seconds,
-    )
+    server = endpoint(address, ServingCertificate(pair.cert_file, pair.key_file), request_seconds)
     service.spawn("webhook", server.run, server.stop)
     try:
         yield Peer(server.port, pair.cert_file)
@@ -64,13 +59,17 @@ class Peer:
 
     def connected(self) -> ssl.SSLSocket:
         """A connection whose handshake is done."""
-        context = ssl.create_default_context(cafile=str(self.cert_file))
         plain = socket.create_connection(("127.0.0.1", self.port), SECONDS)
         try:
-            return context.wrap_socket(plain, server_hostname="127.0.0.1")
+            return self.secured(plain)
         except OSError:
             plain.close()
             raise
+
+    def secured(self, plain: socket.socket) -> ssl.SSLSocket:
+        """The same for a connection that is there."""
+        context = ssl.create_default_context(cafile=str(self.cert_file))
+        return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def certificate(self) -> bytes | None:
         """The certificate that is served."""

@@ -28,7 +28,8 @@ def test_the_flags_are_understood_and_the_files_are_where_the_secret_is_mounted(
     assert flags["cert_file"] == Path(mount["mountPath"], "tls.crt")
     assert flags["key_file"] == Path(mount["mountPath"], "tls.key")
     ports = {port["name"]: f":{port['containerPort']}" for port in CONTAINER["ports"]}
-    assert ports == {"https": flags["addr"], "metrics": flags["metrics_addr"]}
+    addresses = {"https": "addr", "health": "health_addr", "metrics": "metrics_addr"}
+    assert ports == {name: flags[flag] for name, flag in addresses.items()}
 
 
 def test_the_service_leads_to_the_pods_and_the_api_server_to_the_service() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, RemoteDisconnected
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from driver.errors import ConfigError
-from driver.process.http_endpoint import MOST_CONNECTIONS, HttpEndpoint
+from driver.process.http_endpoint import MOST_CONNECTIONS, HttpEndpoint, Server
 from tests import needs
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +39,7 @@ class Broken(BaseHTTPRequestHandler):
 
 
 def bound(address: str, handler: type[BaseHTTPRequestHandler] = Hello) -> HttpEndpoint:
-    return HttpEndpoint(address, handler, what="numbers", flag="--numbers-addr")
+    return HttpEndpoint(address, lambda at: Server(at, handler), what="numbers", flag="--numbers-addr")
 
 
 @contextmanager
@@ -93,17 +95,31 @@ def test_a_taken_port_is_a_clear_error(host: str) -> None:
     assert "give --numbers-addr a free host:port" in str(raised.value)
 
 
-def test_many_clients_that_say_nothing_take_no_more_threads_than_there_are_places() -> None:
-    with running("127.0.0.1:0") as port:
+def test_slow_clients_of_a_pod_keep_no_probe_of_the_node_from_its_answer() -> None:
+    with running("127.0.0.1:0") as port, ExitStack() as slow:
         before = threading.active_count()
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST_CONNECTIONS)]
-        one_more = socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS)
-        try:
-            assert one_more.recv(1) == b""  # it was closed
-            assert threading.active_count() <= before + MOST_CONNECTIONS
-        finally:
-            for client in (one_more, *silent):
-                client.close()
+        for _ in range(MOST_CONNECTIONS + 8):
+            client = socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0))
+            slow.enter_context(client).sendall(b"GET / HTTP/1.1\r\nX: ")
+            assert status("127.0.0.1", port) == 200
+        eventually("threads", threading.active_count, lambda now: now <= before + MOST_CONNECTIONS)
+
+
+def test_a_request_that_drips_in_is_given_up() -> None:
+    with running("127.0.0.1:0") as port, socket.create_connection(("127.0.0.1", port), 20) as client:
+        client.settimeout(0.1)
+        request = itertools.chain(b"GET / HTTP/1.1\r\nX: ", itertools.repeat(ord("y")))
+
+        def is_ended() -> bool:
+            try:
+                client.send(bytes([next(request)]))
+                return client.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        eventually("the connection ends", is_ended, seconds=20)
 
 
 def test_a_handler_that_fails_ends_one_connection_and_is_logged(capsys: pytest.CaptureFixture[str]) -> None:

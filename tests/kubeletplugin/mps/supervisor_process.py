@@ -25,11 +25,16 @@ class SupervisorProcess:
     """``python -m kubeletplugin.mps`` for a scene; entering waits until it serves, leaving ends it."""
 
     def __init__(
-        self, mps: MpsScene, shm: str = "node", launcher: tuple[str, ...] = (), health_addr: str = ""
+        self,
+        mps: MpsScene,
+        shm: str = "node",
+        launcher: tuple[str, ...] = (),
+        health_addr: str = "",
+        module: str = "kubeletplugin.mps",
     ) -> None:
         self._process = subprocess.Popen(
             [
-                *launcher, sys.executable, "-m", "kubeletplugin.mps", "--mps-dir", mps.mps_dir,
+                *launcher, sys.executable, "-m", module, "--mps-dir", mps.mps_dir,
                 "--driver-root", mps.root, "--proc-root", mps.proc, "--shm", shm,
                 "--health-addr", health_addr,
             ],
@@ -65,6 +70,10 @@ class SupervisorProcess:
 
     def __exit__(self, *_exc: object) -> None:
         self.end(signal.SIGTERM)
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
 
     def end(self, how: signal.Signals) -> int:
         """Send a signal unless it has ended; returns the exit code."""
