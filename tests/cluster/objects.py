@@ -32,11 +32,12 @@ def slice_of(node: str | None) -> dict[str, Any]:
     where = {"allNodes": True} if node is None else {"nodeName": node}
     owner = node or "all-nodes"
     pool = {"name": f"{owner}/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
+    device = {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
         "metadata": {"name": f"{owner}-gpu"},
-        "spec": {"driver": "gpu.nvidia.com", "pool": pool, "devices": [{"name": "gpu-0"}], **where},
+        "spec": {"driver": "gpu.nvidia.com", "pool": pool, "devices": [device], **where},
     }
 
 

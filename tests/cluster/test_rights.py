@@ -259,6 +259,30 @@ def test_a_slice_is_of_the_nodes_own_pool(installed_cluster: RealCluster) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        (None, "needs the attribute type"),
+        ({}, "needs the attribute type"),
+        ({"uuid": {"string": "GPU-1"}}, "needs the attribute type"),
+        ({"type": {"int": 1}}, "needs the attribute type"),
+        ({"type": {"string": "fpga"}}, "needs the attribute type"),
+        ({"type": {"string": "mig"}, "profile": {"int": 1}}, "of another type"),
+        ({"type": {"string": "gpu"}, "driverVersion": {"string": "580"}}, "of another type"),
+    ],
+)
+def test_no_device_of_a_stolen_tokens_slice_leaves_selectors_without_an_answer(
+    installed_cluster: RealCluster, attributes: Object | None, said: str
+) -> None:
+    """The scheduler would give up on every pod whose class reads what is not there, on all nodes."""
+    controller = token_of(installed_cluster, "gpu-dra-controller")
+    lacking = slice_of(OWN)
+    bare = {"name": "gpu-1", **({} if attributes is None else {"attributes": attributes})}
+    lacking["spec"]["devices"].append(bare)
+
+    assert said in refused(controller, "POST", paths.resource_slice(), lacking)
+
+
 def test_events_are_reported_as_the_own_nodes_and_nobody_elses_are_changed(
     installed_cluster: RealCluster, namespace: str, thief: ApiClient
 ) -> None:

@@ -202,3 +202,21 @@ def test_a_refused_claim_says_why_in_an_event_on_it(driver: DriverNode, namespac
         return any(e["reason"] == "PrepareFailed" and "colour: unknown field" in e["message"] for e in ours)
 
     wait_for_list(cluster.api, paths.event(namespace=namespace), told)
+
+
+def test_a_device_that_says_nothing_of_itself_keeps_no_pod_from_its_gpu(
+    driver: DriverNode, namespace: str
+) -> None:
+    """A selector without an answer for one device makes the scheduler give up on the pod, on all nodes."""
+    cluster = driver.cluster
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "pool": pool, "allNodes": True, "devices": [{"name": "gpu-0"}]}
+    bare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "bare"}}
+    cluster.api.create({**bare, "spec": spec})
+    try:
+        make_template(cluster, namespace)
+        start(cluster, namespace, gpu_pod("train"))
+    finally:
+        cluster.api.delete(paths.resource_slice("bare"))
+
+    assert allocated(claim_of(cluster, namespace, "train")) != ["gpu-0"]
