@@ -111,10 +111,11 @@ def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_res
 
 
 def test_any_partition_is_asked_for_as_in_the_class_of_nvidias_driver() -> None:
-    assert expressions(ALL[ANY_PARTITION]) == [
+    (expression,) = expressions(ALL[ANY_PARTITION])
+    assert expression == (
         "device.driver == 'gpu.nvidia.com' && 'type' in device.attributes['gpu.nvidia.com'] && "
         "device.attributes['gpu.nvidia.com'].type == 'mig'"
-    ]
+    )
 
 
 @pytest.mark.parametrize("machine", MIG_MACHINES)

@@ -1,4 +1,4 @@
-"""Checks of the admission policies that keep a node's driver to its own node."""
+"""Checks of the admission policies that keep a node's driver to its own node, and tenants to their quotas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, name_of
 
-POLICIES = ("gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events")
+OF_NODES = ("gpu-dra-own-slices", "gpu-dra-own-claim-status", "gpu-dra-own-events")
+"""Those that name the driver's service accounts."""
+
+POLICIES = (*OF_NODES, "gpu-dra-claims-in-use")
 PAGE_ACCOUNT = "gpu-dra-page"
 
 _ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]+):([a-z0-9.-]+)")
@@ -29,7 +32,7 @@ def _enforced(seen: ClusterSeen) -> Finding:
     lines += [f"{name}: nothing binds it with Deny" for name in POLICIES if name in there - bound]
     if lines:
         return fail(
-            "a driver's token can write for other nodes: "
+            "a driver's token can write for other nodes, or a tenant delete a claim under its running pod: "
             f"{counted(len(lines), 'admission policy is', 'admission policies are')} not in force",
             _WAY_OUT,
             lines,
@@ -44,6 +47,7 @@ def _accounts(seen: ClusterSeen) -> Finding:
     lines = [
         f"{name_of(policy)} does not name {account}"
         for policy in policies
+        if name_of(policy) in OF_NODES
         for account in _writers(seen)
         if account not in named_accounts(policy)
     ]
@@ -95,7 +99,7 @@ def _types(seen: ClusterSeen) -> Finding:
 POLICY_CHECKS: tuple[Check[ClusterSeen], ...] = (
     Check(
         "policies",
-        "the admission policies that keep a node's token to its own node, and their bindings",
+        "the admission policies that keep a node's token to its own node and a claim to its pods, bound",
         "one is missing, or not bound with Deny",
         _enforced,
     ),

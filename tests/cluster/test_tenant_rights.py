@@ -1,0 +1,107 @@
+"""What a tenant with the ClusterRole ``edit`` can do to its own claims, and what it cannot."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from envtest.client import paths
+from envtest.client.api import ApiClient
+from envtest.client.errors import ApiRefused
+from envtest.client.watching import wait_gone
+from envtest.real.cluster import RealCluster
+from tests.cluster.objects import sleeper
+from tests.cluster.test_rights import OWN, Claims, refused, result
+from tests.eventually import eventually
+
+Object = dict[str, Any]
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+WITHOUT: Object = {"metadata": {"finalizers": None}}
+
+
+@pytest.fixture
+def tenant(installed_cluster: RealCluster, namespace: str) -> ApiClient:
+    """Has the role in the namespace, as quickly as the API server knows it."""
+    api = installed_cluster.api
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tenant"}}, namespace)
+    subject = {"kind": "ServiceAccount", "name": "tenant", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "edit"},
+    }
+    api.create({**binding, "roleRef": role, "subjects": [subject]}, namespace)
+    one = installed_cluster.api_as(installed_cluster.mint_token("tenant", OWN, namespace))
+
+    def may_read() -> bool:
+        try:
+            one.list_objects(paths.resource_claim(namespace=namespace))
+        except ApiRefused:
+            return False
+        return True
+
+    eventually("the role is known", may_read)
+    return one
+
+
+@pytest.fixture
+def claim(installed_cluster: RealCluster, namespace: str) -> str:
+    """The path of a claim that has a GPU, for a pod."""
+    api = installed_cluster.api
+    status = Claims(installed_cluster, namespace).make("train", result(OWN))
+    path = status.removesuffix("/status")
+    api.patch(path, {"metadata": {"finalizers": [FINALIZER]}})
+    return path
+
+
+def test_a_claim_that_has_a_gpu_keeps_its_finalizer(tenant: ApiClient, claim: str) -> None:
+    eventually("the policy is in force", partial(_said, tenant, claim), lambda said: "has a GPU" in said)
+
+    assert "has a GPU" in refused(tenant, "PATCH", claim, WITHOUT)
+    assert "has a GPU" in refused(tenant, "PATCH", claim, {"metadata": {"finalizers": ["example.com/own"]}})
+    tenant.patch(claim, {"metadata": {"finalizers": [FINALIZER, "example.com/own"]}})
+    kept = tenant.patch(claim, {"metadata": {"finalizers": [FINALIZER], "labels": {"team": "a"}}})
+    assert kept["metadata"]["finalizers"] == [FINALIZER]
+
+
+def _said(tenant: ApiClient, claim: str) -> str:
+    try:
+        tenant.request(
+            "PATCH", claim, WITHOUT, content_type="application/merge-patch+json", query={"dryRun": "All"}
+        )
+    except ApiRefused as error:
+        return str(error)
+    return ""
+
+
+def test_a_claim_without_a_device_and_one_of_another_driver_are_the_tenants_own(
+    installed_cluster: RealCluster, namespace: str, tenant: ApiClient
+) -> None:
+    claims = Claims(installed_cluster, namespace)
+    for name, results in (("waits", ()), ("network", (result(OWN, "nic.example.com"),))):
+        path = claims.make(name, *results).removesuffix("/status")
+        installed_cluster.api.patch(path, {"metadata": {"finalizers": [FINALIZER]}})
+        assert "finalizers" not in tenant.patch(path, WITHOUT)["metadata"]
+
+
+def test_a_claim_that_its_tenant_deletes_goes_once_its_pod_has_ended(
+    installed_cluster: RealCluster, namespace: str, tenant: ApiClient, claim: str
+) -> None:
+    api = installed_cluster.api
+    pod = sleeper("train")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "train"}]
+    pod["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
+    stored = api.create(pod, namespace)
+    user = {"resource": "pods", "name": "train", "uid": stored["metadata"]["uid"]}
+    api.patch(f"{claim}/status", {"status": {"reservedFor": [user]}})
+
+    tenant.delete(claim)
+    assert "deletionTimestamp" in api.get(claim)["metadata"]
+    assert "has a GPU" in refused(tenant, "PATCH", claim, WITHOUT)
+
+    tenant.delete(paths.pod("train", namespace))
+    wait_gone(api, claim)
