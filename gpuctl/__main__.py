@@ -31,8 +31,9 @@ def main() -> None:
         commands(prog_name="kubectl gpu" if called == PLUGIN else "gpuctl", complete_var=VARIABLE)
     except (DriverError, RuleError, ClusterError, OSError) as error:
         from gpuctl.cli.failures import told
+        from gpuctl.cli.output import say
 
-        click.echo(f"gpuctl: {told(error)}", err=True)
+        say(f"gpuctl: {told(error)}", err=True)
         sys.exit(1)
 
 

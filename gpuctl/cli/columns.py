@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuctl.cli.printable import in_one_line
+
 _GAP = "   "
 
 
@@ -12,15 +14,10 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], *, no_heads: bo
 
     ``no_heads`` leaves the heads out, but the columns are as wide as with them.
     """
-    shown = [tuple(head.upper() for head in heads), *(tuple(map(printable, row)) for row in rows)]
+    shown = [tuple(head.upper() for head in heads), *(tuple(map(in_one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = [
         _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in shown
     ]
     return "\n".join(lines[no_heads:])
-
-
-def printable(text: str) -> str:
-    """A text in one line, without what would command a terminal: messages of others may hold anything."""
-    return "".join(one if one.isprintable() else "?" for one in " ".join(text.split()))

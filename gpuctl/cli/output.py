@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpuctl.cli.printable import printable
+
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -52,7 +54,7 @@ def emit(
         click.echo(svg(), nl=False)
     elif output == "name":
         for name in names():
-            click.echo(name)
+            say(name)
     else:
         show(picture())
 
@@ -60,13 +62,24 @@ def emit(
 def show(picture: str | RenderableType) -> None:
     """Print a picture; where nobody sees it, in plain columns that tools can cut."""
     if isinstance(picture, str):
-        click.echo(picture)
-        return
+        say(picture)
+    elif sys.stdout.isatty():
+        from gpuctl.cli.printable import PrintablePicture
+
+        terminal().print(PrintablePicture(picture))
+    else:
+        from gpuctl.cli.plain import plain_text
+
+        say(plain_text(picture))
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line, or lines, for people."""
+    click.echo(printable(text), err=err)
+
+
+def terminal() -> Console:
+    """The terminal to draw on. Text is never read as markup: it may be somebody else's."""
     from rich.console import Console
 
-    if sys.stdout.isatty():
-        Console(highlight=False).print(picture)
-        return
-    from gpuctl.cli.plain import plain_text
-
-    click.echo(plain_text(picture))
+    return Console(highlight=False, markup=False)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from gpuctl.cli.columns import columns
-
-_WIDE = 10_000
 
 
 def plain_text(picture: RenderableType) -> str:
@@ -32,8 +30,5 @@ def _in_group(part: RenderableType) -> str:
 
 
 def _words(part: RenderableType) -> str:
-    """The text without markup and styles."""
-    if isinstance(part, Text):
-        return part.plain
-    console = Console(width=_WIDE, color_system=None, force_terminal=False)
-    return console.render_str(part).plain if isinstance(part, str) else str(part)
+    """The text without styles."""
+    return part.plain if isinstance(part, Text) else str(part)

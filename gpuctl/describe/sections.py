@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuctl.cli.columns import columns, printable
+from gpuctl.cli.columns import columns
+from gpuctl.cli.printable import in_one_line
 from gpuctl.doctor.outside.publishing import MEANINGS
 from gpuctl.explain.snapshot import event_time
 
@@ -40,7 +41,7 @@ class Section:
     def text(self) -> str:
         """The section for people, its parts set in below its title."""
         width = max((len(name) for name, _ in self.fields), default=0) + 1
-        lines = [f"{f'{name}:'.ljust(width)}  {printable(value)}" for name, value in self.fields]
+        lines = [f"{f'{name}:'.ljust(width)}  {in_one_line(value)}" for name, value in self.fields]
         if self.rows:
             lines += columns(self.heads, self.rows).splitlines()
         lines += self.drawing.splitlines()

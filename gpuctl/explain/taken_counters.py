@@ -62,9 +62,10 @@ def _part(
             return f"its GPU is shared by {how}, and shares are held by {claims} ({holder.id.device})"
         return f"its GPU is held as a whole by {claims} ({holder.id.device})"
     engines = sorted({counter for _, counter in missing if not counter.startswith(_MEMORY_SLICE)})
-    slices = sorted(
-        int(counter.removeprefix(_MEMORY_SLICE)) for _, counter in takes if counter.startswith(_MEMORY_SLICE)
+    places = (
+        counter.removeprefix(_MEMORY_SLICE) for _, counter in takes if counter.startswith(_MEMORY_SLICE)
     )
+    slices = sorted(int(place) for place in places if place.isdecimal())
     what = f"memory slice{'s' * (len(slices) > 1)} {ranges(slices)}"
     overlaps = any(counter.startswith(_MEMORY_SLICE) for _, counter in missing)
     if not overlaps:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.output import say
 from gpuctl.cli.values import nodes
 from gpuctl.doctor.inside.places import place_options
 
@@ -67,7 +68,7 @@ def gather(
         return
     file = to or Path(f"gpu-dra-report-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}.tar.gz")
     _write_new(file, data)
-    click.echo(f"{file} ({len(data) / 1024:.0f} KiB); look through it before you give it to others")
+    say(f"{file} ({len(data) / 1024:.0f} KiB); look through it before you give it to others")
 
 
 def _write_new(file: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ from driver.devices.names import checked_node_name
 from driver.errors import ConfigError
 from gpuctl.cli.cluster_view import ClusterView
 from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit
+from gpuctl.cli.output import emit, say
 from gpuctl.heal.looking import Looking
 from gpuctl.heal.picture import plan_text
 from gpuctl.heal.walk import Walk
@@ -57,18 +57,18 @@ def heal(client: KubeClient, looking: Looking, plan: HealPlan, timeout_seconds: 
         raise ConfigError(f"the plugin of {plan.node} cannot be asked: {plan.unknown}", "nothing was done")
     evict = NodeChanges(client, plan.node).evict
 
-    def say(text: str) -> None:
-        click.echo(text, err=output != "table")
+    def tell(text: str) -> None:
+        say(text, err=output != "table")
 
-    walk = Walk(looking, evict, say, lambda seconds: threading.Event().wait(seconds))
+    walk = Walk(looking, evict, tell, lambda seconds: threading.Event().wait(seconds))
     with closing(looking.inside().heal(str(plan.gpu.pci), timeout_seconds)) as steps:
         left = walk.run(plan, steps)  # whoever presses Ctrl-C while it waits calls it off
     if output != "table":
         emit(output, document(KIND, {**plan.as_data(), "healed": not left, "left": list(left)}), lambda: "")
     if left:
-        click.echo("not healed:", err=True)
+        say("not healed:", err=True)
         for one in left:
-            click.echo(f"  {one}", err=True)
+            say(f"  {one}", err=True)
         click.get_current_context().exit(NOT_HEALED_EXIT_CODE)
 
 
@@ -85,7 +85,7 @@ def heal_here(steps: Iterator[HealStep], output: str) -> None:
             for line in _lines(step):
                 if line not in told:
                     told.add(line)
-                    click.echo(line)
+                    say(line)
         else:
             click.echo(json.dumps(step.as_data()))
     if last == "failed":

@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 from driver.errors import ConfigError
+from gpuctl.cli.output import say
 
 LOST_EXIT_CODE = 3
 
@@ -91,7 +92,7 @@ def device_plugin(file: Path, to: Path | None) -> None:
 def _tell(lost: list[str]) -> None:
     """Say what has no equivalent, and end so when there is something."""
     for one in lost:
-        click.echo(one, err=True)
+        say(one, err=True)
     if lost:
         click.get_current_context().exit(LOST_EXIT_CODE)
 
@@ -104,4 +105,4 @@ def _write(files: dict[Path, str]) -> None:
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        click.echo(str(path))
+        say(str(path))

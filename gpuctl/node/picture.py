@@ -127,28 +127,30 @@ def _facts(
     )
     attributes = (whole or listed[0]).get("attributes") or {}
 
-    def value(name: str) -> Any:
-        return next(iter(attributes.get(name, {}).values()), None)
+    def text(name: str) -> str | None:
+        return (attributes.get(name) or {}).get("string")
 
-    pci = value("resource.kubernetes.io/pciBusID")
+    def number(name: str) -> int | None:
+        return (attributes.get(name) or {}).get("int")
+
+    pci = text("resource.kubernetes.io/pciBusID")
     if pci is not None:
         pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs tells that of the first
-    told, switches = value("nvlinkPeers"), value("pcieSwitches")
-    peers = tuple(map(int, told.split(","))) if told else ()
+    switches, peers = text("pcieSwitches"), _numbers(text("nvlinkPeers"))
     memory = ((whole or {}).get("capacity") or {}).get("memory")
     return GpuFacts(
         device=name,
-        index=value("index"),
-        product=value("productName"),
+        index=number("index"),
+        product=text("productName"),
         pci=pci,
-        numa_node=value("numaNode"),
+        numa_node=number("numaNode"),
         memory_bytes=None if memory is None else int(parse_quantity(memory["value"])),
-        nvlink_island=value("nvlinkDomain"),
+        nvlink_island=text("nvlinkDomain"),
         nvlink_peers=peers,
-        pcie_root=value("resource.kubernetes.io/pcieRoot"),
-        pcie_switches=tuple(str(switches).split("/")) if switches else (),
-        nvlink_peer_links=_links(value("nvlinkPeerLinks"), len(peers)),
-        cpu_affinity=value("cpuAffinity"),
+        pcie_root=text("resource.kubernetes.io/pcieRoot"),
+        pcie_switches=tuple(switches.split("/")) if switches else (),
+        nvlink_peer_links=_links(text("nvlinkPeerLinks"), len(peers)),
+        cpu_affinity=text("cpuAffinity"),
         forms=_forms(name, listed),
         held_by=tuple(_holder(one, *holder) for one in listed for holder in holders.get(one["name"], ())),
     )
@@ -156,9 +158,15 @@ def _facts(
 
 def _links(published: str | None, peers: int) -> tuple[int, ...]:
     """The NVLinks to each peer; one number is that of all, and any other number of numbers says nothing."""
-    counts = tuple(map(int, published.split(","))) if published else ()
+    counts = _numbers(published)
     counts = counts * peers if len(counts) == 1 else counts
     return counts if len(counts) == peers else ()
+
+
+def _numbers(published: str | None) -> tuple[int, ...]:
+    """The numbers of a list with commas. What is none says nothing: a node may publish any text."""
+    parts = published.split(",") if published else []
+    return tuple(map(int, parts)) if all(part.isascii() and part.isdecimal() for part in parts) else ()
 
 
 def _forms(name: str, listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, int], ...]:

@@ -13,7 +13,7 @@ from driver.kube.paths import NODES, object_path
 from driver.nvml.pci_address import PciAddress
 from gpuctl.cli.cluster_view import ClusterView
 from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit
+from gpuctl.cli.output import emit, say
 from gpuctl.repartition.in_the_way import claims_in_the_way
 from gpuctl.repartition.node_changes import NodeChanges
 from gpuctl.repartition.node_gpus import NodeGpu, newest, node_gpus
@@ -72,26 +72,26 @@ def _pause(seconds: float) -> None:
 
 def _teller(output: str) -> Any:
     """Steps go to stdout where people read it, to stderr where a script does."""
-    return lambda text: click.echo(text, err=output != "table")
+    return lambda text: say(text, err=output != "table")
 
 
 def _walk(plan: Plan, walk: Walk, timeout_seconds: float, output: str) -> None:
     try:
         outcome = walk.run(plan.commands, plan.cordoned, timeout_seconds)
     except BaseException:  # an interrupt as well: whoever comes next has to know
-        click.echo(f"{plan.node} may still be cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
+        say(f"{plan.node} may still be cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
         raise
     if output != "table":
         result = {"done": not outcome.missing, "missing": list(outcome.missing), "cordoned": outcome.cordoned}
         emit(output, document("Repartition", {**plan.as_data(), **result}), lambda: "")
     if outcome.missing:
-        click.echo("not done in time:", err=True)
+        say("not done in time:", err=True)
         for one in outcome.missing:
-            click.echo(f"  {one}", err=True)
+            say(f"  {one}", err=True)
     if outcome.cordoned:
-        click.echo(f"{plan.node} is left cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
+        say(f"{plan.node} is left cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
     for gpu in plan.by_driver:
-        click.echo(f"{gpu.pci} is left as it is, in {gpu.mode} mode: {CHANGE_CONFIG}", err=True)
+        say(f"{gpu.pci} is left as it is, in {gpu.mode} mode: {CHANGE_CONFIG}", err=True)
     if outcome.missing or plan.by_driver:
         click.get_current_context().exit(NOT_DONE_EXIT_CODE)
 

@@ -10,7 +10,7 @@ import click
 
 from gpuctl.cli.cluster_options import cluster_options
 from gpuctl.cli.documents import document
-from gpuctl.cli.output import emit, output_option
+from gpuctl.cli.output import emit, output_option, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,9 +94,7 @@ def _screen() -> Console | None:
     """The terminal to draw on; None where there is none, or one that can only go on line by line."""
     if not sys.stdout.isatty():
         return None
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = terminal()
     return None if console.is_dumb_terminal else console
 
 

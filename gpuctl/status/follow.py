@@ -7,12 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-import click
-
 from driver.errors import ApiError
 from driver.kube.reflector import Reflector, Selection
 from gpuctl.cli.cluster_view import DRA
 from gpuctl.cli.failures import told
+from gpuctl.cli.output import say
 from gpuctl.status.fleet import NodeState, fleet
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def follow(
     with Followed(client) as followed:
         while True:
             for error in followed.wait():
-                click.echo(f"gpuctl: {broke_off(error)}", err=True)
+                say(f"gpuctl: {broke_off(error)}", err=True)
             seen = followed.seen()
             if seen is None:
                 continue

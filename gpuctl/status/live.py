@@ -15,6 +15,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
+from gpuctl.cli.printable import PrintablePicture
 from gpuctl.status.cluster_state import ClusterState, NodeView
 from gpuctl.status.follow import Followed, broke_off
 from gpuctl.status.live_picture import live_picture
@@ -58,7 +59,7 @@ def watch_live(
                     note = broke_off(broken[-1]) if broken else ""
                     picture = live_picture(views, size.width, size.height, note)
                     if (picture, size) != drawn:
-                        live.update(picture, refresh=True)
+                        live.update(PrintablePicture(picture), refresh=True)
                         drawn, drawn_at = (picture, size), clock()
             except KeyboardInterrupt:
                 return views

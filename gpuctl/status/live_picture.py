@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gpuctl.cli.columns import printable
+from gpuctl.cli.printable import in_one_line
 from gpuctl.status.bars import WORDS, bar, cell, legend
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def holder(one: Holding) -> str:
     """Who holds it, and what: ``team/train (pod train-0): mig 1g.10gb``."""
     pods = f" (pod {', '.join(one.pods)})" if one.pods else ""
     what = "looks on" if one.looks_on else ", ".join(filter(None, (one.tier, one.taken)))
-    trouble = f" NOT READY: {printable(one.trouble)}" if one.trouble else ""
+    trouble = f" NOT READY: {in_one_line(one.trouble)}" if one.trouble else ""
     return f"{one.claim}{pods}: {what}{trouble}"
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from gpuctl.cli.columns import columns
+from gpuctl.cli.output import say
 from gpuctl.status.picture import HEADS, WIDE_HEADS, rows, sentences
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class News:
     def tell(self, nodes: Sequence[NodeState]) -> None:
         """Print the changed rows, what is amiss since then, and what no longer is."""
         for line in self.lines(nodes):
-            click.echo(line)
+            say(line)
 
     def lines(self, nodes: Sequence[NodeState]) -> list[str]:
         """The lines that ``tell`` prints; the next call is about what comes after."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuctl.cli.cluster_options import cluster_options
+from gpuctl.cli.output import say
 
 if TYPE_CHECKING:
     from driver.process.log import Level
@@ -74,7 +75,7 @@ def web(
         client.get("/version")  # a person is told at once that the cluster cannot be reached; a pod waits
     server = WebServer(client, title or "this cluster", names)
     made = bound(addr)
-    click.echo(f"the page is at {address_of(made)} until Ctrl-C")
+    say(f"the page is at {address_of(made)} until Ctrl-C")
     if health_addr:
         from gpuctl.web.serve.health import answering
 
@@ -93,5 +94,5 @@ def main() -> None:
     except (DriverError, OSError) as error:
         from gpuctl.cli.failures import told
 
-        click.echo(f"{PROGRAM}: {told(error)}", err=True)
+        say(f"{PROGRAM}: {told(error)}", err=True)
         sys.exit(1)

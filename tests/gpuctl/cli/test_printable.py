@@ -1,0 +1,173 @@
+"""What tenants and nodes write is shown on an admin's terminal, commands nothing, and ends no command."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+import unicodedata
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from docs_site.places import ROOT
+from driver.errors import DriverError
+from envtest.embedded.api.server import EmbeddedApiServer
+from gpuctl.__main__ import commands
+from gpuctl.cli.failures import told
+from gpuctl.cli.output import say, show
+from gpuctl.node.planned import plan_node
+from tests.gpuctl.cli.kubeconfigs import kubeconfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+EVIL = "\x1b[2J[/b][link=https://evil.example]free[/link]\u202e\x9b"
+NODE, DRA = "node-a", "/apis/resource.k8s.io/v1"
+
+
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def commanding(text: str) -> set[str]:
+    """The characters of a text that a terminal would not just show, but for what sets colours."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    return {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Cs") and one not in "\n\t"}
+
+
+def table() -> Table:
+    found = Table(title=EVIL, caption=EVIL)
+    found.add_column(EVIL)
+    found.add_row(EVIL)
+    return found
+
+
+@pytest.mark.parametrize("file", [io.StringIO, Terminal])
+@pytest.mark.parametrize("picture", [EVIL, Text(EVIL, "bold"), table(), Group(table(), Text(EVIL))])
+def test_a_picture_shows_every_word_and_none_does_anything(file: type[io.StringIO], picture: Any) -> None:
+    with redirect_stdout(file()) as out:
+        show(picture)
+
+    assert commanding(out.getvalue()) == set()
+    assert "[/b]" in out.getvalue()
+    assert "https://evil" in out.getvalue()
+    assert "free" in out.getvalue()
+
+
+def test_a_line_of_several_stays_so() -> None:
+    with redirect_stderr(io.StringIO()) as err:
+        say(f"one\ntwo {EVIL}", err=True)
+
+    assert err.getvalue() == "one\ntwo ?[2J[/b][link=https://evil.example]free[/link]??\n"
+
+
+def evil_slices() -> list[dict[str, Any]]:
+    """The slices of a node that says evil in every text that it may choose."""
+    found = copy.deepcopy(list(plan_node("a30-quad", NODE, None).slices))
+    for item in found:
+        for device in item["spec"].get("devices", ()):
+            for name, value in device["attributes"].items():
+                if "string" in value and name not in ("type", "resource.kubernetes.io/pciBusID"):
+                    device["attributes"][name] = {"string": EVIL}
+            device["taints"] = [{"key": "gpu.nvidia.com/lost", "value": "x", "effect": "NoSchedule"}]
+    return found
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("config")
+    with EmbeddedApiServer() as server:
+        server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+        server.create("/api/v1/nodes", {"metadata": {"name": NODE, "annotations": {"said": EVIL}}})
+        for item in evil_slices():
+            server.create(f"{DRA}/resourceslices", item)
+        selector = {"cel": {"expression": f"device.attributes['gpu.nvidia.com'].brand == {json.dumps(EVIL)}"}}
+        lacking = {"cel": {"expression": f"device.attributes['gpu.nvidia.com'][{json.dumps(EVIL)}] == 1"}}
+        for name, chosen in (("gpu", selector), ("lacking", lacking)):
+            server.create(
+                f"{DRA}/deviceclasses", {"metadata": {"name": name}, "spec": {"selectors": [chosen]}}
+            )
+            exactly = {"deviceClassName": name, "count": 9, "selectors": [chosen]}
+            spec: dict[str, Any] = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+            server.create(f"{DRA}/namespaces/team/resourceclaims", {"metadata": {"name": name}, "spec": spec})
+            pod = {
+                "metadata": {"name": name, "labels": {}, "annotations": {"said": EVIL}},
+                "spec": {
+                    "containers": [{"name": "main", "image": EVIL}],
+                    "resourceClaims": [{"name": "gpus", "resourceClaimName": name}],
+                },
+                "status": {
+                    "conditions": [
+                        {
+                            "type": "PodScheduled",
+                            "status": "False",
+                            "reason": "Unschedulable",
+                            "message": EVIL,
+                        }
+                    ]
+                },
+            }
+            server.create("/api/v1/namespaces/team/pods", pod)
+        yield kubeconfig(folder / "config", server.url, here="team")
+
+
+COMMANDS = (
+    ["status"],
+    ["status", "-o", "wide"],
+    ["describe", "node", NODE],
+    ["describe", "gpu", f"{NODE}/0"],
+    ["describe", "claim", "gpu"],
+    ["topology", NODE],
+    ["top"],
+    ["doctor"],
+    ["doctor", NODE],
+    *(["explain", kind, name] for kind in ("claim", "pod") for name in ("gpu", "lacking")),
+    ["repartition", NODE, "--layout", "all-balanced"],
+    ["heal", NODE, "0"],
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("file", [io.StringIO, Terminal])
+def test_no_command_hands_on_what_would_command_a_terminal(
+    config: Path, words: list[str], file: type[io.StringIO]
+) -> None:
+    with redirect_stdout(file()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            commands.main([*words, "--kubeconfig", str(config)], standalone_mode=False)
+        except DriverError as error:  # as the program itself tells it
+            say(f"gpuctl: {told(error)}", err=True)
+
+    assert out.getvalue() + err.getvalue()
+    assert commanding(out.getvalue() + err.getvalue()) == set()
+
+
+ITS_OWN_WORDS = {
+    "gpuctl/demo",  # a cluster of its own
+    "gpuctl/completion/command.py",  # a script
+    "gpuctl/kubectl_completion.py",
+    "gpuctl/gather/command.py",  # an archive
+    "gpuctl/heal/run.py",  # JSON
+    "gpuctl/importing/command.py",  # YAML
+    "gpuctl/simulate/command.py",  # a bar of progress
+}
+
+
+def test_whatever_is_not_our_own_goes_through_the_one_place_that_prints() -> None:
+    printing = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "gpuctl").rglob("*.py")
+        if re.search(r"\bclick\.echo\(|\bConsole\(|^\s+print\(", path.read_text(), re.MULTILINE)
+    }
+
+    assert {one for one in printing if not one.startswith(tuple(ITS_OWN_WORDS))} == {"gpuctl/cli/output.py"}
