@@ -132,10 +132,13 @@ class FabricOfANode(RuleBasedStateMachine):
 
     @rule(keeps=st.booleans())
     def restart_fabric_manager(self, keeps: bool) -> None:
-        """Somebody else tells it what is theirs, as the plugin does for itself."""
+        """Somebody else tells it at once what is theirs: nobody can find out afterwards what is connected."""
         self.fabric.start(keeps=keeps)
         if not keeps:
             self.foreign.clear()
+        elif self.foreign:
+            with contextlib.suppress(FabricError):
+                self.fabric.manager().set_activated(tuple(self.foreign))
 
     @rule()
     def fabric_manager_stops(self) -> None:
