@@ -80,6 +80,18 @@ class IommuGroup:
         """What has to be bound to vfio before any of the group can be used: everything but bridges."""
         return tuple(function for function in self.functions if not function.is_bridge)
 
+    @property
+    def at_work_for_the_node(self) -> tuple[PciFunction, ...]:
+        """What is no part of a GPU of NVIDIA's and has a driver, a disk perhaps: the node would lose it.
+
+        Publishing and preparing ask this alike: functions may join a group, and drivers come, in between.
+        """
+        return tuple(
+            one
+            for one in self.endpoints
+            if one.vendor_id != NVIDIA_VENDOR_ID and one.driver is not None and not one.on_vfio
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PciView:

@@ -73,7 +73,7 @@ class GroupBinder:
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
         modules = self._modules([one.pci for one in functions if not one.on_vfio])
         drivers = {module: self._loaded_driver(module) for module in dict.fromkeys(modules.values())}
-        # Loading a module may have bound functions that had no driver (its parameter ``ids``).
+        # Loading modules may have bound functions that had no driver (vfio-pci's parameter ``ids``).
         functions = functions_to_bind(pci, iommu_group_of(self._sysfs_root, pci), gpus)
         writing = _Writing(before, note)
         for function in functions:

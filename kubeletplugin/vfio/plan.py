@@ -23,7 +23,8 @@ def functions_to_bind(
     vfio-pci takes no bridges.
 
     Raises NodeIncomplete where no IOMMU guards the function, ClaimRefused for a group with GPUs that were not
-    asked for, ClaimBlocked for a physical function that has virtual ones.
+    asked for, ClaimBlocked for a physical function that has virtual ones, and for a function of somebody else
+    that works for the node, as a disk may: publishing keeps such a group back, but it may have changed since.
     """
     if group is None or all(one.pci != pci for one in group.functions):
         raise NodeIncomplete(
@@ -43,4 +44,10 @@ def functions_to_bind(
                 f"{one.pci} has {len(one.virtual)} virtual functions, which would be without their GPU",
                 f"end what uses them, then turn them off (sriov-manage -d {one.pci}), or offer them instead",
             )
+    at_work = [f"{one.pci} ({one.driver})" for one in group.at_work_for_the_node]
+    if at_work:
+        raise ClaimBlocked(
+            f"{pci} shares IOMMU group {group.number} with {', '.join(at_work)}, which the node would lose",
+            "unbind that from its driver if nothing needs it, or move it to another slot",
+        )
     return tuple(sorted(group.endpoints, key=lambda one: (not one.is_gpu, one.pci)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, NVIDIA_VENDOR_ID
+from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.kinds.passthrough.field import is_alone, is_wanted
 from driver.kinds.passthrough.names import passthrough_device_name
 from driver.kinds.whole import MODE_ON
@@ -113,11 +113,7 @@ def _leaves_mig(gpu: Gpu, policy: GpuPolicy | None) -> bool:
 
 def _in_the_way(group: IommuGroup) -> str:
     """What of the group is no part of a GPU and works for the node: it would be taken away from it."""
-    others = [
-        f"{one.pci} ({one.driver})"
-        for one in group.endpoints
-        if one.vendor_id != NVIDIA_VENDOR_ID and one.driver is not None and not one.on_vfio
-    ]
+    others = [f"{one.pci} ({one.driver})" for one in group.at_work_for_the_node]
     if not others:
         return ""
     return f"its IOMMU group {group.number} has {', '.join(others)} as well, which the node would lose"

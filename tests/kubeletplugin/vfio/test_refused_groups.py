@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, NodeIncomplete
-from tests.kubeletplugin.vfio.group_scene import BOUND, GPU, GROUP, GroupScene
+from tests.kubeletplugin.vfio.group_scene import BOUND, GPU, GROUP, OWN_DRIVERS, GroupScene
+
+DISK = "0000:83:00.0"
 
 
 @pytest.fixture
@@ -46,3 +48,60 @@ def test_a_gpu_with_virtual_functions_is_refused_until_they_are_gone(scene: Grou
     scene.tree.virtual(GPU, 0, "0000:81:00.4")
     with pytest.raises(ClaimBlocked, match=f"{GPU} has 1 virtual functions"):
         scene.bind()
+
+
+def add_disk(scene: GroupScene, driver: str) -> None:
+    """Put an NVMe disk into the group, as after a change of the machine's slots."""
+    scene.tree.function(DISK, "0x144d", "0xa80a", "0x010802", group=GROUP)
+    if driver:
+        scene.kernel.takes[DISK] = driver
+    scene.kernel.boot()
+
+
+def test_a_group_with_a_disk_that_works_is_refused_and_nothing_is_touched(scene: GroupScene) -> None:
+    add_disk(scene, "nvme")
+    with pytest.raises(ClaimBlocked, match=rf"{DISK} \(nvme\), which the node would lose"):
+        scene.bind()
+
+    assert scene.kernel.writes == 0
+    assert scene.kernel.driver(DISK) == "nvme"
+    assert scene.drivers() == OWN_DRIVERS
+
+
+def test_a_disk_without_a_driver_goes_with_the_group_and_comes_back(scene: GroupScene) -> None:
+    add_disk(scene, "")
+    scene.bind()
+    assert scene.kernel.driver(DISK) == "vfio-pci"
+
+    scene.restore()
+    assert scene.kernel.driver(DISK) == ""
+
+
+def test_a_disk_that_works_since_vfio_was_loaded_is_refused(
+    scene: GroupScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_disk(scene, "")
+    load = scene.kernel.load_module
+
+    def load_both(name: str, deadline_seconds: float) -> None:
+        load(name, deadline_seconds)
+        scene.kernel.give(DISK, "nvme")
+
+    monkeypatch.setattr(scene.kernel, "load_module", load_both)
+    with pytest.raises(ClaimBlocked, match="which the node would lose"):
+        scene.bind()
+
+    assert scene.kernel.driver(DISK) == "nvme"
+    assert scene.drivers() == OWN_DRIVERS
+
+
+def test_a_disk_that_works_again_after_a_crash_in_between_stays_with_the_node(scene: GroupScene) -> None:
+    add_disk(scene, "")
+    scene.bind()
+    scene.kernel.give(DISK, "nvme")
+    with pytest.raises(ClaimBlocked, match="which the node would lose"):
+        scene.bind()
+    scene.restore()
+
+    assert scene.kernel.driver(DISK) == "nvme"
+    assert scene.drivers() == OWN_DRIVERS
