@@ -132,13 +132,13 @@ class FabricOfANode(RuleBasedStateMachine):
 
     @rule(keeps=st.booleans())
     def restart_fabric_manager(self, keeps: bool) -> None:
-        """Somebody else tells it at once what is theirs: nobody can find out afterwards what is connected."""
+        """Who has partitions tells it at once of all: nobody finds out afterwards what is connected."""
         self.fabric.start(keeps=keeps)
         if not keeps:
             self.foreign.clear()
         elif self.foreign:
             with contextlib.suppress(FabricError):
-                self.fabric.manager().set_activated(tuple(self.foreign))
+                self.fabric.manager().set_activated(self.fabric.state.connected)
 
     @rule()
     def fabric_manager_stops(self) -> None:
