@@ -6,7 +6,8 @@ next call for the claim, which does the rest or undoes it, or by the reconciler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from driver.claims.allocation import read_claim
@@ -169,8 +170,8 @@ class Preparer:
         """
         if not self._is_finished(entry, self._identity.era()) or self._files.are_as_written(entry):
             return False
-        with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
-            if self._journal.get(entry.uid) != entry or not self._is_intact(entry, self._identity.era()):
+        with self._unchanged(entry) as is_so:
+            if not is_so or not self._is_intact(entry, self._identity.era()):
                 return False
             if self._files.are_as_written(entry):
                 return False  # a prepare that had noted its end has written them meanwhile
@@ -188,8 +189,8 @@ class Preparer:
         What a spec mounts is gone once the driver's files are others, and for a container that starts again
         the kubelet does not ask again. Raises DriverError.
         """
-        with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
-            if self._journal.get(entry.uid) != entry or not self._may_be_renewed(entry):
+        with self._unchanged(entry) as is_so:
+            if not is_so or not self._may_be_renewed(entry):
                 return False
             spec = self._specs.spec(entry, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
@@ -199,9 +200,19 @@ class Preparer:
 
     def forget(self, tomb: Entry) -> None:
         """Remove a tombstone, unless the claim came back meanwhile. Raises StorageError."""
-        with self._locks.holding([claim_key(tomb.uid)], _LOCK_SECONDS):
-            if self._journal.get(tomb.uid) == tomb:
+        with self._unchanged(tomb) as is_so:
+            if is_so:
                 self._journal.forget(tomb.uid)
+
+    @contextmanager
+    def _unchanged(self, entry: Entry) -> Iterator[bool]:
+        """Hold the claim's lock; whether the journal still has the entry that was read before.
+
+        Whoever goes through the journal's entries comes to one late: until then its claim may have been
+        released, and a claim that is acted on then would come back.
+        """
+        with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
+            yield self._journal.get(entry.uid) == entry
 
     def _take_back(self, entry: Entry) -> None:
         with self._during("sharing"):

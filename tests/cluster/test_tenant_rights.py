@@ -105,3 +105,41 @@ def test_a_claim_that_its_tenant_deletes_goes_once_its_pod_has_ended(
 
     tenant.delete(paths.pod("train", namespace))
     wait_gone(api, claim)
+
+
+def asking(**request: Any) -> Object:
+    """A claim with one request."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "looks"},
+        "spec": {"devices": {"requests": [{"name": "gpus", **request}]}},
+    }
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"exactly": {"deviceClassName": "monitoring"}},
+        {"exactly": {"deviceClassName": "monitoring", "adminAccess": False, "count": 3}},
+        {"firstAvailable": [{"name": "one", "deviceClassName": "monitoring"}]},
+    ],
+    ids=["plainly", "three", "as an alternative"],
+)
+def test_the_class_for_looking_gives_no_gpu_to_anybody(
+    tenant: ApiClient, namespace: str, request_: Object
+) -> None:
+    path = paths.resource_claim(namespace=namespace)
+
+    assert "needs adminAccess: true" in refused(tenant, "POST", path, asking(**request_))
+
+
+def test_a_tenant_looks_at_no_gpu_and_asks_for_other_classes(tenant: ApiClient, namespace: str) -> None:
+    path = paths.resource_claim(namespace=namespace)
+    looking = asking(exactly={"deviceClassName": "monitoring", "adminAccess": True})
+
+    assert (
+        "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label"
+        in refused(tenant, "POST", path, looking)
+    )
+    tenant.request("POST", path, asking(exactly={"deviceClassName": "large"}), query={"dryRun": "All"})

@@ -1,0 +1,68 @@
+"""Whoever goes through the journal may come to an entry late, and then does nothing that is over by now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubeletplugin.claims.preparer import Preparer
+from kubeletplugin.journal.entry import Entry
+from kubeletplugin.wire.claim_call import ClaimRef
+from tests.kubeletplugin.fake_node import FakeNode
+
+Acts = Callable[[Preparer, Entry], object]
+
+ACTS: dict[str, Acts] = {"restore": Preparer.restore, "renew": Preparer.renew, "forget": Preparer.forget}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    made = FakeNode(tmp_path, "hgx-h100")
+    yield made
+    made.stop()
+
+
+def read(node: FakeNode, ref: ClaimRef) -> Entry:
+    """The claim's entry, as somebody reads it who acts on it later."""
+    entry = node.journal.get(ref.uid)
+    assert entry is not None
+    return entry
+
+
+def outdated(node: FakeNode, ref: ClaimRef) -> Entry:
+    """The entry of a claim that was prepared with an older NVIDIA driver, and whose spec is lost."""
+    node.prepare(ref)
+    node.spec_path(ref).unlink()
+    node.journal.put(replace(read(node, ref), spec_sha256="0" * 64))
+    return read(node, ref)
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_claim_that_was_released_meanwhile_does_not_come_back(node: FakeNode, name: str) -> None:
+    ref = node.claim("train", 1)
+    old = outdated(node, ref)
+    node.unprepare(ref)
+    released = read(node, ref)
+
+    assert not ACTS[name](node.preparer, old)
+
+    assert read(node, ref) == released
+    assert released.state == "released"
+    assert not node.spec_path(ref).exists()
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_claim_that_was_prepared_anew_meanwhile_stays_as_it_is_now(node: FakeNode, name: str) -> None:
+    ref = node.claim("train", 1)
+    old = outdated(node, ref)
+    node.unprepare(ref)
+    node.prepare(ref)
+    now, spec = read(node, ref), node.spec_path(ref).stat().st_ino
+
+    assert not ACTS[name](node.preparer, old)
+
+    assert read(node, ref) == now
+    assert node.spec_path(ref).stat().st_ino == spec
