@@ -27,7 +27,6 @@ COMPONENTS: dict[str, tuple[str, Values]] = {
     "extended-resources": ("device-classes", OPT_IN_ALONE),
     "mps": ("mps", {"mps": {"enabled": True}}),
     "page": ("page", {"page": {"enabled": True}}),
-    "network-policy": ("network-policy", {"networkPolicy": {"enabled": True}}),
     "webhook-cert-manager": (
         "webhook",
         {"webhook": {"enabled": True, "certificates": {"source": "cert-manager"}}},

@@ -81,7 +81,7 @@ def test_the_api_server_takes_the_base_and_knows_every_field(
 ) -> None:
     api = installed_cluster.api
     query = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
-    for one in build("mps", "network-policy", "extended-resources"):
+    for one in build("mps", "extended-resources"):
         api.request("PATCH", api.path_of(one, "gpu-dra"), one, content_type=APPLY, query=query)
 
 
