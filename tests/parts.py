@@ -41,19 +41,21 @@ TAKE_LONG = (
     "tests/gpuctl/demo/test_demo.py",
     "tests/gpuctl/demo/test_partitions.py",
     "tests/gpuctl/demo/test_shares.py",
-    "tests/gpuctl/heal/test_walk.py",
     "tests/gpuctl/heal/test_with_driver.py",
+    "tests/gpuctl/repartition/test_plan.py::test_the_commands_lead_a_machine_from_any_layout_to_any_other",
     "tests/gpuctl/repartition/test_walk.py",
+    "tests/kubeletplugin/fabric/test_passthrough.py::test_every_step_may_be_the_last",
     "tests/kubeletplugin/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/kinds/passthrough/test_sequences.py",
     "tests/kubeletplugin/kinds/vgpu/test_crashes.py",
+    "tests/kubeletplugin/kinds/vgpu/test_virtual_functions.py::test_the_next_start_finishes_what_a_crash_has_left",
     "tests/kubeletplugin/memory/test_hostile_sequences.py",
     "tests/kubeletplugin/mps/test_faults.py",
     "tests/kubeletplugin/mps/test_recovery.py",
     "tests/kubeletplugin/sharing/test_crashes.py",
     "tests/kubeletplugin/sharing/test_mps_contract.py",
 )
-"""Files of the folders above that belong to the rest: they start processes, or go through long sequences."""
+"""Files and tests of the folders above that belong to the rest: they start processes, or take many steps."""
 
 QUICK_FLOWS = (
     "tests/flow/test_whole_gpus.py::",
@@ -67,23 +69,30 @@ QUICK_FLOWS = (
     "tests/flow/test_sharing_lab.py::test_pods_say_how_much_memory_they_need_and_one_waits_for_it",
     "tests/flow/test_vgpu_guests.py::test_two_machines_that_share_a_gpu_serve_a_pod_each_at_once",
     "tests/flow/test_vgpu_host.py::test_a_virtual_machine_gets_its_virtual_function_and_gives_it_back",
+    "tests/gpuctl/demo/test_demo.py::test_the_text_fits_into_80_columns_and_tells_who_holds_what",
+    "tests/gpuctl/demo/test_partitions.py::test_on_a_node_of_one_gpu_nothing_stays_whole_beside_the_small_pods",
+    "tests/gpuctl/demo/test_shares.py::test_pods_with_their_parts_of_one_gpu_pass",
+    "tests/gpuctl/heal/test_with_driver.py::test_a_pod_leaves_a_sick_gpu_which_is_reset_and_given_to_the_next",
 )
+"""Tests of files that otherwise belong to the rest: flows, acts of the demo, a GPU that is healed."""
+
 _SLOWEST_FILES = 10
 
 
 def is_quick(nodeid: str) -> bool:
     """Whether a test belongs to ``make test``, by its id."""
-    if nodeid.startswith(TAKE_LONG):
-        return False
-    return nodeid.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) or nodeid.startswith(
-        QUICK_FLOWS
+    if nodeid.startswith(QUICK_FLOWS):
+        return True
+    return nodeid.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) and not nodeid.startswith(
+        TAKE_LONG
     )
 
 
 def _may_have(path: str, part: str) -> bool:
     """Whether a file may have tests of the part; files that have none need not be imported."""
     has_quick = is_quick(path) or any(flow.startswith(f"{path}::") for flow in QUICK_FLOWS)
-    return has_quick if part == "quick" else not is_quick(path) and f"{path}::" not in QUICK_FLOWS
+    has_rest = not is_quick(path) or any(one.startswith(f"{path}::") for one in TAKE_LONG)
+    return has_quick if part == "quick" else has_rest and f"{path}::" not in QUICK_FLOWS
 
 
 @dataclass(eq=False)

@@ -11,15 +11,10 @@ from tests.parts import QUICK_FLOWS, QUICK_FOLDERS, TAKE_LONG, is_quick
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("path", [*QUICK_FOLDERS, *TAKE_LONG])
-def test_what_is_named_exists(path: str) -> None:
-    assert (ROOT / path).exists()
-
-
-@pytest.mark.parametrize("flow", QUICK_FLOWS)
-def test_a_flow_that_is_named_exists(flow: str) -> None:
-    path, _, name = flow.partition("::")
-    assert f"def {name}" in (ROOT / path).read_text() if name else (ROOT / path).is_file()
+@pytest.mark.parametrize("named", [*QUICK_FOLDERS, *TAKE_LONG, *QUICK_FLOWS])
+def test_what_is_named_exists(named: str) -> None:
+    path, _, name = named.partition("::")
+    assert f"def {name}" in (ROOT / path).read_text() if name else (ROOT / path).exists()
 
 
 def test_a_file_that_takes_long_is_no_part_of_make_test() -> None:
