@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from driver.errors import DriverError
 
 
+LONGEST_ASKED_SECONDS = 60.0
+"""A server, or a proxy before it, can ask for any time; nobody waits a day for a number in a header."""
+
+
 class Backoff:
     """Waiting times that double from ``first_seconds`` to ``most_seconds``, each cut by up to half at random.
 
@@ -43,7 +47,7 @@ class Backoff:
 
 
 def asked_seconds(error: Any) -> float:
-    """The time that the server asked to wait with this error, 0 when it asked for none."""
+    """The time that the server asked to wait with this error, within bounds; 0 when it asked for none."""
     if isinstance(error, TooManyRequests | Unreachable):
-        return error.retry_after_seconds or 0.0
+        return min(error.retry_after_seconds or 0.0, LONGEST_ASKED_SECONDS)
     return 0.0

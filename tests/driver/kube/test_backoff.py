@@ -41,6 +41,13 @@ def test_the_server_can_ask_for_more_but_not_for_less(kind: type[TooManyRequests
     assert backoff.next_seconds(kind("busy")) == 4
 
 
+@pytest.mark.parametrize("asked", [61.0, 86400.0, 1e11, float("inf")])
+def test_the_server_cannot_ask_for_more_than_a_minute(asked: float) -> None:
+    backoff = Backoff(1.0, 8.0, jitter=lambda: 0.0)
+
+    assert backoff.next_seconds(TooManyRequests("busy", retry_after_seconds=asked)) == 60
+
+
 class Failing:
     """Raises the errors in turn, then answers."""
 
