@@ -189,6 +189,14 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("coordination.k8s.io", "leases", "lease", "Lease"),
     Resource("events.k8s.io", "events", "event", "Event", short_names=("ev",), stored_group=""),
     Resource(
+        "networking.k8s.io",
+        "networkpolicies",
+        "networkpolicy",
+        "NetworkPolicy",
+        short_names=("netpol",),
+        idle="no connection is refused",
+    ),
+    Resource(
         "policy",
         "poddisruptionbudgets",
         "poddisruptionbudget",

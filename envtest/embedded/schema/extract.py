@@ -37,6 +37,7 @@ _DOCUMENTS = {
     "apis__batch__v1_openapi.json": (("batch/v1", ("Job",)),),
     "apis__coordination.k8s.io__v1_openapi.json": (("coordination.k8s.io/v1", ("Lease",)),),
     "apis__events.k8s.io__v1_openapi.json": (("events.k8s.io/v1", ("Event",)),),
+    "apis__networking.k8s.io__v1_openapi.json": (("networking.k8s.io/v1", ("NetworkPolicy",)),),
     "apis__policy__v1_openapi.json": (("policy/v1", ("PodDisruptionBudget",)),),
     "apis__rbac.authorization.k8s.io__v1_openapi.json": (
         ("rbac.authorization.k8s.io/v1", ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),

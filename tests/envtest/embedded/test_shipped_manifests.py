@@ -28,7 +28,6 @@ _IN_ORDER = ("Namespace", "PriorityClass")
 def is_manifest(document: Any) -> bool:
     """Whether a document is an object of the API: node configurations, for example, are none."""
     of_others = (
-        "networking.k8s.io/v1",
         "cert-manager.io/v1",
         "kubevirt.io/v1",
         "kueue.x-k8s.io/v1beta2",
@@ -59,7 +58,7 @@ def manifests() -> dict[str, list[Object]]:
 IDLE = {
     *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy"),
     *("ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration", "DaemonSet"),
-    *("MutatingWebhookConfiguration", "Service", "Secret", "LimitRange"),
+    *("MutatingWebhookConfiguration", "Service", "Secret", "LimitRange", "NetworkPolicy"),
 }
 
 
