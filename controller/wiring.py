@@ -105,7 +105,7 @@ def start(service: Service, options: Options, given: Given) -> None:
         on_virtual_off=lambda gpus: virtual.wants(gpus),  # noqa: PLW0108
         on_look=_hear_events(service, discovery, events, metrics, publisher, look_now.set),
     )
-    claims = _claim_watch(client, publisher, offers, node)
+    claims = _claim_watch(client, offers, node)
     companions = _companions(service, events, intervals)
     letting_go = _letting_go(discovery, look_now.set)
     state = _plugin_state(offers, publisher.book, letting_go)
@@ -276,16 +276,12 @@ def _wait_for_node(service: Service, writer: SliceWriter) -> None:
     )
 
 
-def _claim_watch(client: KubeClient, publisher: Publisher, offers: Observer, node: str) -> ClaimWatch:
-    """What follows the claims, and tells those who have to know which devices they have."""
+def _claim_watch(client: KubeClient, offers: Observer, node: str) -> ClaimWatch:
+    """What follows the claims, and tells the observer which devices they have."""
     from controller.observe.claim_watch import ClaimWatch
     from driver.devices.names import DRIVER_NAME, pool_name
 
-    def given(allocated: frozenset[str]) -> None:
-        publisher.claims_given(allocated)
-        offers.claims_given(allocated)
-
-    return ClaimWatch(client, given, driver=DRIVER_NAME, pool=pool_name(node))
+    return ClaimWatch(client, offers.claims_given, driver=DRIVER_NAME, pool=pool_name(node))
 
 
 def _device_plugin(

@@ -85,7 +85,7 @@ class Observer:
         rules: Callable[[], NodeConfig | None],
         metrics: Metrics,
         events: NodeEvents,
-        on_offers: Callable[[Offers, frozenset[str]], None],
+        on_offers: Callable[[Offers, frozenset[str], frozenset[str]], None],
         kinds: Kinds = KINDS,
         *,
         withholds: bool = False,
@@ -230,7 +230,7 @@ class Observer:
             devices = tuple(replace(device, taints=(*device.taints, failed)) for device in devices)
             doubts = (*doubts, Doubt(None, whole=True, taints=(failed,)))
         passed = replace(offers, devices=devices, doubts=doubts, withheld=withheld)
-        self._on_offers(passed, frozenset(self._state.held))
+        self._on_offers(passed, frozenset(self._state.held), self._allocated)
         self._on_virtual_off(self._virtual_off(taken.held))
 
     def _virtual_off(self, taken: Collection[str]) -> frozenset[PciAddress]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from driver.devices.device import Taint
 from driver.devices.region import Region, overlap
-from driver.devices.taints import TAINT_BLOCKED
+from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED
 from driver.kinds.registry import KINDS
 
 if TYPE_CHECKING:
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from driver.devices.node_state import BlockedPlacement, NodeState
     from driver.hardware.gpu import Gpu
     from driver.kinds.kind import Kinds
-
-HELD_BY_CLAIM = "held-by-claim"
-"""A claim still holds a device that is no longer offered, and that lies there; the plugin says the same word
-of what a claim has under the name that another driver gave it."""
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z", re.ASCII)
 

@@ -1,17 +1,23 @@
 """Decides at each sync what is published of GPUs whose devices are to change, and looks at the claims once.
 
-The claims of a cluster can be many. So they are listed only when a GPU waits for nothing else, a moment after
-its taint was written, and again with back-off while one of its devices is still allocated.
+The claims of a cluster can be many. So they are listed only when a GPU waits for nothing else: a moment after
+its taint was written, at once where nothing is known of what was published of it, and again with back-off
+while a device that has to go is still allocated.
+
+A kubelet that starts deletes all slices of its node. What was stored before is remembered, so that a change
+that is under way goes on after that. A process that begins with nothing remembers nothing, and has to look.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from controller.publish.feature_gates import storable
 from controller.publish.island_names import IslandNames
 from controller.publish.recall import recalled
-from controller.publish.transition import next_step
+from controller.publish.transition import next_step, was_settled
 from driver.errors import ApiError
 from driver.kinds.registry import KINDS
 from driver.policy.offers import Offers
@@ -19,7 +25,7 @@ from driver.process.log import get_logger
 from driver.slices.specs import read_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from controller.publish.transition import Change, Step
     from driver.devices.device import CounterSet, Device
@@ -28,13 +34,31 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+T = TypeVar("T", bound="Device | CounterSet")
+
+
+@dataclass(frozen=True, slots=True)
+class Turnover:
+    """What to publish now.
+
+    ``again_in_seconds`` is when to ask again when nothing else happens, None for never. ``waits`` is whether
+    a GPU waits: only then matters what claims hold. ``follow`` is whether a claim has a device that nobody
+    publishes, so that claims have to be followed. ``failure`` is why devices are left out that were never
+    published, empty when none is for a failure.
+    """
+
+    offers: Offers
+    again_in_seconds: float | None
+    waits: bool
+    follow: bool
+    failure: str
+
 
 class Changeover:
     """Takes GPUs from the devices that are stored to those that are wanted. Used by one thread.
 
     ``allocated`` lists the devices of the pool that claims were given; it may raise ApiError, and is
     then asked again later. It is first asked ``settle_seconds`` after the taint, again as ``backoff`` says.
-    ``is_under_way`` is whether any GPU waits, as of the last offers: only then matters what claims hold.
     """
 
     def __init__(
@@ -52,26 +76,34 @@ class Changeover:
         self._kinds = kinds
         self._waiting: frozenset[str] = frozenset()
         self._look_at = 0.0
+        self._failure = ""
         self._told: dict[str, tuple[str, ...]] = {}
         self._names = IslandNames()
-        self._last: Offers = Offers((), ())
-        self.is_under_way = True
+        self._former = Offers((), ())
+        self._knows_all = False
 
     def next_offers(
         self,
         wanted: Offers,
         held: frozenset[str],
-        slices: Iterable[Mapping[str, Any]],
+        slices: Sequence[Mapping[str, Any]],
         *,
-        taints_stored: bool = True,
-    ) -> tuple[Offers, float | None]:
-        """What to publish now, and in how many seconds to ask again when nothing else happens.
+        heeded: frozenset[str] = frozenset(),
+        dropped: frozenset[str] = frozenset(),
+    ) -> Turnover:
+        """What to publish now, and whether and when to ask again.
 
-        ``slices`` are those that are stored of the driver for the node. Where the API server stores no
-        taints, ``taints_stored`` is false and they are not waited for.
+        ``slices`` are those that are stored of the driver for the node. ``heeded`` are devices that claims
+        have, and that ``wanted`` keeps new claims away from. ``dropped`` are the fields that the API server
+        does not store: nothing is offered that needs them, and taints that are not stored are not waited for.
         """
-        devices, counters = published(slices, self._pool, self._kinds)
-        wanted = recalled(self._names.kept(wanted, devices), *self._remembered(devices, counters))
+        stored, stored_counters = published(slices, self._pool, self._kinds)
+        former = storable(self._former, dropped)
+        devices = _with_former(stored, former.devices)
+        counters = _with_former(stored_counters, former.counter_sets)
+        wanted = self._names.kept(storable(wanted, dropped), stored)
+        wanted = recalled(wanted, devices, counters)
+        self._knows_all = self._knows_all or (is_whole(slices, self._pool) and was_settled(stored))
 
         def step_with(allocated: frozenset[str] | None) -> Step:
             return next_step(
@@ -80,38 +112,44 @@ class Changeover:
                 counters,
                 allocated,
                 held,
-                needs_taint=taints_stored,
+                heeded=heeded,
+                knows_all=self._knows_all,
+                needs_taint="taints" not in dropped,
                 kinds=self._kinds,
             )
 
-        step = step_with(None)
-        waiting = frozenset(c.unit for c in step.changes if c.tainted and not c.in_the_way)
+        step = self._looked(step_with(None), step_with)
+        self._former = step.offers
+        appearing = [change for change in step.changes if change.appears]
+        self._knows_all = self._knows_all or not appearing
+        self._tell(step.changes)
+        return Turnover(
+            step.offers,
+            self._again_in_seconds(step.changes),
+            waits=bool(step.changes),
+            follow=any(change.in_the_way for change in appearing),
+            failure=self._failure if appearing else "",
+        )
+
+    def _looked(self, step: Step, step_with: Callable[[frozenset[str]], Step]) -> Step:
+        """The step, or the one after a look at the claims where it is time for that."""
+        ready = [change for change in step.changes if change.tainted and not change.in_the_way]
+        waiting = frozenset(change.unit for change in ready)
         now = time.monotonic()
-        if waiting - self._waiting:
-            self._look_at = now + self._settle_seconds
+        if new := waiting - self._waiting:
+            settles = any(change.unit in new and not change.appears for change in ready)
+            self._look_at = now + (self._settle_seconds if settles else 0.0)
             self._backoff.reset()
         self._waiting = waiting
-        if waiting and now >= self._look_at:
-            step = step_with(self._look())
-        self._last = step.offers
-        self._tell(step.changes)
-        self.is_under_way = bool(step.changes)
-        if any(change.unit in waiting for change in step.changes):
-            return step.offers, max(0.0, self._look_at - time.monotonic())
-        if any(not change.tainted for change in step.changes):
-            return step.offers, self._settle_seconds
-        return step.offers, None
+        if not waiting or now < self._look_at:
+            return step
+        allocated = self._look()
+        return step if allocated is None else step_with(allocated)
 
-    def _remembered(
-        self, devices: tuple[Device, ...], counters: tuple[CounterSet, ...]
-    ) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
-        """What is stored, and what was until a kubelet that starts wiped the slices."""
-        names = {one.name for one in devices}
-        sets = {one.name for one in counters}
-        return (
-            (*devices, *(one for one in self._last.devices if one.name not in names)),
-            (*counters, *(one for one in self._last.counter_sets if one.name not in sets)),
-        )
+    def _again_in_seconds(self, changes: Iterable[Change]) -> float | None:
+        if any(change.unit in self._waiting for change in changes):
+            return max(0.0, self._look_at - time.monotonic())
+        return self._settle_seconds if any(not change.tainted for change in changes) else None
 
     def _look(self) -> frozenset[str] | None:
         """The devices that are allocated, None when that cannot be told; sets when to look again."""
@@ -120,6 +158,7 @@ class Changeover:
             allocated = self._allocated()
         except ApiError as error:
             failure = error
+        self._failure = "" if failure is None else f"claims not listed: {failure}"
         wait_seconds = self._backoff.next_seconds(failure)
         self._look_at = time.monotonic() + wait_seconds
         if failure is not None:
@@ -136,6 +175,14 @@ class Changeover:
         if now != self._told:
             self._told = now
             _log.info("GPUs whose devices are about to change, with those in the way", gpus=now)
+
+
+def is_whole(slices: Iterable[Mapping[str, Any]], pool: str) -> bool:
+    """Whether all slices of the pool are there that its newest one speaks of (ResourcePool)."""
+    pools = [item["spec"]["pool"] for item in slices if item["spec"].get("pool", {}).get("name") == pool]
+    generation = max((int(one.get("generation") or 0) for one in pools), default=0)
+    counts = [one.get("resourceSliceCount") for one in pools if int(one.get("generation") or 0) == generation]
+    return bool(counts) and counts == [len(counts)] * len(counts)
 
 
 def published(
@@ -162,3 +209,9 @@ def published(
         tuple(device for device in first_devices.values() if usable.issuperset(device.consumed_sets)),
         tuple(first_counters.values()),
     )
+
+
+def _with_former(stored: Sequence[T], former: Iterable[T]) -> tuple[T, ...]:
+    """What is stored, and what this process published that a kubelet has wiped since."""
+    there = {one.name for one in stored}
+    return (*stored, *(one for one in former if one.name not in there))

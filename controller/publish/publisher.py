@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from controller.health.book import Book
 from controller.health.stored import booted_seconds, stored_faults
 from controller.observe.allocations import allocated_devices
 from controller.publish.changeover import Changeover
-from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS, storable
+from controller.publish.feature_gates import COUNTER_FIELDS, SHARING_FIELDS
 from controller.publish.late_claims import LateClaims
 from controller.publish.overlay import Overlay
 from controller.publish.slice_diff import plan_sync
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from controller.intervals import Intervals
+    from controller.publish.changeover import Turnover
     from controller.publish.slice_diff import Object, SyncPlan
     from controller.publish.slice_writer import SliceWriter
     from driver.devices.device import Device
@@ -50,12 +51,21 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be published, with the devices that claims hold here and those that they were given."""
+
+    offers: Offers
+    held: frozenset[str]
+    given: frozenset[str]
+
+
 class Publisher:
     """Publishes what was offered last, for the pool of one node.
 
     ``reflector`` follows the slices and runs in a thread of its own; ``run`` works in the caller's
     thread until ``stop``, each piece of work in ``at_work``. ``follow_claims`` is told while allocations of
-    withdrawn devices may come; what is found then is for ``claims_given``. ``book`` has what is wrong with
+    withdrawn devices may come; what is found then comes with the offers. ``book`` has what is wrong with
     GPUs beside what the offers tell; it is first given what the stored slices tell of that. All slices of the
     driver for the node count as this pool's, so that those of another installation of that driver name are
     taken over.
@@ -92,7 +102,6 @@ class Publisher:
             kinds,
         )
         self._late = LateClaims(follow_claims, intervals.late_claim_seconds, client.server_time)
-        self._given: frozenset[str] = frozenset()
         self.reflector = Reflector(
             client,
             Selection(RESOURCE_SLICES, {"spec.driver": driver, "spec.nodeName": node}, {}),
@@ -109,7 +118,7 @@ class Publisher:
         self._at_work = at_work
         self._why_not = "the slices have not been compared yet"
         self._changed = threading.Condition()
-        self._wanted: tuple[Offers, frozenset[str]] | None = None
+        self._wanted: Wanted | None = None
         self._held_matters = True
         self._serving = False
         self._has_turn = True
@@ -119,17 +128,18 @@ class Publisher:
         self._behind_since: float | None = None
         self._offered: tuple[Device, ...] = ()
 
-    def offer(self, offers: Offers, held: frozenset[str] = frozenset()) -> None:
+    def offer(
+        self, offers: Offers, held: frozenset[str] = frozenset(), given: frozenset[str] = frozenset()
+    ) -> None:
         """Publish this from now on; devices that break a limit of the API are left out and told.
 
-        ``held`` are the names of the devices that claims hold on this node, offered or not. Where devices
-        that are published go away, it may take until no claim has them any more.
+        ``held`` are the names of the devices that claims hold on this node, offered or not; ``given`` those
+        that claims were given, while that is followed. ``offers`` keep new claims away from both. Where
+        devices that are published go away, it may take until no claim has them any more.
         """
         with self._changed:
-            before = self._wanted
-            self._wanted = (offers, held)
-            same = before is not None and offers == before[0]
-            if before is None or not same or (held != before[1] and self._held_matters):
+            before, self._wanted = self._wanted, Wanted(offers, held, given)
+            if before is None or offers != before.offers or (before != self._wanted and self._held_matters):
                 self._falls_behind()
                 self._wake(0.0)
 
@@ -139,10 +149,6 @@ class Publisher:
             if self._wanted is not None:
                 self._falls_behind()
                 self._wake(0.0)
-
-    def claims_given(self, allocated: frozenset[str]) -> None:
-        """Tell which devices claims have, while that is followed."""
-        self._given = allocated
 
     def plugin_serves(self, serving: bool) -> None:
         """Tell whether the kubelet plugin serves; while it does not, nothing is written."""
@@ -181,7 +187,7 @@ class Publisher:
     def offered(self) -> tuple[tuple[Device, ...], frozenset[str]]:
         """The devices that were published last, and the names of those that claims hold now."""
         wanted = self._wanted
-        return self._offered, frozenset() if wanted is None else wanted[1]
+        return self._offered, frozenset() if wanted is None else wanted.held
 
     def stop(self) -> None:
         """Make ``run`` return after the write that is under way; the slices stay."""
@@ -194,11 +200,10 @@ class Publisher:
         while (wanted := self._next()) is not None:
             try:
                 with self._at_work():
-                    self._sync(*wanted)
-                self._why_not = ""
+                    self._why_not = self._sync(wanted)
                 self._backoff.reset()
                 with self._changed:
-                    if self._wanted == wanted:
+                    if self._wanted == wanted and not self._why_not:
                         self._behind_since = None
             except DriverError as error:
                 self._why_not = str(error)
@@ -234,7 +239,7 @@ class Publisher:
         self._due = min(self._due, time.monotonic() + seconds)
         self._changed.notify_all()
 
-    def _next(self) -> tuple[Offers, frozenset[str]] | None:
+    def _next(self) -> Wanted | None:
         """Wait for the next sync; what it has to publish, or None when stopped."""
         with self._changed:
             while not self._stopped:
@@ -250,20 +255,24 @@ class Publisher:
                 self._changed.wait(wait_seconds)
         return None
 
-    def _sync(self, wanted: Offers, held: frozenset[str]) -> None:
+    def _sync(self, wanted: Wanted) -> str:
+        """Publish what is wanted; why a part of it is not published yet, empty when nothing failed."""
         self._held_matters = True
         stored = self._overlay.objects()
         faults = partial(stored_faults, stored, self._server_time(), self._kinds)
         self.book.take_over(faults, booted_seconds())
-        if wanted.blind and not stored:
-            return
-        wanted = storable(wanted, self._writer.dropped)
-        offers, again_in_seconds = self._changeover.next_offers(
-            wanted, held, stored, taints_stored="taints" not in self._writer.dropped
+        if wanted.offers.blind and not stored:
+            return ""
+        now = self._changeover.next_offers(
+            wanted.offers,
+            wanted.held,
+            stored,
+            heeded=wanted.given,
+            dropped=self._writer.dropped,
         )
-        self._look_for_late_claims(stored, frozenset(one.name for one in offers.devices), held)
-        sick = with_verdicts(offers.devices, self.book.verdicts())
-        layout = self._layout(replace(offers, devices=sick))
+        self._follow_claims(stored, now, wanted)
+        sick = with_verdicts(now.offers.devices, self.book.verdicts())
+        layout = self._layout(replace(now.offers, devices=sick))
         plan = plan_sync(layout.specs, stored, self._writer.same)
         if not plan.empty:
             with self._metrics.operation("publish"):
@@ -272,15 +281,20 @@ class Publisher:
         self._metrics.published_slices.set(len(layout.specs))
         self._metrics.published_devices.set(sum(len(spec.get("devices", ())) for spec in layout.specs))
         with self._changed:
-            self._held_matters = self._changeover.is_under_way
-            if again_in_seconds is not None:
-                self._wake(again_in_seconds)
+            self._held_matters = now.waits
+            if now.again_in_seconds is not None:
+                self._wake(now.again_in_seconds)
+        return now.failure
 
-    def _look_for_late_claims(
-        self, stored: list[Object], offered: frozenset[str], held: frozenset[str]
-    ) -> None:
+    def _follow_claims(self, stored: list[Object], now: Turnover, wanted: Wanted) -> None:
+        """Have the claims followed while one may be given, or has, a device that is published no more."""
         there = {device["name"] for item in stored for device in item["spec"].get("devices") or []}
-        self._late.check(stored, withdraws=not there <= offered, late=not self._given <= (offered | held))
+        offered = {one.name for one in now.offers.devices}
+        self._late.check(
+            stored,
+            withdraws=now.follow or not there <= offered,
+            late=not wanted.given <= (offered | wanted.held),
+        )
 
     def _layout(self, offers: Offers) -> Layout:
         layout = lay_out(

@@ -5,6 +5,9 @@ new kind could lie where an allocated one of the old kind lies. So while a devic
 allocated, all that is published of its GPU stays, with a taint that keeps new claims off; once
 the taint is there and no claim has such a device, what is wanted takes its place. All of this can be
 told from what is stored, so that it goes on where it stood when the controller was restarted.
+
+Where nothing is stored of a GPU, a kubelet may have wiped it, and claims may have devices that nobody can
+see. So its devices are published only after a look at the claims.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from driver.devices.device import Taint
 from driver.devices.names import unshared_name
-from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING
+from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED, TAINT_CHANGING
 from driver.kinds.registry import KINDS
 from driver.policy.offers import Offers
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from driver.nvml.pci_address import PciAddress
 
 _CHANGING = Taint(TAINT_CHANGING, "", "NoSchedule")
+_NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,14 @@ class Change:
 
     ``unit`` is its address; of GPUs that a device spans, the lowest one, since they change together; of a
     device that lies on no GPU, its name. ``tainted`` says whether all of them carry the taint already.
-    ``in_the_way`` are the names of those devices that go away and that a claim has, as far as that is known.
+    ``in_the_way`` are the names of those devices that go away or went away, and that a claim has, as far as
+    that is known. ``appears`` is whether nothing is known of what was published of it before.
     """
 
     unit: str
     tainted: bool
     in_the_way: frozenset[str]
+    appears: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,34 +64,50 @@ def next_step(
     allocated: frozenset[str] | None,
     held: frozenset[str],
     *,
+    heeded: frozenset[str] = _NOTHING,
+    knows_all: bool = True,
     needs_taint: bool = True,
     kinds: Kinds = KINDS,
 ) -> Step:
     """The step from what is stored of the pool towards ``wanted``.
 
     ``allocated`` are the devices of the pool that claims were given, None while nobody has looked;
-    ``held`` those that the plugin holds. ``needs_taint`` is false where the API server stores no taints, so
-    that there is none to wait for. Partitions that an admin made, and a GPU that the node no longer
-    has, come and go at once: they are as they are, and nothing of ours can change that. The same is true
-    of a GPU, shared or not, on which an admin has made partitions. That such a partition is to be shared
-    from now on, or no longer, is ours again.
+    ``held`` those that the plugin holds. ``heeded`` are allocated devices that are not offered, and for which
+    ``wanted`` has taints where they lie. ``knows_all`` is false where more may have been published of a GPU
+    than is stored. ``needs_taint`` is false where the API server stores no taints, so that there is none to
+    wait for.
+
+    Partitions that an admin made, and a GPU that the node no longer has, come and go at once: they are as
+    they are, and nothing of ours can change that. The same is true of a GPU, shared or not, on which an admin
+    has made partitions. That such a partition is to be shared from now on, or no longer, is ours again.
     """
     units = _Units((*stored, *wanted.devices))
     names = {unit: {one.name for one in devices} for unit, devices in units.group(wanted.devices).items()}
     present = names.keys() | {units.of_gpu(withheld.pci) for withheld in wanted.withheld}
     there = units.group(stored)
+    known = frozenset().union((one.name for one in stored), held, *names.values())
+    known |= heeded if needs_taint else _NOTHING
+    unseen = _unseen(allocated or (), known, units, kinds)
     changes = []
-    for unit, devices in sorted(there.items()):
-        here = unit in present or not devices[0].regions
-        going = _going(devices, names.get(unit, set()), kinds) if here else frozenset()
+    for unit in sorted(there.keys() | names.keys()):
+        devices, offered = there.get(unit, []), names.get(unit, set())
+        here = unit in present or any(not device.regions for device in devices)
+        going = _going(devices, offered, kinds) if here else frozenset()
         tainted = not needs_taint or all(_is_changing(device) for device in devices)
-        in_the_way = going & (held if allocated is None else held | allocated)
+        in_the_way = (going & (held if allocated is None else held | allocated)) | unseen.get(unit, _NOTHING)
         if going and (not tainted or allocated is None or in_the_way):
             changes.append(Change(unit, tainted, in_the_way))
+        elif (allocated is None or unit in unseen) and (
+            not (knows_all and devices) and _may_be_taken(devices, offered, kinds)
+        ):
+            changes.append(Change(unit, tainted=True, in_the_way=in_the_way, appears=True))
+    if not changes:
+        return Step(wanted, ())
     kept = {
-        change.unit: _kept(there[change.unit], names.get(change.unit, set()), kinds) for change in changes
+        change.unit: _kept(there.get(change.unit, ()), names.get(change.unit, set()), kinds)
+        for change in changes
     }
-    return Step(_merged(wanted, kept, stored_counters, units) if kept else wanted, tuple(changes))
+    return Step(_merged(wanted, kept, stored_counters, units), tuple(changes))
 
 
 class _Units:
@@ -113,6 +135,41 @@ class _Units:
         for device in devices:
             found[self.of(device)].append(device)
         return dict(found)
+
+
+def _unseen(
+    allocated: Iterable[str], known: frozenset[str], units: _Units, kinds: Kinds
+) -> dict[str, frozenset[str]]:
+    """The devices that claims have and that are not ``known``, by what they lie on.
+
+    A partition of an admin that is known to nobody is gone, and is in nobody's way.
+    """
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for name in set(allocated) - known:
+        parsed = kinds.parse(name)
+        if parsed is not None and not parsed.kind.by_admin:
+            for unit in {units.of_gpu(region.pci) for region in parsed.regions} or {name}:
+                found[unit].add(name)
+    return {unit: frozenset(names) for unit, names in found.items()}
+
+
+def _may_be_taken(devices: Sequence[Device], offered: set[str], kinds: Kinds) -> bool:
+    """Whether a claim that nobody knows of may have the place of what is offered of a GPU now.
+
+    It is new, or what is stored says that such a claim was known once. A partition of an admin is there: no
+    other can be in its place.
+    """
+    new = offered - {device.name for device in devices}
+    return any(not _by_admin(name, kinds) for name in new) or any(map(_lies_over_claim, devices))
+
+
+def was_settled(stored: Iterable[Device]) -> bool:
+    """Whether the controller that published this waited for no claim, and kept no place free for one."""
+    return not any(_is_changing(device) or _lies_over_claim(device) for device in stored)
+
+
+def _lies_over_claim(device: Device) -> bool:
+    return any((taint.key, taint.value) == (TAINT_BLOCKED, HELD_BY_CLAIM) for taint in device.taints)
 
 
 def _going(devices: Iterable[Device], wanted: set[str], kinds: Kinds) -> frozenset[str]:

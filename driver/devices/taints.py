@@ -41,5 +41,9 @@ TAINT_CHANGING = "gpu.nvidia.com/changing"
 TAINT_BLOCKED = "gpu.nvidia.com/blocked"
 """Its value is the reason: those of BlockedPlacement, and HELD_BY_CLAIM."""
 
+HELD_BY_CLAIM = "held-by-claim"
+"""A claim still holds a device that is no longer offered, and that lies there; the plugin says the same word
+of what a claim has under the name that another driver gave it."""
+
 TAINT_DEVICE_PLUGIN = "gpu.nvidia.com/device-plugin"
 """A device plugin on the node hands the same GPUs out; its value is a resource of it, without nvidia.com/."""

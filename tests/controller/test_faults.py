@@ -133,7 +133,7 @@ class Node:
         if self._offers is None or (self._offers.blind and not self.stored):
             return
         while True:
-            step, _ = self._changeover.next_offers(self._offers, frozenset(), self.stored)
+            step = self._changeover.next_offers(self._offers, frozenset(), self.stored).offers
             if self.steps and step.devices == self.steps[-1]:
                 return
             self.stored = slices(step)
@@ -144,7 +144,7 @@ class Node:
         """What is published now."""
         return self.steps[-1] if self.steps else ()
 
-    def _offered(self, offers: Offers, _held: frozenset[str]) -> None:
+    def _offered(self, offers: Offers, _held: frozenset[str], _given: frozenset[str]) -> None:
         self._offers = offers
 
     def spoil(self, call: str, fault: str) -> None:

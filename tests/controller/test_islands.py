@@ -40,7 +40,7 @@ class Node:
         """Look and publish; the groups of each whole GPU."""
         wanted = node_offers(self._discovery.snapshot())
         for _ in range(3):
-            step, _ = self._changeover.next_offers(wanted, frozenset(), self.stored)
+            step = self._changeover.next_offers(wanted, frozenset(), self.stored).offers
             self.stored = slices(step)
         return {
             device.name: tuple(device.attributes.get(attribute) for attribute in GROUPS)

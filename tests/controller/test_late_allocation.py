@@ -46,14 +46,12 @@ class Node:
         publisher = published.publisher
         self.observer = Observer(discovery, lambda: self.rules, Metrics(), HeardEvents(), publisher.offer)
         self.observer.plugin_tells(NodeState())
-        self.claims = ClaimWatch(published.client, self._given, driver="gpu.nvidia.com", pool=POOL)
+        self.claims = ClaimWatch(
+            published.client, self.observer.claims_given, driver="gpu.nvidia.com", pool=POOL
+        )
         published.follow = self.claims.follow
         self._thread = threading.Thread(target=self.claims.run)
         self._thread.start()
-
-    def _given(self, allocated: frozenset[str]) -> None:
-        self.published.publisher.claims_given(allocated)
-        self.observer.claims_given(allocated)
 
     def becomes(self, form: GpuPolicy, *names: str) -> None:
         """Publish the form, and wait until these devices are there and free."""
@@ -100,3 +98,27 @@ def test_an_allocation_that_comes_after_the_change_blocks_what_lies_there(
 
     end_claim(server, "late")
     node.published.becomes(lambda: node.taints()[OVER_IT] == [])
+
+
+def test_an_allocation_that_is_older_than_the_slices_blocks_what_lies_there(
+    node: Node, server: EmbeddedApiServer
+) -> None:
+    """A reboot wiped the slices, the configuration is another, and the claim's pod waits for its node."""
+    allocate(server, "train", OLD)
+
+    node.becomes(BALANCED, NEW)
+
+    node.published.becomes(lambda: node.taints().get(OVER_IT) == [TAINT_BLOCKED])
+    end_claim(server, "train")
+    node.published.becomes(lambda: node.taints()[OVER_IT] == [])
+
+
+def test_nobody_follows_the_claims_where_each_has_what_is_published(
+    node: Node, server: EmbeddedApiServer
+) -> None:
+    allocate(server, "train", NEW)
+
+    node.becomes(BALANCED, OVER_IT)
+
+    assert server.count("list", "resourceclaims") == 1
+    assert server.count("watch", "resourceclaims") == 0

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from driver.devices.names import DRIVER_NAME, pool_name
 from driver.nvml.mig import Placement
 from envtest.client import paths
+from envtest.cluster import Cluster
 from envtest.driver_node import DriverNode
 from tests.flow.claims import (
     allocated,
     claim_of,
     gpu_pod,
+    make_claim,
     make_template,
     request,
     start,
+    wait_published,
     wait_released,
     wait_running,
 )
@@ -128,3 +132,37 @@ def test_a_changed_layout_waits_for_the_claims_of_the_old_one(driver: DriverNode
         assert [size for places in cut(driver).values() for _, size in places] == [4]
         end(cluster, namespace, "large")
         wait_cut(driver, {})
+
+
+def test_a_claim_whose_pod_has_not_started_keeps_its_place_through_a_reboot_with_another_layout(
+    driver: DriverNode, namespace: str
+) -> None:
+    """The kubelet has deleted the slices, and the plugin knows only of claims that it prepared."""
+    cluster = driver.cluster
+
+    def blocked(listed: list[Object]) -> list[str]:
+        return [one["name"] for one in listed if kind(one) == "mig tainted"]
+
+    with configured(driver, LAYOUT.format(layout="all-1g")):
+        wait_offered(driver, lambda listed: [kind(one) for one in listed].count("mig") == 7)
+        place = next(one["name"] for one in offered(driver) if one["name"].endswith("-mig-1g-10gb-0"))
+        driver.process("controller").stop()
+        give(cluster, namespace, "train", driver.node.name, place)
+        for stored in wait_published(driver):
+            cluster.api.delete(paths.resource_slice(stored["metadata"]["name"]))
+
+        (driver.folder / RULES).write_text(LAYOUT.format(layout="[3g, 3g]"))
+        driver.start_controller("--config", str(driver.folder / RULES))
+        (over_it,) = blocked(wait_offered(driver, lambda listed: len(listed) == 9 and blocked(listed)))
+        assert over_it.endswith("-mig-3g-40gb-0")
+
+        cluster.api.delete(paths.resource_claim("train", namespace))
+        wait_offered(driver, lambda listed: len(listed) == 9 and not blocked(listed))
+
+
+def give(cluster: Cluster, namespace: str, claim: str, node: str, device: str) -> None:
+    """Make a claim to which the scheduler has given a device, and whose pod has not started."""
+    made = make_claim(cluster, namespace, claim)
+    result = {"request": "gpu", "driver": DRIVER_NAME, "pool": pool_name(node), "device": device}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    cluster.api.replace(paths.resource_claim(claim, namespace) + "/status", {**made, "status": status})

@@ -58,7 +58,7 @@ class Scene:
             lambda: None,
             Metrics(),
             self.events,
-            lambda offers, _held: self.offers.append(offers),
+            lambda offers, _held, _given: self.offers.append(offers),
             withholds=consequence == "withhold",
         )
         self.device_plugin = DevicePlugin(self.events, self.observer.device_plugin_offers, consequence)

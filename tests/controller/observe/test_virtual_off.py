@@ -36,7 +36,7 @@ class Host:
             lambda: self.rules,
             Metrics(),
             HeardEvents(),
-            lambda _offers, _held: None,
+            lambda _offers, _held, _given: None,
             on_virtual_off=self.wanted.append,
         )
 

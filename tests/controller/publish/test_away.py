@@ -65,7 +65,7 @@ class Node:
             lambda: self.rules,
             Metrics(),
             self.events,
-            lambda offers, _held: self.offers.append(offers),
+            lambda offers, _held, _given: self.offers.append(offers),
         )
         self.tell(*self.held)
 
@@ -78,7 +78,7 @@ class Node:
         """Look, publish, and give the specs that are stored then."""
         self.observer.check()
         self.discovery.close()
-        offers, _ = self.changeover.next_offers(self.offers[-1], frozenset(self.held), self.slices)
+        offers = self.changeover.next_offers(self.offers[-1], frozenset(self.held), self.slices).offers
         layout = lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
         assert layout.rejected == ()
         self.slices = [
@@ -153,7 +153,7 @@ def test_a_look_before_the_gpu_came_back_counts_on_when_the_claim_has_ended(node
     node.observer.check()
     node.tell()
 
-    offers, _ = node.changeover.next_offers(node.offers[-1], frozenset(), node.slices)
+    offers = node.changeover.next_offers(node.offers[-1], frozenset(), node.slices).offers
 
     published = lay_out(offers.devices, counter_sets=offers.counter_sets, pool=POOL, node="node-a")
     assert [one.get("devices") for one in published.specs] == [one["spec"].get("devices") for one in before]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.publish.changeover import Changeover, published
+import pytest
+
+from controller.publish.changeover import Changeover, is_whole, published
 from driver.devices.device import Taint
 from driver.devices.taints import TAINT_CHANGING
 from driver.errors import ApiError
@@ -54,9 +56,9 @@ class Pool:
         self.stored = slices(stored)
 
     def step(self, wanted: Offers, held: frozenset[str] = NOBODY, **how: Any) -> float | None:
-        found, again = self.changeover.next_offers(wanted, held, self.stored, **how)
-        self.stored = slices(found)
-        return again
+        self.now = self.changeover.next_offers(wanted, held, self.stored, **how)
+        self.stored = slices(self.now.offers)
+        return self.now.again_in_seconds
 
     def becomes(self, wanted: Offers) -> bool:
         return names(published(self.stored, POOL)[0]) == names(wanted.devices)
@@ -68,6 +70,84 @@ def test_nobody_looks_at_claims_while_nothing_goes_away() -> None:
     assert pool.step(offers(DYNAMIC)) is None
     assert pool.becomes(offers(DYNAMIC))
     assert pool.claims.looks == 0
+
+
+def test_where_nothing_is_stored_the_look_comes_at_once() -> None:
+    pool = Pool(Claims(NOBODY), stored=Offers((), ()), settle_seconds=3600.0)
+
+    assert pool.step(offers(DYNAMIC)) is None
+    assert pool.becomes(offers(DYNAMIC))
+    assert pool.claims.looks == 1
+    assert not pool.now.follow
+
+
+def test_where_nothing_is_stored_and_claims_cannot_be_listed_nothing_is_published_and_it_says_why() -> None:
+    pool = Pool(Claims(ApiError("forbidden"), NOBODY), stored=Offers((), ()), backoff=Backoff(0.0, 0.0))
+
+    assert pool.step(offers(DYNAMIC)) == 0.0
+    assert published(pool.stored, POOL) == ((), ())
+    assert "claims not listed: forbidden" in pool.now.failure
+
+    assert pool.step(offers(DYNAMIC)) is None
+    assert pool.becomes(offers(DYNAMIC))
+    assert not pool.now.failure
+
+
+def test_claims_are_to_be_followed_where_one_has_what_nobody_publishes_and_it_is_looked_for_again() -> None:
+    pool = Pool(Claims(CLAIMED), stored=Offers((), ()), backoff=Backoff(0.0, 0.0))
+
+    assert pool.step(offers(BALANCED)) == 0.0
+    assert pool.now.follow
+    assert {one.pci for one in published(pool.stored, POOL)[0]} == {offers(BALANCED).devices[-1].pci}
+
+    pool.step(offers(BALANCED), heeded=CLAIMED)
+    assert pool.becomes(offers(BALANCED))
+
+
+def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
+    pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
+    pool.step(offers(DYNAMIC))
+
+    pool.stored = []
+    assert pool.step(offers(DYNAMIC)) is None
+
+    assert pool.becomes(offers(DYNAMIC))
+    assert pool.claims.looks == 0
+
+
+@pytest.mark.parametrize("lost", [slice(None), slice(1, None)], ids=["all", "one of two slices"])
+def test_a_change_outlives_a_wipe_of_the_slices(lost: slice) -> None:
+    pool = Pool(Claims(CLAIMED), stored=offers(DYNAMIC))
+    for _ in range(2):
+        pool.step(offers(BALANCED))
+    before = {one.name for one in published(pool.stored, POOL)[0]}
+
+    del pool.stored[lost]
+    pool.step(offers(BALANCED))
+
+    assert {one.name for one in published(pool.stored, POOL)[0]} == before
+    assert before >= CLAIMED
+
+
+def test_a_new_controller_goes_on_to_wait_for_a_claim_on_what_nobody_publishes() -> None:
+    unseen = "gpu-0000-1b-00-0-mig-2g-20gb-0"
+    pool = Pool(Claims(frozenset({unseen})), stored=offers(SMALL))
+    pool.stored[0]["spec"]["pool"]["resourceSliceCount"] = 2
+
+    for _ in range(2):
+        pool.changeover = Changeover(POOL, pool.claims.allocated, 0.0, later())
+        pool.step(offers(DYNAMIC))
+        pool.step(offers(DYNAMIC))
+
+    first = [one.name for one in published(pool.stored, POOL)[0] if one.name.startswith("gpu-0000-1b")]
+    assert sorted(first) == [f"gpu-0000-1b-00-0-mig-1g-10gb-{place}" for place in range(3)]
+
+
+def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
+    stored = slices(offers(DYNAMIC))
+
+    assert is_whole(stored, POOL)
+    assert not any(is_whole(part, POOL) for part in ([], stored[1:], stored[:1], [*stored, stored[0]]))
 
 
 def test_the_look_comes_only_after_the_taint_was_stored() -> None:
@@ -144,7 +224,7 @@ def test_claims_that_cannot_be_listed_leave_the_devices_and_are_asked_for_again(
 def test_an_api_server_without_taints_is_looked_at_all_the_same() -> None:
     pool = Pool(Claims(NOBODY), stored=offers(DYNAMIC))
 
-    assert pool.step(offers(BALANCED), taints_stored=False) is None
+    assert pool.step(offers(BALANCED), dropped=frozenset({"taints"})) is None
     assert pool.claims.looks == 1
 
 

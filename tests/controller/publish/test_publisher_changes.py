@@ -75,12 +75,12 @@ def test_counter_sets_come_in_a_slice_of_their_own_before_the_devices(running: P
 
 
 def test_an_unused_gpu_changes_after_one_look_at_the_claims(running: Published) -> None:
-    assert running.server.count("list", "resourceclaims") == 0
+    assert running.server.count("list", "resourceclaims") == 1, "nothing was published before"
 
     running.publisher.offer(offers(BALANCED))
 
     becomes(running, offers(BALANCED))
-    assert running.server.count("list", "resourceclaims") == 1
+    assert running.server.count("list", "resourceclaims") == 2
 
 
 def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(running: Published) -> None:
@@ -121,7 +121,7 @@ def test_what_the_plugin_holds_is_waited_for_without_a_look(running: Published) 
     running.publisher.offer(offers(BALANCED), held)
     running.becomes(lambda: len(tainted(running)) == 20)
     running.settles()
-    assert running.server.count("list", "resourceclaims") == 0
+    assert running.server.count("list", "resourceclaims") == 1, "nothing was published before"
 
     running.publisher.offer(offers(BALANCED), NOBODY)
 
@@ -207,14 +207,48 @@ def test_a_device_in_use_outlives_a_controller_that_dies_after_any_write(
     assert IN_USE in again.device_names()
 
 
-def test_a_wiped_pool_comes_back_as_it_is_wanted(running: Published) -> None:
+def test_a_wiped_pool_comes_back_as_it_was_and_a_claim_keeps_its_device(running: Published) -> None:
     allocate(running.server, "train", IN_USE)
     running.publisher.offer(offers(BALANCED))
     waits(running, 10)
 
     running.server.delete(SLICES)
 
+    waits(running, 10)
+    assert IN_USE in running.device_names()
+    end_claim(running.server, "train")
     becomes(running, offers(BALANCED))
+
+
+def test_a_claim_keeps_its_gpu_off_a_pool_that_was_wiped_while_no_controller_ran(
+    running: Published, again: Published
+) -> None:
+    """So it is after a reboot with another configuration, before the claim's pod has started again."""
+    allocate(running.server, "train", IN_USE)
+    running.end()
+    running.server.delete(SLICES)
+
+    again.publisher.offer(offers(BALANCED))
+    again.start()
+
+    others = [name for name in names(offers(BALANCED).devices) if name.startswith("gpu-0000-43")]
+    again.becomes(lambda: again.device_names() == others)
+    end_claim(again.server, "train")
+    becomes(again, offers(BALANCED))
+
+
+def test_a_pool_whose_claims_cannot_be_listed_is_not_ready(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    server.fail("list", "/resourceclaims", code=403, times=1)
+    published.publisher.offer(offers(DYNAMIC))
+    published.start()
+
+    eventually("it says why", published.publisher.why_not_published, lambda why: "claims not listed" in why)
+    assert published.publisher.age_seconds() > 0
+
+    becomes(published, offers(DYNAMIC))
+    eventually("it is ready", published.publisher.why_not_published, lambda why: not why)
 
 
 def test_an_api_server_that_stores_no_taints_gets_the_new_devices_all_the_same(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controller.publish.publisher import Wanted
 from driver.devices.device import Taint
 from driver.policy.elsewhere import Doubt
 from driver.policy.offers import Offers
@@ -46,7 +47,7 @@ def test_what_is_published_stays_with_a_taint_until_the_node_tells_again(
 def test_where_nothing_is_published_nothing_is_written_before_something_is_known(
     published: Published,
 ) -> None:
-    published.publisher._sync(BLIND, frozenset())  # noqa: SLF001 - one sync, without waiting for what never comes
+    published.publisher._sync(Wanted(BLIND, frozenset(), frozenset()))  # noqa: SLF001 - one sync, without waiting for what never comes
     assert published.writes() == 0
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.publish.transition import Step, next_step
+from controller.publish.transition import Change, Step, next_step
 from driver.devices.device import Device, Taint
 from driver.devices.gpu_policy import GpuPolicy
 from driver.devices.region import Region
-from driver.devices.taints import TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
+from driver.devices.taints import HELD_BY_CLAIM, TAINT_BLOCKED, TAINT_CHANGING, TAINT_LOST
 from driver.hardware.gpu import Problem
 from driver.policy.offers import Offers
 from fakegpu.machine import FakeMachine
@@ -32,15 +32,64 @@ def of(found: Offers, pci: object) -> tuple[Device, ...]:
     return tuple(device for device in found.devices if device.pci == pci)
 
 
+EMPTY = Offers((), ())
+
+
 @pytest.mark.parametrize("form", [WHOLE, DYNAMIC, BALANCED, HIDDEN])
-def test_what_was_never_published_waits_for_nothing(form: GpuPolicy) -> None:
+def test_where_nothing_is_stored_a_look_at_the_claims_comes_first(form: GpuPolicy) -> None:
     wanted = offers(form)
-    assert step(wanted, Offers((), ())) == Step(wanted, ())
+
+    assert step(wanted, EMPTY).offers == replace(wanted, devices=(), counter_sets=())
+    assert step(wanted, EMPTY, NOBODY) == Step(wanted, ())
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [(WHOLE, DYNAMIC), (WHOLE, OFF), (SMALL, DYNAMIC), (HIDDEN, BALANCED)]
-)
+def test_a_claim_on_what_is_stored_no_more_keeps_its_gpu_and_no_other_off_the_pool() -> None:
+    wanted, has = offers(BALANCED), frozenset({"gpu-0000-43-00-0-mig-1g-10gb-6"})
+
+    found = step(wanted, EMPTY, has)
+
+    assert found.offers.devices == of(wanted, FIRST)
+    change = Change(str(SECOND), tainted=True, in_the_way=has, appears=True)
+    assert found.changes == (change,)
+
+
+def test_a_claim_whose_place_the_offers_keep_free_is_in_nobodys_way() -> None:
+    wanted, has = offers(BALANCED), frozenset({"gpu-0000-43-00-0-mig-1g-10gb-6"})
+
+    assert next_step(wanted, [], [], has, NOBODY, heeded=has) == Step(wanted, ())
+    without_taints = next_step(wanted, [], [], has, NOBODY, heeded=has, needs_taint=False)
+    assert [change.unit for change in without_taints.changes] == [str(SECOND)]
+
+
+def test_a_claim_on_an_admins_partition_that_is_gone_is_in_nobodys_way() -> None:
+    gone = frozenset({"gpu-0000-43-00-0-static-3g-40gb-4"})
+    assert step(offers(WHOLE), EMPTY, gone) == Step(offers(WHOLE), ())
+
+
+def test_where_a_part_of_the_pool_is_gone_new_devices_wait_for_a_look_beside_those_that_are_there() -> None:
+    wanted, small = offers(DYNAMIC), offers(SMALL)
+
+    found = next_step(wanted, small.devices, small.counter_sets, None, NOBODY, knows_all=False)
+
+    assert sorted(names(found.offers.devices)) == sorted(names(small.devices))
+    assert taint_keys(found.offers.devices) == CHANGING
+    assert next_step(wanted, small.devices, small.counter_sets, NOBODY, NOBODY, knows_all=False).changes == ()
+
+
+def test_a_taint_for_a_claim_that_the_controller_before_knew_stays_until_a_look_at_the_claims() -> None:
+    wanted = offers(BALANCED)
+    has = frozenset({"gpu-0000-43-00-0-mig-1g-10gb-6"})
+    held = Taint(TAINT_BLOCKED, HELD_BY_CLAIM, "NoSchedule")
+    stored = [replace(one, taints=(held,)) if one.pci == SECOND else one for one in wanted.devices]
+
+    for allocated in (None, has):
+        found = next_step(wanted, stored, wanted.counter_sets, allocated, NOBODY, knows_all=False)
+        assert taint_keys(of(found.offers, SECOND)) == CHANGING
+        assert of(found.offers, FIRST) == of(wanted, FIRST)
+    assert next_step(wanted, stored, wanted.counter_sets, NOBODY, NOBODY, knows_all=False).changes == ()
+
+
+@pytest.mark.parametrize(("before", "after"), [(WHOLE, DYNAMIC), (WHOLE, OFF), (SMALL, DYNAMIC)])
 def test_where_nothing_goes_away_the_new_devices_come_at_once(before: GpuPolicy, after: GpuPolicy) -> None:
     assert step(offers(after), offers(before)) == Step(offers(after), ())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from controller.plugin.blocked import with_blocked
-from controller.publish.changeover import published
-from controller.publish.transition import next_step
+from controller.publish.changeover import Changeover, published
+from controller.publish.late_claims import LateClaims
 from driver.devices.device import Device
 from driver.devices.node_state import NodeState
+from driver.errors import ApiError
+from driver.kube.backoff import Backoff
 from driver.nvml.mig import Placement
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, POOL, SMALL, WHOLE, offers, slices
@@ -33,7 +36,11 @@ class Taken:
 
 
 class Node(RuleBasedStateMachine):
-    """What is stored, what claims have, and a scheduler that knows no more than what is published."""
+    """What is stored, what claims have, and a scheduler that knows no more than what is published.
+
+    Slices go at any time, all of them or some; the controller ends at any time, and the next one knows only
+    what is stored. A claim that was given a device may never be prepared.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,6 +48,17 @@ class Node(RuleBasedStateMachine):
         self.stored: list[dict[str, Any]] = []
         self.taken: dict[str, Taken] = {}
         self.prepared: set[str] = set()
+        self.seconds = 0.0
+        self.can_list = True
+        self.begin()
+
+    @rule()
+    def begin(self) -> None:
+        """The controller ends, and another one begins."""
+        self.changeover = Changeover(POOL, self._allocated, 0.0, Backoff(0.0, 0.0))
+        self.late = LateClaims(self._follow, 1800.0, self._now, lambda: self.seconds)
+        self.given: frozenset[str] = frozenset()
+        self.followed = False
 
     @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
     def configure(self, forms: list[Any]) -> None:
@@ -50,25 +68,36 @@ class Node(RuleBasedStateMachine):
     def sync(self, looks: bool, cut_off: int, late: Any) -> None:
         """The controller does a step, and perhaps dies before it has written every slice.
 
-        Between its look at the claims and its writes the scheduler goes on. What claims have by then is
-        prepared before there is another controller.
+        Between its look at the claims and its writes the scheduler goes on.
         """
+        self.can_list = looks
         held = frozenset(self.prepared)
-        devices, counters = published(self.stored, POOL)
-        wanted = replace(
-            self.wanted,
-            devices=with_blocked(
-                self.wanted.devices, NodeState(tuple(sorted(held))), mig_node.inventory().gpus
-            ),
+        state = NodeState(tuple(sorted(held | self.given)))
+        devices = with_blocked(self.wanted.devices, state, mig_node.inventory().gpus)
+        now = self.changeover.next_offers(
+            replace(self.wanted, devices=devices), held, self.stored, heeded=self.given
         )
-        step = next_step(wanted, devices, counters, frozenset(self.taken) if looks else None, held)
+        offered = {one.name for one in now.offers.devices}
+        self.late.check(
+            self.stored,
+            withdraws=now.follow or not self._names() <= offered,
+            late=not self.given <= (offered | held),
+        )
         if late is not None:
             self.allocate(late)
         generation = max((item["spec"]["pool"]["generation"] for item in self.stored), default=0) + 1
-        new = slices(step.offers, generation)
-        if cut_off:
-            self.prepared = set(self.taken)
+        new = slices(now.offers, generation)
+        for item in new:
+            item["metadata"]["creationTimestamp"] = self._now().isoformat()
         self.stored = new if cut_off == 0 else new[:-cut_off] + self.stored[len(new[:-cut_off]) :]
+        if cut_off:
+            self.begin()
+
+    @precondition(lambda self: self.followed)
+    @rule()
+    def hear(self) -> None:
+        """The controller hears which devices claims have."""
+        self.given = frozenset(self.taken)
 
     @rule(choice=st.randoms(use_true_random=False))
     def allocate(self, choice: Any) -> None:
@@ -90,10 +119,26 @@ class Node(RuleBasedStateMachine):
         self.prepared.discard(name)
 
     @rule()
+    def wait_an_hour(self) -> None:
+        self.seconds += 3600.0
+
+    @rule()
     def wipe(self) -> None:
-        """A kubelet that starts deletes all slices; what claims have it prepares before."""
-        self.prepared = set(self.taken)
+        """A kubelet that starts deletes all slices."""
         self.stored = []
+
+    @precondition(lambda self: self.stored)
+    @rule(choice=st.randoms(use_true_random=False))
+    def lose_a_slice(self, choice: Any) -> None:
+        """A kubelet that starts is ended after it deleted some of them, or an admin deletes one."""
+        self.stored.remove(choice.choice(self.stored))
+
+    @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
+    def reboot(self, forms: list[Any]) -> None:
+        """The machine starts anew, perhaps with another configuration."""
+        self.configure(forms)
+        self.wipe()
+        self.begin()
 
     @invariant()
     def no_place_belongs_to_two_claims(self) -> None:
@@ -102,6 +147,22 @@ class Node(RuleBasedStateMachine):
                 one.span is not None and other.span is not None and not one.span.overlaps(other.span)
             )
             assert apart, (one.device.name, other.device.name)
+
+    def _allocated(self) -> frozenset[str]:
+        if not self.can_list:
+            raise ApiError("not now")
+        return frozenset(self.taken)
+
+    def _follow(self, asked: bool) -> None:
+        self.followed = asked
+        if not asked:
+            self.given = frozenset()
+
+    def _now(self) -> datetime:
+        return datetime(2026, 11, 24, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def _names(self) -> set[str]:
+        return {device["name"] for item in self.stored for device in item["spec"].get("devices", [])}
 
     def _free(self) -> list[Device]:
         """What a scheduler may give to a claim: of a pool that is complete."""
@@ -154,7 +215,7 @@ class Last:
 def test_a_claim_that_comes_between_the_look_and_the_write_shares_with_nobody() -> None:
     node = Node()
     node.configure([DYNAMIC])
-    node.sync(looks=False, cut_off=0, late=None)
+    node.sync(looks=True, cut_off=0, late=None)
     node.configure([BALANCED])
     for _ in range(3):
         node.sync(looks=True, cut_off=0, late=Last())
