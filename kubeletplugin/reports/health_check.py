@@ -99,6 +99,7 @@ class HealthCheck:
         held_devices = {
             (held.pool, held.allocated_name): worse(found, self._told(held.device))
             for entry in entries
+            if entry.state == "prepared"  # else the device may be half made, or half taken back
             for held in entry.devices
             if (found := self._kinds.of(held).health(held, now)) is not None
         }

@@ -38,7 +38,7 @@ def assert_told_alike(driver: DriverNode, namespace: str, pod: str, reason: str)
     assert told.keys() == held.keys()
     for key, one in held.items():
         (ready,) = told[key]["conditions"]
-        assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "True", reason)
+        assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "True", reason), ready
         assert told[key]["data"]["pciBusID"] == _bus_id(one)
     folder = "resourceclaimtemplates/" + named["name"] if entry.pod_claim_name else f"resourceclaims/{claim}"
     for container in stored["spec"]["containers"]:

@@ -69,6 +69,19 @@ def test_steps_are_those_that_are_crashed_at(vms: PassthroughNode) -> None:
     assert set(STEPS_OF_GIVING_BACK) <= set(vms.steps)
 
 
+def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: PassthroughNode) -> None:
+    """Else its status says until the next look that the GPU is not bound, and the pod runs."""
+    claim = vms.vm("vm", 1)
+    told: dict[str, dict[str, str]] = {}
+    vms.on_step = lambda step: told.update({step: health_of(vms)}) if step in STEPS_OF_TAKING else None
+
+    vms.prepare(claim)
+
+    device = told["spec written"].keys() - told["begun"].keys()
+    assert len(device) == 1, "it is told of when it is handed over"
+    assert told["spec written"].items() >= {(one, "healthy") for one in device}
+
+
 @pytest.mark.parametrize("step", STEPS_OF_TAKING)
 def test_a_prepare_that_crashed_is_finished_or_undone(vms: PassthroughNode, step: str) -> None:
     vms.turn_persistence_on(1)
