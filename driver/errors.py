@@ -104,7 +104,16 @@ class ClaimBlocked(ClaimError):
 
 
 class DeviceHeld(ClaimBlocked):
-    """Another claim still holds a device of this one: it is let go when that claim is unprepared."""
+    """Another claim still holds a device of this one: it is let go when that claim is unprepared.
+
+    ``holders`` are the UIDs of the claims that do.
+    """
+
+    def __init__(
+        self, what: str, way_out: str = "", *, for_log: str = "", holders: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(what, way_out, for_log=for_log)
+        self.holders = holders
 
 
 class HardwareChanged(DriverError):

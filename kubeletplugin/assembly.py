@@ -171,8 +171,8 @@ def assemble(
         memory.claims_changed()
         listeners.changed(journal.held_count())
 
-    def mps_is_used() -> None:
-        keeper.mps_is_used()
+    def let_go(uid: str) -> bool:
+        return reconciler.let_go(uid)
 
     peers, locks, files = _disk(identity, folders, listeners.timing)
     journal, store = Journal(files.journal, peers.watch(), changed, listeners.timing), CdiStore(files.cdi)
@@ -182,16 +182,17 @@ def assemble(
     kinds = HeldKinds(kinds_of(node_ports(identity, hardware, nodes, journal)), HeldUnknown())
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
-    sharing = _sharing(identity, hardware, (peers, files), kinds, mps_is_used, listeners.step)
+    sharing = _sharing(identity, hardware, (peers, files), kinds, listeners.step, lambda: keeper)
     shares = ClaimShares(sharing, kinds, journal, identity.era, _published(cluster), memory.supports)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
     fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
     claim_files = _claim_files(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners)
-    ports, patience_seconds = _ports(cluster, hardware, listeners, watch, memory), intervals.patience_seconds
-    preparer = Preparer(
-        identity, journal, locks, kinds, shares, fabric, specs, claim_files, ports, patience_seconds
-    )
+    ports = _ports(cluster, hardware, listeners, watch, memory, let_go)
+    written = specs, claim_files, ports, intervals.patience_seconds
+    preparer = Preparer(identity, journal, locks, kinds, shares, fabric, *written)
+    asked = cluster.get_claim, cluster.in_use, watch.deleted
+    reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), *asked)
     recovered = recover(journal, locks, store, identity, kinds)
     sweep(told, journal, locks, peers.alone)
     return Parts(
@@ -201,7 +202,7 @@ def assemble(
         store,
         hooks,
         preparer,
-        Reconciler(identity, journal, preparer, (specs, claim_files), cluster.get_claim, cluster.in_use),
+        reconciler,
         keeper,
         fabric,
         virtual_functions(hardware, journal, locks),
@@ -282,8 +283,8 @@ def _sharing(
     hardware: Hardware,
     disk: tuple[Peers, BootFiles],
     kinds: HeldKinds,
-    mps_is_used: Callable[[], None],
     step: Callable[[str], None],
+    keeper: Callable[[], SharingKeeper],
 ) -> Sharing:
     peers, files = disk
     records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
@@ -294,7 +295,7 @@ def _sharing(
         records,
         kinds,
         identity.era,
-        mps_is_used,
+        lambda: keeper().mps_is_used(),
         step,
     )
 
@@ -334,6 +335,7 @@ def _ports(
     listeners: Listeners,
     watch: NodeWatch,
     memory: ClaimMemory,
+    let_go: Callable[[str], bool],
 ) -> Ports:
     boards = Boards(hardware.discovery, hardware.sysfs_root)
     return Ports(
@@ -345,6 +347,7 @@ def _ports(
         listeners.prepared,
         watch.left_behind,
         watch.releasing,
+        let_go,
         memory.forget,
         listeners.step,
         listeners.timing,

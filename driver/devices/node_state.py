@@ -20,7 +20,8 @@ class BlockedPlacement:
     ``mps-daemon``, the MPS daemon of a shared device does not run; ``driver-hangs``, a program of the driver
     that was to change how the GPU is shared did not end; ``vfio-user``, a process that belongs to no claim
     uses the GPU through vfio; ``device-plugin``, a pod has it from a device plugin; ``held-by-claim``, a
-    claim has it that another driver prepared, so that no scheduler knows; ``healing``, an admin has it reset.
+    claim has it that another driver prepared, so that no scheduler knows; ``deleted-claim``, a container has
+    it from a claim that is gone from the API; ``healing``, an admin has it reset.
     ``message`` is for people.
     """
 
@@ -33,6 +34,7 @@ class BlockedPlacement:
         "mps-daemon",
         "driver-hangs",
         "held-by-claim",
+        "deleted-claim",
         "device-plugin",
         "vfio-user",
         "healing",

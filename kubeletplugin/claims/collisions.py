@@ -32,6 +32,7 @@ def refuse_if_held(device: HeldDevice, claim_uid: str, holders: Iterable[Entry],
                     f"device {held.device} {how} still held by another claim",
                     "it is let go when that claim's pod has ended",
                     for_log=f"held by claim {entry.owner}",
+                    holders=(entry.uid,),
                 )
 
 

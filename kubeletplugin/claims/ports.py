@@ -24,6 +24,7 @@ class Ports:
     ``note(claim, text)`` tells what the hardware does not do for a claim that is prepared all the same.
     ``prepared(entry)`` and ``left_behind(uid)`` hear of a claim that is ready, and of one of which not
     everything could be taken back. ``releasing(uid)`` stands around the work of taking a claim back.
+    ``let_go(uid)`` takes a claim back that nobody needs any more; whether it did.
     ``forget_memory(uid)`` gives back what the containers of a claim are held
     to, once there are none; it raises StorageError. ``step(name)`` is for tests to follow. ``timing`` hears
     how long phases took.
@@ -37,6 +38,7 @@ class Ports:
     prepared: Callable[[Entry], None]
     left_behind: Callable[[str], None]
     releasing: Callable[[str], AbstractContextManager[None]]
+    let_go: Callable[[str], bool]
     forget_memory: Callable[[str], None]
     step: Callable[[str], None]
     timing: Timing = NO_TIMING

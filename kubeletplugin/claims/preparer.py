@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from driver.claims.allocation import read_claim
-from driver.errors import ClaimRefused, DriverError, StorageError
+from driver.errors import ClaimRefused, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late_unprepare
@@ -81,7 +81,7 @@ class Preparer:
             )
         return self._patience.until_done(
             call,
-            lambda: self._prepare_once(claim, call),
+            lambda: self._prepare_after_the_gone(claim, call),
             self._patience_seconds,
             lambda error: self._ports.complain(claim, error),
         )
@@ -241,6 +241,15 @@ class Preparer:
         except StorageError:
             # A full disk takes no tombstone, but it lets a file go; a late retry is the smaller evil.
             self._journal.forget(uid)
+
+    def _prepare_after_the_gone(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
+        """Prepare the claim; where one is in the way that nobody needs any more, without that one."""
+        try:
+            return self._prepare_once(ref, call)
+        except DeviceHeld as held:
+            if not any(self._ports.let_go(uid) for uid in held.holders):
+                raise
+        return self._prepare_once(ref, call)
 
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
         era = self._identity.era()

@@ -2,11 +2,14 @@
 
 A claim that was deleted while the plugin was away may never be unprepared by the kubelet. It is let
 go when the API says that it is gone *and* the kubelet says that no container has it. Whenever one of
-the two does not answer, the claim is kept.
+the two does not answer, the claim is kept. One that is gone and whose devices a container still has is told
+of: the scheduler takes them for free.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -24,6 +27,16 @@ from kubeletplugin.journal.journal import Journal
 
 TOMBSTONE_SECONDS = 600.0
 
+ASK_SECONDS = 2.0
+"""How often at most one claim is asked about for those that wait for its devices."""
+
+CERTAIN_SECONDS = 10.0
+"""For how long a claim has to be gone before it is let go for another that waits.
+
+The kubelet no longer lists a pod that was deleted by force, while it ends its containers. It gives them one
+second then, and the runtime some more.
+"""
+
 Verdict = Literal["wanted", "gone", "unknown"]
 
 
@@ -32,6 +45,7 @@ class Reconciler:
 
     ``get_claim(namespace, name)`` raises ClaimRefused when there is no such claim.
     ``in_use()`` gives the CDI device names that containers of this node have; raises DriverError.
+    ``deleted`` hears the UIDs of all claims that are gone from the API while containers have their devices.
     """
 
     def __init__(
@@ -42,6 +56,8 @@ class Reconciler:
         written: tuple[Specs, ClaimFiles],
         get_claim: Callable[[str, str], dict[str, Any]],
         in_use: Callable[[], frozenset[str]],
+        deleted: Callable[[frozenset[str]], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._identity = identity
         self._journal = journal
@@ -49,7 +65,13 @@ class Reconciler:
         self._specs, self._files = written
         self._get_claim = get_claim
         self._in_use = in_use
+        self._tell_deleted = deleted
+        self._clock = clock
         self._suspects: set[str] = set()
+        self._asking = threading.Lock()
+        self._asked: dict[str, float] = {}
+        self._gone_since: dict[str, float] = {}
+        self._deleted: frozenset[str] = frozenset()
         self._made_of: dict[str, tuple[DriverFiles, MemoryHook | None]] = {}
         self._log = get_logger("reconciler")
 
@@ -95,13 +117,15 @@ class Reconciler:
     def run_once(self) -> tuple[str, ...]:
         """Look at every entry once; the UIDs of the claims that were let go."""
         released = []
-        suspects = set()
+        suspects, deleted = set(), set()
         for entry in self._journal.entries():
             try:
                 if not entry.holds:
                     self._forget_if_old(entry)
-                elif self._verdict(entry) != "gone" or self._is_used(entry):
+                elif self._verdict(entry) != "gone":
                     continue
+                elif self._is_used(entry):
+                    deleted.add(entry.uid)
                 elif not entry.is_named and entry.uid not in self._suspects:
                     # Nobody but the kubelet knows this claim: believe it when it says the same again.
                     suspects.add(entry.uid)
@@ -110,7 +134,51 @@ class Reconciler:
             except DriverError as error:
                 self._log.warning("claim kept, its state is not known", uid=entry.uid, error=str(error))
         self._suspects = suspects
+        with self._asking:
+            self._set_deleted(frozenset(deleted))
         return tuple(released)
+
+    def let_go(self, uid: str) -> bool:
+        """Let go of a claim in whose devices' way another waits, if nobody has needed it for a while.
+
+        Whether it was let go. Asks at most every ``ASK_SECONDS``, however many wait, and raises nothing.
+        """
+        with self._asking:
+            now = self._clock()
+            if now - self._asked.get(uid, -ASK_SECONDS) < ASK_SECONDS:
+                return False
+            self._asked = {one: at for one, at in self._asked.items() if now - at < ASK_SECONDS} | {uid: now}
+        try:
+            entry = self._journal.get(uid)
+            if entry is None or not entry.holds or not entry.is_named:
+                return False
+            is_gone = self._verdict(entry) == "gone"
+            is_used = is_gone and self._is_used(entry)
+            if self._gone_seconds(uid, is_gone, is_used) < CERTAIN_SECONDS:
+                return False
+            return self._release(entry)
+        except DriverError as error:
+            self._log.warning("claim kept, its state is not known", uid=uid, error=str(error))
+            return False
+
+    def _gone_seconds(self, uid: str, is_gone: bool, is_used: bool) -> float:
+        """For how long this has been asked of the claim and it was neither wanted nor used; else none."""
+        with self._asking:
+            since = self._gone_since.pop(uid, self._clock())
+            if is_used:
+                self._set_deleted(self._deleted | {uid})
+            if not is_gone or is_used:
+                return 0.0
+            held = {entry.uid for entry in self._journal.entries() if entry.holds}
+            self._gone_since = {one: at for one, at in self._gone_since.items() if one in held}
+            self._gone_since[uid] = since
+            return self._clock() - since
+
+    def _set_deleted(self, deleted: frozenset[str]) -> None:
+        """Tell of the claims that are gone while containers have their devices. The lock is held."""
+        if deleted != self._deleted:
+            self._deleted = deleted
+            self._tell_deleted(deleted)
 
     def finish_releases(self) -> tuple[str, ...]:
         """Try again to take back what an unprepare had to leave behind; the UIDs of the claims let go.

@@ -49,6 +49,7 @@ class NodeWatch:
         self._foreign: tuple[BlockedPlacement, ...] = ()
         self._left_behind: set[str] = set()
         self._releasing: set[str] = set()
+        self._deleted: frozenset[str] = frozenset()
         self._daemons: tuple[MpsState, ...] | None = None
         self._daemons_told = False
         self._hanging: tuple[BlockedPlacement, ...] = ()
@@ -91,6 +92,13 @@ class NodeWatch:
         """Tell it that a claim has ended and that not all of its partitions could be destroyed."""
         with self._changed:
             self._left_behind.add(uid)
+            self._due = True
+            self._changed.notify_all()
+
+    def deleted(self, uids: frozenset[str]) -> None:
+        """Tell it which claims are gone from the API while containers have their devices, all of them."""
+        with self._changed:
+            self._deleted = uids
             self._due = True
             self._changed.notify_all()
 
@@ -179,7 +187,7 @@ class NodeWatch:
         """
         with self._changed:
             foreign, left_behind = (*self._foreign, *self._given), frozenset(self._left_behind)
-            releasing = frozenset(self._releasing)
+            releasing, deleted = frozenset(self._releasing), self._deleted
             daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
             busy, healed, hanging = tuple(sorted(self._busy)), self._healed, (*hanging, *self._healing)
         entries, era = self._journal.entries(), self._era()
@@ -197,8 +205,11 @@ class NodeWatch:
             for device in entry.devices
             if not device.admin_access
         }
-        taken_over = of_another_driver(entries, era, self._kinds)
-        blocked = (*foreign, *leftovers(left, era, self._kinds), *taken_over, *down, *hanging)
+        unknown = (
+            *of_another_driver(entries, era, self._kinds),
+            *of_deleted([entry for entry in entries if entry.uid in deleted], era, self._kinds),
+        )
+        blocked = (*foreign, *leftovers(left, era, self._kinds), *unknown, *down, *hanging)
         return NodeState(tuple(sorted(held)), blocked, busy, healed=healed)
 
     def stop(self) -> None:
@@ -225,6 +236,23 @@ def of_another_driver(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> t
         if entry.holds and entry.is_live(era)
         for held in entry.devices
         if held.published_as and not held.admin_access
+        for region in kinds.of(held).occupies(held)
+    )
+
+
+def of_deleted(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+    """The places of what containers have from claims that are gone from the API: a scheduler forgot them."""
+    return tuple(
+        BlockedPlacement(
+            region.pci,
+            region.span,
+            "deleted-claim",
+            f"{held.device} is in a container's hands from claim {entry.owner}, which is deleted",
+        )
+        for entry in entries
+        if entry.holds and entry.is_live(era)
+        for held in entry.devices
+        if not held.admin_access
         for region in kinds.of(held).occupies(held)
     )
 

@@ -99,8 +99,13 @@ def _refuse_overcommit(held: HeldDevice, shares: int | None, memory_bytes: int, 
 
 
 def _held(what: str, taken: Taken) -> DeviceHeld:
-    owners = sorted({entry.owner for entry, _ in taken if entry is not None})
-    return DeviceHeld(what, _LET_GO, for_log=f"held by {', '.join(owners)}" if owners else "")
+    holders = {entry.uid: entry.owner for entry, _ in taken if entry is not None}
+    return DeviceHeld(
+        what,
+        _LET_GO,
+        for_log=f"held by {', '.join(sorted(holders.values()))}" if holders else "",
+        holders=tuple(sorted(holders)),
+    )
 
 
 def _is_part(held: HeldDevice) -> bool:
