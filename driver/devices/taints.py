@@ -41,6 +41,9 @@ TAINT_CHANGING = "gpu.nvidia.com/changing"
 TAINT_BLOCKED = "gpu.nvidia.com/blocked"
 """Its value is the reason: those of BlockedPlacement, and HELD_BY_CLAIM."""
 
+DELETED_CLAIM = "deleted-claim"
+"""A container has the device from a claim that is gone from the API: the scheduler takes it for free."""
+
 HELD_BY_CLAIM = "held-by-claim"
 """A claim still holds a device that is no longer offered, and that lies there; the plugin says the same word
 of what a claim has under the name that another driver gave it."""

@@ -49,8 +49,10 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     """
     if watch and output == "svg":
         raise click.UsageError("a picture does not go on: leave out --watch, or -o svg")
+    from driver.devices.taints import DELETED_CLAIM
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.cli.context import connect_client
+    from gpuctl.status.deleted_claims import orphans
     from gpuctl.status.fleet import fleet
     from gpuctl.status.picture import picture
 
@@ -63,6 +65,9 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
     slices, claims = view.slices(), view.claims()
     nodes = fleet(slices, claims)
+    # Pods are many, and not for every user to read: they are asked for only where a node has told of one.
+    told = any(taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints)
+    lost = orphans(view.listed("/api/v1/pods"), claims) if told else ()
 
     def show(found: Sequence[NodeState]) -> None:
         data = document("GpuStatus", {"nodes": found})
@@ -70,7 +75,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
         emit(
             output,
             data,
-            lambda: picture(found, wide=output == "wide"),
+            lambda: picture(found, lost, wide=output == "wide"),
             lambda: names,
             lambda: _svg(slices, claims),
         )

@@ -9,6 +9,7 @@ from gpuctl.cli.columns import columns
 from gpuctl.status.memory import memory_lines, not_held
 
 if TYPE_CHECKING:
+    from gpuctl.status.deleted_claims import Orphan
     from gpuctl.status.fleet import NodeState, Tainted, TierCount
 
 HEADS = (
@@ -20,12 +21,12 @@ WIDE_HEADS = (*HEADS, "claims-left", "driver")
 Row = tuple[str, ...]
 
 
-def picture(nodes: Sequence[NodeState], *, wide: bool) -> str:
+def picture(nodes: Sequence[NodeState], orphans: Sequence[Orphan] = (), *, wide: bool) -> str:
     """The rows below their heads, then what memory is held and used, then what is amiss."""
     if not nodes:
         return "no node publishes GPUs of this driver"
     heads = WIDE_HEADS if wide else HEADS
-    lines = list(sentences(nodes)) or ["all is well"]
+    lines = [*sentences(nodes), *map(str, orphans)] or ["all is well"]
     memory = [line for node in nodes for line in memory_lines(node.name, node.memory, wide=wide)]
     return "\n".join((columns(heads, rows(nodes, wide=wide)), "", *memory, *([""] if memory else []), *lines))
 

@@ -8,6 +8,7 @@ from gpuctl.doctor.check import Check, Finding, counted, fail, ok, skipped, warn
 from gpuctl.doctor.outside.programs import programs_of
 from gpuctl.doctor.outside.publishing import NO_SLICES, current_devices, publishing_nodes
 from gpuctl.doctor.outside.seen import ClusterSeen, Object, Unread, containers_of, name_of, namespace_of
+from gpuctl.status.deleted_claims import orphans
 
 _RESOURCES = "nvidia.com/"
 _VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -84,6 +85,22 @@ def _unasked(seen: ClusterSeen) -> Finding:
     return ok(f"no pod is given GPUs past claims by its specification ({unknown})")
 
 
+def _deleted_claims(seen: ClusterSeen) -> Finding:
+    if isinstance(seen.pods, Unread):
+        return skipped(seen.pods.why)
+    if isinstance(seen.claims, Unread):
+        return skipped(seen.claims.why)
+    found = orphans(seen.pods, seen.claims)
+    if not found:
+        return ok("every pod that runs has its claims")
+    return fail(
+        f"{counted(len(found), 'pod')} on nodes with devices from claims that are deleted",
+        "end these pods: the scheduler takes their devices for free, and quotas count them no more; the "
+        "policy gpu-dra-claims-in-use keeps tenants from deleting a claim under its pod",
+        list(map(str, found)),
+    )
+
+
 def _asks(pod: Object) -> bool:
     """Whether a pod has ended, is the driver's own, or has asked for devices."""
     spec = pod["spec"]
@@ -126,5 +143,11 @@ NEIGHBOR_CHECKS: tuple[Check[ClusterSeen], ...] = (
         "pods on nodes with GPUs that asked for none: `NVIDIA_VISIBLE_DEVICES`, mounts of `/dev`",
         "never; warns of each, and says how many are privileged",
         _unasked,
+    ),
+    Check(
+        "deleted-claims",
+        "the claims of pods that run on nodes",
+        "a claim is gone that its pod still has: somebody took its finalizer away",
+        _deleted_claims,
     ),
 )

@@ -134,8 +134,8 @@ NEEDS = {
     "slices": {"published", "gone-nodes", "pools", "pool-names", "taints", "class-devices", "class-limits"}
     | {"device-plugin", "unasked-gpus"},
     "classes": {"classes", "class-selectors", "class-devices", "class-limits"},
-    "claims": {"claim-limits"},
-    "pods": {"images", "restarts", "unasked-gpus"},
+    "claims": {"claim-limits", "deleted-claims"},
+    "pods": {"images", "restarts", "unasked-gpus", "deleted-claims"},
     "daemon_sets": {"workloads", "releases"},
     "deployments": {"workloads"},
     "webhooks": {"webhook", "webhook-authority", "webhook-endpoints", "webhook-answers"},
@@ -293,6 +293,12 @@ BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
         {"pods": (pod("sees", volumes=[{"name": "dev", "hostPath": {"path": "/dev"}}]),)},
         "warn",
         "the host's /dev",
+    ),
+    (
+        "deleted-claims",
+        {"pods": (pod("stole", resourceClaims=[{"name": "gpu", "resourceClaimName": "lost"}]),)},
+        "fail",
+        "pod team/stole on",
     ),
 ]
 
