@@ -26,6 +26,7 @@ from driver.nvml.api import (
     NvmlTimeout,
     SessionLost,
 )
+from driver.nvml.deadline import Lanes
 from driver.nvml.pci_address import PciAddress
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from driver.fabric.api import FabricManager
     from driver.hardware.mig_walk import KnownProfiles
     from driver.nvml.api import Nvml, NvmlDevice
-    from driver.nvml.deadline import Guard, Pending, Watch
+    from driver.nvml.deadline import Guard, Watch
     from driver.nvml.health.calls import EventSet
 
 T = TypeVar("T")
@@ -86,6 +87,7 @@ class Discovery:
         self._open = False
         self._handles_taken = False
         self._offered: KnownProfiles = {}
+        self._lanes = Lanes(guard)
         self._last: Mapping[PciAddress, Gpu] = {}
         self._last_driver: str | None = None
         self._last_cuda: str | None = None
@@ -210,7 +212,7 @@ class Discovery:
         does not end: this process may hold GPUs then.
         """
         with self._gate.closed(wait_seconds):
-            hung = tuple(dict.fromkeys((*self._guard.hung(), *self._readers.hung())))
+            hung = dict.fromkeys((*self._guard.hung(), *self._readers.hung(), *self._lanes.unanswered()))
             if hung:
                 raise LetGo(f"NVML cannot be let go of: a call of {', '.join(hung)} does not return")
             self._end(self._session, strict=True)
@@ -296,25 +298,27 @@ class Discovery:
         return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric, cgroup_v2)
 
     def _walk(self, count: int, present: Collection[PciAddress], cgroup_v2: bool) -> list[GpuWalk]:
-        """Walk all GPUs side by side, each in its lane.
-
-        In a new session one after the other, and with patience for the handle: the kernel initialises a GPU
-        without persistence mode with its first handle, which takes seconds, one GPU at a time.
-        """
-        expected, walks = self._expected(present), []
-        pendings: list[tuple[GpuWalk, Pending[None] | NvmlTimeout]] = []
-        for index in range(count):
-            walk = GpuWalk(
+        """Walk all GPUs side by side, each in its lane."""
+        expected = self._expected(present)
+        walks = [
+            GpuWalk(
                 *(index, expected.get(index), self._last, self._sysfs_root, present, cgroup_v2, self._offered)
             )
-            walks.append(walk)
-            pendings.append((walk, self._start(walk, index)))
-            if not self._handles_taken:
-                self._finish(*pendings.pop())
-        for walk, pending in pendings:
-            self._finish(walk, pending)
+            for index in range(count)
+        ]
+        lanes = [str(walk.pci or f"GPU {index}") for index, walk in enumerate(walks)]
+        each = zip(lanes, enumerate(walks), strict=True)
+        jobs = {lane: partial(self._walk_one, *one) for lane, one in each}
+        failures = self._lanes.finish(jobs, is_first=not self._handles_taken)
         self._handles_taken = True
+        for lane, walk in zip(lanes, walks, strict=True):
+            if lane in failures:
+                walk.blame(failures[lane])
         return walks
+
+    def _walk_one(self, index: int, walk: GpuWalk, watch: Watch) -> None:
+        patient = not self._handles_taken
+        walk.run(watch("device_by_index", lambda: self._nvml.device_by_index(index), patient=patient), watch)
 
     def _expected(self, present: Collection[PciAddress]) -> dict[int, PciAddress]:
         """Which GPU each index had last time, but for those that have left the bus or their driver since."""
@@ -338,31 +342,6 @@ class Discovery:
         except NvmlError as error:
             problems.append(problem_of(error))
         return driver, watch("device_count", self._nvml.device_count), problems
-
-    def _start(self, walk: GpuWalk, index: int) -> Pending[None] | NvmlTimeout:
-        """Begin to walk a GPU, in the lane of the address that its index had last time."""
-        patient = not self._handles_taken
-
-        def job(watch: Watch) -> None:
-            device = watch("device_by_index", lambda: self._nvml.device_by_index(index), patient=patient)
-            walk.run(device, watch)
-
-        try:
-            return self._guard.start(str(walk.pci or f"GPU {index}"), job)
-        except NvmlTimeout as overdue:
-            return overdue
-
-    def _finish(self, walk: GpuWalk, pending: Pending[None] | NvmlTimeout) -> None:
-        """Wait for a walk; raises what concerns the whole node, the rest is that GPU's problem."""
-        if isinstance(pending, NvmlTimeout):
-            walk.blame(pending)
-            return
-        try:
-            pending.result()
-        except (SessionLost, DriverNotLoaded):
-            raise
-        except NvmlError as error:
-            walk.blame(error)
 
     def _unlisted(
         self, present: Collection[PciAddress], gpus: dict[PciAddress, Gpu], problems: list[Problem]

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from driver.nvml.api import GPU_CALLS, NODE_CALLS, NvmlCallFailed, NvmlTimeout
+from driver.errors import NvmlError
+from driver.nvml.api import (
+    GPU_CALLS,
+    NODE_CALLS,
+    DriverNotLoaded,
+    NvmlCallFailed,
+    NvmlTimeout,
+    SessionLost,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    Job = Callable[["Watch"], None]
 
 T = TypeVar("T")
 
@@ -164,6 +174,24 @@ class Pending(Generic[T]):
             raise self._run.error
         return self._run.result  # type: ignore[return-value]  # what Guard.start's job returned
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has ended; its result is still there to be taken."""
+        if self._run.done.acquire(blocking=False):
+            self._run.done.release()
+            return True
+        return False
+
+    def call_seconds(self) -> float:
+        """For how long the call that the lane is in has not returned; 0 while it is in none."""
+        return time.monotonic() - self._lane.since if self._lane.busy else 0.0
+
+    def give_up(self) -> NvmlTimeout:
+        """Wait no longer: the job ends with the call that it is in. What there is to tell of that call."""
+        self._run.abandoned = True
+        call = self._lane.call
+        return NvmlTimeout(_C_FUNCTIONS.get(call, call or "NVML"), self._lane.key, self._deadline_seconds)
+
 
 class Guard:
     """The lanes of one process. Threads start with the first use of a lane and end with ``close``.
@@ -241,6 +269,85 @@ class Guard:
             lane.queue.put(None)
         for lane in lanes:
             lane.thread.join(timeout=max(lane.overdue_in(self.deadline_seconds), 0.0))
+
+
+class Lanes:
+    """The jobs of one look after another, each in its lane of the guard. Used by one thread at a time."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._slow: dict[str, Pending[None]] = {}
+
+    def finish(self, jobs: Mapping[str, Job], *, is_first: bool) -> dict[str, NvmlError]:
+        """Do the jobs and wait for all of them; what went wrong, by lane. ``is_first`` is it in a session.
+
+        Raises SessionLost and DriverNotLoaded, which concern the whole node.
+        """
+        ended = SimpleQueue[str]()
+        started = {lane: self._start(lane, job, ended) for lane, job in jobs.items()}
+        if is_first:
+            self._wait_for_first(started, ended)
+        failures = {}
+        for lane, one in started.items():
+            try:
+                if isinstance(one, NvmlTimeout):
+                    raise one
+                one.result()
+            except (SessionLost, DriverNotLoaded):
+                raise
+            except NvmlError as error:
+                failures[lane] = error
+        return failures
+
+    def unanswered(self) -> tuple[str, ...]:
+        """The lanes with a call that nobody waits for any longer, and that has not returned."""
+        return tuple(lane for lane, one in self._slow.items() if not one.has_ended)
+
+    def _start(self, lane: str, job: Job, ended: SimpleQueue[str]) -> Pending[None] | NvmlTimeout:
+        """Begin a job, whose lane is put into ``ended`` when it is over.
+
+        While a call that was given up is under way in its lane, none is begun: it may have much time left.
+        """
+
+        def told(watch: Watch) -> None:
+            try:
+                job(watch)
+            finally:
+                ended.put(lane)
+
+        slow = self._slow.pop(lane, None)
+        if slow is not None and not slow.has_ended:
+            self._slow[lane] = slow
+            return slow.give_up()
+        try:
+            return self._guard.start(lane, told)
+        except NvmlTimeout as overdue:
+            return overdue
+
+    def _wait_for_first(
+        self, started: dict[str, Pending[None] | NvmlTimeout], ended: SimpleQueue[str]
+    ) -> None:
+        """Wait for the first jobs of a session, for as long as one after the other ends; give up the rest.
+
+        The kernel initialises a GPU without persistence mode with its first handle, which takes seconds, one
+        GPU at a time. So the first to answer is waited for with patience, and each of the others for as long
+        after the one before, and the time of a call. Those that have answered then are offered, and the
+        others when a later look finds them ready.
+        """
+        waiting = {lane: one for lane, one in started.items() if isinstance(one, Pending)}
+        began, deadline_seconds = time.monotonic(), self._guard.deadline_seconds
+        wait_seconds, nobody_yet = deadline_seconds * LONG_FACTOR, True
+        while waiting:
+            try:
+                del waiting[ended.get(timeout=wait_seconds)]
+                if nobody_yet:
+                    wait_seconds, nobody_yet = deadline_seconds + time.monotonic() - began, False
+            except Empty:
+                if all(one.call_seconds() >= wait_seconds for one in waiting.values()):
+                    break
+        for lane, pending in waiting.items():
+            self._slow[lane] = pending
+            started[lane] = pending.give_up()
 
 
 def _timeout(lane: _Lane, deadline_seconds: float) -> NvmlTimeout:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from gpuctl.cli.cluster_view import Object
+    from gpuctl.cli.cluster_view import ClusterView, Object
+    from gpuctl.status.deleted_claims import Orphan
     from gpuctl.status.fleet import NodeState
 
 AMISS_EXIT_CODE = 3
@@ -49,10 +50,8 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     """
     if watch and output == "svg":
         raise click.UsageError("a picture does not go on: leave out --watch, or -o svg")
-    from driver.devices.taints import DELETED_CLAIM
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.cli.context import connect_client
-    from gpuctl.status.deleted_claims import orphans
     from gpuctl.status.fleet import fleet
     from gpuctl.status.picture import picture
 
@@ -65,9 +64,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
     slices, claims = view.slices(), view.claims()
     nodes = fleet(slices, claims)
-    # Pods are many, and not for every user to read: they are asked for only where a node has told of one.
-    told = any(taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints)
-    lost = orphans(view.listed("/api/v1/pods"), claims) if told else ()
+    lost = _orphans(view, nodes, claims)
 
     def show(found: Sequence[NodeState]) -> None:
         data = document("GpuStatus", {"nodes": found})
@@ -93,6 +90,18 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
             click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
     if any(node.is_amiss for node in nodes):
         click.get_current_context().exit(AMISS_EXIT_CODE)
+
+
+def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Object]) -> tuple[Orphan, ...]:
+    """The pods with devices from deleted claims, which are looked for only where a node has told of one.
+
+    Pods are many, and not for every user to read.
+    """
+    from driver.devices.taints import DELETED_CLAIM
+    from gpuctl.status.deleted_claims import orphans
+
+    told = any(taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints)
+    return orphans(view.listed("/api/v1/pods"), claims) if told else ()
 
 
 def _screen() -> Console | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from driver.hardware.gate import LetGo
 from driver.hardware.gpu import NvLink
 from driver.hardware.inventory import Discovery
 from driver.hardware.topology import nvlink_islands, nvlink_peers
@@ -154,6 +155,31 @@ def test_a_gpu_that_hangs_at_the_first_look_is_shown_with_what_it_told(hasty: No
     gpu = hasty.discovery.snapshot().gpus[2]
     assert gpu.uuid == hasty.machine.uuid(gpu.pci)
     assert [problem.reason for problem in gpu.problems] == ["hung"]
+
+
+def test_gpus_that_hang_at_the_first_look_delay_no_others_and_come_when_they_answer(hasty: Node) -> None:
+    for gpu in (0, 2, 5):
+        hasty.machine.hang("device_by_index", gpu=gpu)
+
+    inventory = hasty.discovery.snapshot()
+
+    assert hasty.guard.hung() == (), "the look has not waited for as long as these calls may take"
+    assert [gpu.index for gpu in inventory.gpus] == [1, 3, 4, 6, 7]
+    assert [problem.reason for problem in inventory.problems if problem.reason == "hung"] == ["hung"] * 3
+    assert len(hasty.discovery.snapshot().gpus) == 5
+
+    hasty.machine.heal()
+    eventually("all answer", lambda: len(hasty.discovery.snapshot().gpus), lambda found: found == 8)
+    assert hasty.discovery.snapshot().problems == ()
+
+
+def test_nvml_is_not_let_go_of_while_a_gpu_has_not_answered_since_the_first_look(hasty: Node) -> None:
+    hasty.machine.hang("device_by_index", gpu=2)
+    hasty.discovery.snapshot()
+
+    with pytest.raises(LetGo, match="GPU 2"), hasty.discovery.let_go():
+        pass
+    hasty.machine.heal()
 
 
 def test_a_gpu_that_never_told_who_it_is_is_the_nodes_problem(node: Node) -> None:
