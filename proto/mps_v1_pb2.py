@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12proto/mps_v1.proto\x12\x15gpu.nvidia.com.mps.v1\"\x8a\x01\n\x06\x44\x61\x65mon\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x03(\t\x12\x12\n\nmulti_user\x18\x03 \x01(\x08\x12 \n\x18\x61\x63tive_thread_percentage\x18\x04 \x01(\r\x12\x19\n\x11pinned_memory_mib\x18\x05 \x03(\x04\x12\x10\n\x08protocol\x18\x06 \x01(\r\"\x10\n\x0e\x45nsureResponse\"\x1b\n\x0bStopRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x0e\n\x0cStopResponse\"\x0e\n\x0cWatchRequest\"<\n\x05State\x12\x33\n\x07\x64\x61\x65mons\x18\x01 \x03(\x0b\x32\".gpu.nvidia.com.mps.v1.DaemonState\"=\n\x0b\x44\x61\x65monState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07running\x18\x02 \x01(\x08\x12\x0f\n\x07message\x18\x03 \x01(\t2\xfa\x01\n\x03Mps\x12P\n\x06\x45nsure\x12\x1d.gpu.nvidia.com.mps.v1.Daemon\x1a%.gpu.nvidia.com.mps.v1.EnsureResponse\"\x00\x12Q\n\x04Stop\x12\".gpu.nvidia.com.mps.v1.StopRequest\x1a#.gpu.nvidia.com.mps.v1.StopResponse\"\x00\x12N\n\x05Watch\x12#.gpu.nvidia.com.mps.v1.WatchRequest\x1a\x1c.gpu.nvidia.com.mps.v1.State\"\x00\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12proto/mps_v1.proto\x12\x15gpu.nvidia.com.mps.v1\"\x8a\x01\n\x06\x44\x61\x65mon\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\x02 \x03(\t\x12\x12\n\nmulti_user\x18\x03 \x01(\x08\x12 \n\x18\x61\x63tive_thread_percentage\x18\x04 \x01(\r\x12\x19\n\x11pinned_memory_mib\x18\x05 \x03(\x04\x12\x10\n\x08protocol\x18\x06 \x01(\r\"=\n\x0e\x45nsureResponse\x12+\n\x05state\x18\x01 \x01(\x0b\x32\x1c.gpu.nvidia.com.mps.v1.State\"\x1b\n\x0bStopRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x0e\n\x0cStopResponse\"\x0e\n\x0cWatchRequest\"M\n\x05State\x12\x33\n\x07\x64\x61\x65mons\x18\x01 \x03(\x0b\x32\".gpu.nvidia.com.mps.v1.DaemonState\x12\x0f\n\x07told_ns\x18\x02 \x01(\x04\"=\n\x0b\x44\x61\x65monState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07running\x18\x02 \x01(\x08\x12\x0f\n\x07message\x18\x03 \x01(\t2\xfa\x01\n\x03Mps\x12P\n\x06\x45nsure\x12\x1d.gpu.nvidia.com.mps.v1.Daemon\x1a%.gpu.nvidia.com.mps.v1.EnsureResponse\"\x00\x12Q\n\x04Stop\x12\".gpu.nvidia.com.mps.v1.StopRequest\x1a#.gpu.nvidia.com.mps.v1.StopResponse\"\x00\x12N\n\x05Watch\x12#.gpu.nvidia.com.mps.v1.WatchRequest\x1a\x1c.gpu.nvidia.com.mps.v1.State\"\x00\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,17 +34,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DAEMON']._serialized_start=46
   _globals['_DAEMON']._serialized_end=184
   _globals['_ENSURERESPONSE']._serialized_start=186
-  _globals['_ENSURERESPONSE']._serialized_end=202
-  _globals['_STOPREQUEST']._serialized_start=204
-  _globals['_STOPREQUEST']._serialized_end=231
-  _globals['_STOPRESPONSE']._serialized_start=233
-  _globals['_STOPRESPONSE']._serialized_end=247
-  _globals['_WATCHREQUEST']._serialized_start=249
-  _globals['_WATCHREQUEST']._serialized_end=263
-  _globals['_STATE']._serialized_start=265
-  _globals['_STATE']._serialized_end=325
-  _globals['_DAEMONSTATE']._serialized_start=327
-  _globals['_DAEMONSTATE']._serialized_end=388
-  _globals['_MPS']._serialized_start=391
-  _globals['_MPS']._serialized_end=641
+  _globals['_ENSURERESPONSE']._serialized_end=247
+  _globals['_STOPREQUEST']._serialized_start=249
+  _globals['_STOPREQUEST']._serialized_end=276
+  _globals['_STOPRESPONSE']._serialized_start=278
+  _globals['_STOPRESPONSE']._serialized_end=292
+  _globals['_WATCHREQUEST']._serialized_start=294
+  _globals['_WATCHREQUEST']._serialized_end=308
+  _globals['_STATE']._serialized_start=310
+  _globals['_STATE']._serialized_end=387
+  _globals['_DAEMONSTATE']._serialized_start=389
+  _globals['_DAEMONSTATE']._serialized_end=450
+  _globals['_MPS']._serialized_start=453
+  _globals['_MPS']._serialized_end=703
 # @@protoc_insertion_point(module_scope)

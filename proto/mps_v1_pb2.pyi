@@ -23,8 +23,10 @@ class Daemon(_message.Message):
     def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ..., multi_user: _Optional[bool] = ..., active_thread_percentage: _Optional[int] = ..., pinned_memory_mib: _Optional[_Iterable[int]] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class EnsureResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("state",)
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: State
+    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("name",)
@@ -41,10 +43,12 @@ class WatchRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ("daemons",)
+    __slots__ = ("daemons", "told_ns")
     DAEMONS_FIELD_NUMBER: _ClassVar[int]
+    TOLD_NS_FIELD_NUMBER: _ClassVar[int]
     daemons: _containers.RepeatedCompositeFieldContainer[DaemonState]
-    def __init__(self, daemons: _Optional[_Iterable[_Union[DaemonState, _Mapping]]] = ...) -> None: ...
+    told_ns: int
+    def __init__(self, daemons: _Optional[_Iterable[_Union[DaemonState, _Mapping]]] = ..., told_ns: _Optional[int] = ...) -> None: ...
 
 class DaemonState(_message.Message):
     __slots__ = ("name", "running", "message")

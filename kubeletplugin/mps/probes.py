@@ -19,7 +19,7 @@ def probes_of(supervisor: Supervisor, socket: Path, pulse: Pulse) -> Probes:
     server = SelfCheck(socket, MPS_WATCH)
 
     def ready() -> str:
-        down = [one for one in supervisor.states() if not one.running]
+        down = [one for one in supervisor.states().daemons if not one.running]
         return "; ".join(f"the MPS daemon {one.name} does not run: {one.message}" for one in down)
 
     return Probes(lambda: "", lambda: pulse.hung() or server.why_not(), ready)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubeletplugin.mps.supervisor import Supervisor
-    from kubeletplugin.wire.mps_daemon import MpsState
+    from kubeletplugin.wire.mps_daemon import MpsStates
 
 MPS_V1 = "gpu.nvidia.com.mps.v1.Mps"
 
@@ -35,8 +35,8 @@ def handlers(supervisor: Supervisor) -> tuple[grpc.GenericRpcHandler, ...]:
     def ensure(request: v1.Daemon, context: grpc.ServicerContext) -> v1.EnsureResponse:
         with _answered(context, "ensure", request.name):
             refuse_newer(request)
-            supervisor.ensure(daemon_of(request), _seconds(context))
-        return v1.EnsureResponse()
+            states = supervisor.ensure(daemon_of(request), _seconds(context))
+        return v1.EnsureResponse(state=answer(states))
 
     def stop(request: v1.StopRequest, context: grpc.ServicerContext) -> v1.StopResponse:
         with _answered(context, "stop", request.name):
@@ -84,10 +84,12 @@ def refuse_newer(request: v1.Daemon) -> None:
         )
 
 
-def answer(states: tuple[MpsState, ...]) -> v1.State:
+def answer(states: MpsStates) -> v1.State:
     """The states as they are sent."""
-    daemons = [v1.DaemonState(name=one.name, running=one.running, message=one.message) for one in states]
-    return v1.State(daemons=daemons)
+    daemons = [
+        v1.DaemonState(name=one.name, running=one.running, message=one.message) for one in states.daemons
+    ]
+    return v1.State(daemons=daemons, told_ns=states.told_ns)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from driver.process.log import get_logger, operation
 from kubeletplugin.mps.alarms import Alarms
 from kubeletplugin.mps.folders import known_names, make_folder
 from kubeletplugin.mps.keeper import Keeper, Retired, Ties
-from kubeletplugin.wire.mps_daemon import checked_daemon, checked_name
+from kubeletplugin.wire.mps_daemon import MpsStates, checked_daemon, checked_name
 from kubeletplugin.wire.streams import Published
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from driver.process.pulse import Pulse
     from driver.process.service import Service
     from kubeletplugin.mps.keeper import Site
-    from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState
+    from kubeletplugin.wire.mps_daemon import MpsDaemon
     from kubeletplugin.wire.streams import StreamCall
 
 RESTART_WORKERS = 16
@@ -57,7 +57,7 @@ class Supervisor:
         self._site = site
         self._guard = threading.Lock()
         self._keepers: dict[str, Keeper] = {}
-        self._states: Published[tuple[MpsState, ...] | None] = Published(None)
+        self._states: Published[MpsStates | None] = Published(None)
         site.memory.check(site.mps_dir)
         self._lock = _take(site.mps_dir)
         service.on_stop("folder of MPS", self._leave)
@@ -73,24 +73,26 @@ class Supervisor:
             keeper.recover()
         self._publish()
 
-    def ensure(self, daemon: MpsDaemon, timeout_seconds: float) -> None:
-        """Have the daemon run just so; see Keeper.ensure. Also raises ClaimRefused and ConfigError."""
+    def ensure(self, daemon: MpsDaemon, timeout_seconds: float) -> MpsStates:
+        """Have the daemon run just so; see Keeper.ensure. Also raises ClaimRefused and ConfigError.
+
+        The states of all daemons now, of which this one serves.
+        """
         checked_daemon(daemon)
         self._with_keeper(daemon.name, timeout_seconds, lambda keeper, left: keeper.ensure(daemon, left))
+        return self.states()
 
     def stop(self, name: str, timeout_seconds: float) -> None:
         """End the daemon; see Keeper.stop. Also raises ClaimRefused."""
         self._with_keeper(checked_name(name), timeout_seconds, lambda keeper, left: keeper.stop(left))
 
-    def follow(
-        self, call: StreamCall, resend_seconds: float = RESEND_SECONDS
-    ) -> Iterator[tuple[MpsState, ...]]:
+    def follow(self, call: StreamCall, resend_seconds: float = RESEND_SECONDS) -> Iterator[MpsStates]:
         """The states of all daemons, at once, at each change and at intervals; raises TooManyStreams."""
         return (states for states in self._states.follow(call, resend_seconds) if states is not None)
 
-    def states(self) -> tuple[MpsState, ...]:
+    def states(self) -> MpsStates:
         """The states of all daemons now."""
-        return self._states.value or ()
+        return self._states.value or MpsStates((), 0)
 
     def close(self) -> None:
         """End all streams, when the supervisor stops."""
@@ -126,7 +128,9 @@ class Supervisor:
         with self._guard:  # so that no older look is told after a newer one
             states = (keeper.state for keeper in self._keepers.values())
             known = (state for state in states if state is not None)
-            self._states.publish(tuple(sorted(known, key=lambda state: state.name)))
+            daemons = tuple(sorted(known, key=lambda state: state.name))
+            if self._states.value is None or daemons != self._states.value.daemons:
+                self._states.publish(MpsStates(daemons, time.monotonic_ns()))
 
 
 def _soon(executor: Executor, pulse: Pulse, work: Callable[[], None]) -> None:

@@ -183,8 +183,10 @@ class NodeWatch:
     def state(self) -> NodeState:
         """The state as it is now. Raises StorageError.
 
-        The journal is read without the lock, which those who change claims take to say so.
+        The journal is read without the lock, which those who change claims take to say so. It is read before
+        the daemons and after: between the two a claim may have come, or given its share back.
         """
+        before = {entry.uid: entry for entry in self._journal.entries()}
         with self._changed:
             foreign, left_behind = (*self._foreign, *self._given), frozenset(self._left_behind)
             releasing, deleted = frozenset(self._releasing), self._deleted
@@ -196,7 +198,7 @@ class NodeWatch:
             self._left_behind -= left_behind - {entry.uid for entry in left}
         down: tuple[BlockedPlacement, ...] = ()
         if daemons_told:
-            staying = (entry for entry in entries if entry.uid not in releasing)
+            staying = (one for one in entries if one == before.get(one.uid) and one.uid not in releasing)
             down = daemons_down(staying, daemons, era, self._kinds)
         held = {
             device.device

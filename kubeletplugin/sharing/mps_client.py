@@ -50,9 +50,14 @@ class MpsClient:
         self._lock = threading.Lock()
         self._channel: grpc.Channel | None = None
         self._stop = threading.Event()
+        self._telling = threading.Lock()
+        self._told_ns = 0
+        self._update: Callable[[tuple[MpsState, ...] | None], object] = lambda _states: None
 
     def ensure(self, daemon: MpsDaemon) -> None:
         """Have the daemon run just so; returns once it serves and its limits were read back.
+
+        Whoever follows has heard of it by then: the stream may be late.
 
         Raises ClaimRefused for a daemon that can never be, else ClaimBlocked: a missing program can still
         be installed, and a supervisor still be started.
@@ -65,7 +70,7 @@ class MpsClient:
             pinned_memory_mib=daemon.pinned_memory_mib,
             protocol=PROTOCOL,
         )
-        self._call("Ensure", request, v1.EnsureResponse)
+        self._tell(self._call("Ensure", request, v1.EnsureResponse).state)
 
     def stop(self, name: str) -> None:
         """Have the daemon and its servers end; one that does not run is fine. Raises as ``ensure``."""
@@ -93,14 +98,17 @@ class MpsClient:
     def follow(self, update: Callable[[tuple[MpsState, ...] | None], object]) -> None:
         """Call ``update`` with the states of all daemons whenever they are told, until ``close``.
 
-        None when the supervisor does not answer, so that nobody knows. For a thread of its own.
+        None when the supervisor does not answer, so that nobody knows. For a thread of its own. Calls come
+        from the threads that have daemons run, too, one at a time, and never with an older state than before.
         """
+        with self._telling:
+            self._update = update
         failures = 0
         while not self._stop.is_set():
             try:
                 for told in self._watch():
                     failures = 0
-                    update(tuple(MpsState(one.name, one.running, one.message) for one in told.daemons))
+                    self._tell(told)
                 why = "it ended the stream"
             except grpc.RpcError as error:
                 why = _details(error)
@@ -110,7 +118,8 @@ class MpsClient:
                 return
             if failures == 0:
                 _log.warning("MPS supervisor does not tell", socket=str(self._socket), error=why)
-                update(None)
+                with self._telling:
+                    update(None)
             self._stop.wait(min(FIRST_AGAIN_SECONDS * 2 ** min(failures, 30), LAST_AGAIN_SECONDS))
             failures += 1
 
@@ -121,6 +130,14 @@ class MpsClient:
             channel, self._channel = self._channel, None
             if channel is not None:
                 channel.close()
+
+    def _tell(self, told: v1.State) -> None:
+        """Pass a state on, unless a newer one was: an answer and the stream come on ways of their own."""
+        states = tuple(MpsState(one.name, one.running, one.message) for one in told.daemons)
+        with self._telling:
+            if told.told_ns >= self._told_ns:
+                self._told_ns = told.told_ns
+                self._update(states)
 
     def _watch(self) -> Iterator[v1.State]:
         stream = self._open().unary_stream(

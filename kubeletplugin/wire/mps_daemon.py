@@ -13,10 +13,7 @@ SOCKET = "supervisor.sock"
 """The supervisor's socket in its folder."""
 
 PROTOCOL = 1
-"""What plugin and supervisor say to each other, counted up where one has to understand what is new.
-
-0 is that of versions that do not tell: their supervisors make no folder for clients, nor memory of their own.
-"""
+"""What plugin and supervisor say to each other, counted up where one has to understand what is new."""
 
 MOST_DEVICES = 64
 MOST_PINNED_MIB = 2**31
@@ -50,6 +47,14 @@ class MpsState:
     name: str
     running: bool
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MpsStates:
+    """All daemons that the supervisor looks after, as they were at a moment of CLOCK_MONOTONIC."""
+
+    daemons: tuple[MpsState, ...]
+    told_ns: int
 
 
 def checked_name(name: str) -> str:

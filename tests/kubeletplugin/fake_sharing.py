@@ -60,6 +60,7 @@ class FakeMps(MpsClient):
             self.starts[daemon.name] += 1
         self.running[daemon.name] = daemon
         self._save()
+        self._update(self._states())
         self.on_ensure(daemon)
 
     def stop(self, name: str) -> None:
@@ -75,8 +76,12 @@ class FakeMps(MpsClient):
         return tuple(self.running)
 
     def follow(self, update: Callable[[tuple[MpsState, ...] | None], object]) -> None:
-        """Tell how the daemons are now, and no more."""
-        update(None if self.silent else tuple(MpsState(name, running=True) for name in self.running))
+        """Tell how the daemons are now, and after that only when one is ensured: the stream is late."""
+        self._update = update
+        update(None if self.silent else self._states())
+
+    def _states(self) -> tuple[MpsState, ...]:
+        return tuple(MpsState(name, running=True) for name in self.running)
 
     def reload(self) -> None:
         """See the daemons that another process has started and ended."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kubeletplugin.mps.memory import Memory
     from kubeletplugin.sharing.mps_client import MpsClient
-    from kubeletplugin.wire.mps_daemon import MpsState
+    from kubeletplugin.wire.mps_daemon import MpsState, MpsStates
 
 NAME = "gpu-0000-01-00-0"
 DEADLINE_SECONDS = 30.0
@@ -143,7 +143,7 @@ class MpsScene:
         """End everything, also what a failed test left."""
         self.machine.heal_mps()
         for supervisor in self._supervisors:
-            for state in supervisor.states():
+            for state in supervisor.states().daemons:
                 with suppress(DriverError):
                     supervisor.stop(state.name, DEADLINE_SECONDS)
             supervisor.close()
@@ -154,14 +154,12 @@ class MpsScene:
         self._short.cleanup()
 
 
-def told(
-    states: Iterator[tuple[MpsState, ...]], true: Callable[[tuple[MpsState, ...]], bool]
-) -> tuple[MpsState, ...]:
+def told(states: Iterator[MpsStates], true: Callable[[tuple[MpsState, ...]], bool]) -> tuple[MpsState, ...]:
     """The first states of a stream of which something is true."""
     end = time.monotonic() + DEADLINE_SECONDS
     for state in states:
-        if true(state):
-            return state
+        if true(state.daemons):
+            return state.daemons
         assert time.monotonic() < end, f"the last states were {state}"
     raise AssertionError("the stream ended")
 

@@ -27,7 +27,7 @@ PERCENTAGE, PINNED = "set_default_active_thread_percentage", "set_default_device
 
 
 def nothing_is_left(mps: MpsScene, supervisor: Supervisor) -> bool:
-    return mps.pid() is None and supervisor.states() == () and not mps.folder().path.exists()
+    return mps.pid() is None and supervisor.states().daemons == () and not mps.folder().path.exists()
 
 
 def test_a_missing_program_is_named_and_may_come(mps: MpsScene) -> None:

@@ -111,7 +111,7 @@ def test_a_record_that_cannot_be_read_is_put_aside_and_its_daemon_told_of(
     pid, folder = mps.pid(), mps.folder()
     folder.record.write_bytes(record)
     supervisor = mps.supervisor()
-    [state] = supervisor.states()
+    [state] = supervisor.states().daemons
     assert (state.name, state.running) == (NAME, False)
     assert "what it shall be is not known" in state.message
     assert folder.record.with_suffix(".unreadable").read_bytes() == record
@@ -125,16 +125,16 @@ def test_a_daemon_without_a_record_can_be_stopped(mps: MpsScene) -> None:
         process.end(signal.SIGKILL)
     mps.folder().record.unlink()
     supervisor = mps.supervisor()
-    assert [state.name for state in supervisor.states()] == [NAME]
+    assert [state.name for state in supervisor.states().daemons] == [NAME]
     supervisor.stop(NAME, DEADLINE_SECONDS)
-    assert (supervisor.states(), mps.pid(), mps.folder().path.exists()) == ((), None, False)
+    assert (supervisor.states().daemons, mps.pid(), mps.folder().path.exists()) == ((), None, False)
 
 
 def test_the_record_of_one_daemon_in_the_folder_of_another_counts_for_neither(mps: MpsScene) -> None:
     mps.folder().write(mps.daemon())
     mps.folder().record.write_bytes(write_spec(mps.daemon(name="other")))
     supervisor = mps.supervisor()
-    [state] = supervisor.states()
+    [state] = supervisor.states().daemons
     assert (state.name, state.running) == (NAME, False)
     assert "what it shall be is not known" in state.message
     assert mps.folder().record.with_suffix(".unreadable").exists()

@@ -22,7 +22,7 @@ OTHER = "gpu-0000-02-00-0"
 def test_a_daemon_serves_with_its_limits_once_ensure_has_returned(mps: MpsScene) -> None:
     supervisor = mps.supervisor()
     supervisor.ensure(mps.daemon(percentage=25, pinned=6144), DEADLINE_SECONDS)
-    assert supervisor.states() == (MpsState(NAME, running=True),)
+    assert supervisor.states().daemons == (MpsState(NAME, running=True),)
     with mps.client() as client:
         assert (client.limits.percentage, client.limits.pinned_mib) == (25.0, {"0": 6144})
 
@@ -107,7 +107,7 @@ def test_two_daemons_run_side_by_side(mps: MpsScene) -> None:
         list(pool.map(lambda daemon: supervisor.ensure(daemon, DEADLINE_SECONDS), both))
     assert (mps.limits()[0], mps.limits(OTHER)[0]) == ("25.0", "50.0")
     supervisor.stop(NAME, DEADLINE_SECONDS)
-    assert supervisor.states() == (MpsState(OTHER, running=True),)
+    assert supervisor.states().daemons == (MpsState(OTHER, running=True),)
     assert (mps.pid(), mps.limits(OTHER)[0]) == (None, "50.0")
 
 
@@ -116,10 +116,10 @@ def test_stop_leaves_nothing_and_can_be_repeated(mps: MpsScene) -> None:
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
     supervisor.stop(NAME, DEADLINE_SECONDS)
     supervisor.stop(NAME, DEADLINE_SECONDS)
-    assert (mps.pid(), supervisor.states()) == (None, ())
+    assert (mps.pid(), supervisor.states().daemons) == (None, ())
     assert [entry.name for entry in mps.mps_dir.iterdir()] == [".lock"]
     supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
-    assert supervisor.states() == (MpsState(NAME, running=True),)
+    assert supervisor.states().daemons == (MpsState(NAME, running=True),)
 
 
 def test_stop_ends_clients_that_are_still_there(mps: MpsScene) -> None:

@@ -10,6 +10,7 @@ from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.hardware.gpu import Inventory
 from driver.nvml.mig import Placement
 from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
 from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.wire.claim_call import ClaimRef
@@ -161,6 +162,37 @@ def test_a_daemon_that_does_not_serve_blocks_its_device_until_it_does(node: Fake
             told.wait(NodeState((device,), (place,)))
         node.watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
         told.wait(NodeState((device,)))
+
+
+def test_a_daemon_that_has_just_started_is_not_missed_while_the_stream_is_late(node: FakeNode) -> None:
+    """On a busy machine its GPU was blocked, and the next shares went to another one."""
+    node.mps.follow(node.watch.daemons)
+    node.prepare(node.claim_shares("train", f"{gpu_device_name(node.gpus[0])}-mps-4"))
+
+    assert node.watch.state().blocked == ()
+
+
+def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_missed(node: FakeNode) -> None:
+    node.watch.daemons(())
+    claim = node.claim_shares("train", f"{gpu_device_name(node.gpus[0])}-mps-4")
+
+    class Late(Journal):
+        """Read first without the claim."""
+
+        def __init__(self) -> None:
+            self.reads = 0
+
+        def entries(self) -> tuple[Entry, ...]:
+            self.reads += 1
+            if self.reads == 2:
+                node.prepare(claim)
+            return node.journal.entries()
+
+    watch = NodeWatch(Late(), node.era, node.kinds, lambda _: None, 1.0)
+    watch.daemons(())
+
+    assert watch.state().blocked == ()
+    assert [one.reason for one in watch.state().blocked] == ["mps-daemon"], "the next look does"
 
 
 def test_a_daemon_that_ends_with_its_last_share_is_not_missed(node: FakeNode) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused, DriverError
 from kubeletplugin.mps.service import handlers, refuse_newer
 from kubeletplugin.sharing.mps_client import MpsClient
-from kubeletplugin.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState
+from kubeletplugin.wire.mps_daemon import PROTOCOL, SOCKET, MpsDaemon, MpsState, MpsStates
 from kubeletplugin.wire.server import SocketServer
 from kubeletplugin.wire.streams import MAX_STREAMS
 from proto import mps_v1_pb2 as v1
@@ -52,11 +52,11 @@ def served(mps: MpsScene) -> Iterator[tuple[MpsClient, Supervisor]]:
 def test_a_daemon_arrives_as_it_was_asked_for_and_its_end_as_well(mps: MpsScene) -> None:
     with served(mps) as (client, supervisor):
         client.ensure(mps.daemon(percentage=30, pinned=512, multi=True))
-        assert supervisor.states() == (MpsState(NAME, running=True),)
+        assert supervisor.states().daemons == (MpsState(NAME, running=True),)
         assert mps.limits() == ("30.0", "512M")
         assert mps.folder().read() == mps.daemon(percentage=30, pinned=512, multi=True)
         client.stop(NAME)
-        assert (supervisor.states(), mps.pid()) == ((), None)
+        assert (supervisor.states().daemons, mps.pid()) == ((), None)
 
 
 def test_forty_eight_claims_at_once_are_answered(mps: MpsScene) -> None:
@@ -86,7 +86,7 @@ def test_a_supervisor_that_is_not_there_is_named_and_found_once_it_is(mps: MpsSc
         client.stop(NAME)
     with served(mps) as (_, supervisor):
         client.ensure(mps.daemon())
-        assert supervisor.states() == (MpsState(NAME, running=True),)
+        assert supervisor.states().daemons == (MpsState(NAME, running=True),)
         client.close()
     with pytest.raises(ClaimBlocked, match="the plugin is stopping"):
         client.stop(NAME)
@@ -123,6 +123,45 @@ def test_the_changes_of_a_daemon_are_heard(mps: MpsScene) -> None:
         client.stop(NAME)
         assert gone.wait(DEADLINE_SECONDS)
     assert all(state.name == NAME for states in heard if states for state in states)
+
+
+class LateStream:
+    """A supervisor whose stream still tells how it was before a daemon was started."""
+
+    def __init__(self) -> None:
+        self.comes = Event()
+
+    def ensure(self, daemon: MpsDaemon, _timeout_seconds: float) -> MpsStates:
+        return MpsStates((MpsState(daemon.name, running=True),), told_ns=7)
+
+    def follow(self, _call: object) -> Iterator[MpsStates]:
+        yield MpsStates((), told_ns=5)
+        assert self.comes.wait(DEADLINE_SECONDS)
+        yield MpsStates((MpsState(NAME, running=False, message="it is being started"),), told_ns=6)
+        yield MpsStates((), told_ns=8)
+
+
+def test_what_an_answer_told_is_not_undone_by_a_stream_that_is_late(mps: MpsScene) -> None:
+    heard: list[tuple[MpsState, ...] | None] = []
+    supervisor, first, last = LateStream(), Event(), Event()
+
+    def update(states: tuple[MpsState, ...] | None) -> None:
+        heard.append(states)
+        (last if len(heard) > 1 and states == () else first).set()
+
+    mps.mps_dir.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(8) as pool:
+        server = SocketServer(mps.mps_dir / SOCKET, handlers(cast("Supervisor", supervisor)), pool)
+        server.start()
+        client = MpsClient(mps.mps_dir / SOCKET)
+        with following(client, update):
+            assert first.wait(DEADLINE_SECONDS)
+            client.ensure(mps.daemon())
+            assert heard == [(), (MpsState(NAME, running=True),)], "before the answer is given to the caller"
+            supervisor.comes.set()
+            assert last.wait(DEADLINE_SECONDS)
+        server.stop(0)
+    assert heard[:3] == [(), (MpsState(NAME, running=True),), ()]
 
 
 def test_streams_are_counted_so_that_calls_always_find_a_worker(mps: MpsScene) -> None:
