@@ -41,6 +41,7 @@ from kubeletplugin.journal.identity import Identity
 from kubeletplugin.kinds.registry import KindsOf, own_kinds
 from kubeletplugin.kubelet.face import ALONE_PART, KUBELET_PART, READY_PART
 from kubeletplugin.kubelet.podresources import (
+    SharedList,
     containers_by_device,
     devices_in_use,
     given_by_device_plugins,
@@ -354,7 +355,7 @@ def _cluster(node: _Node, published: PublishedDevices, saw: Callable[[Mapping[st
         lambda claim, error: tell_waiting(node.events, claim, error),
         lambda claim, text: tell_missing(node.events, claim, text),
         published.attributes_of,
-        lambda: containers_by_device(node.settings.pod_resources_socket, DRIVER_NAME),
+        SharedList(lambda: containers_by_device(node.settings.pod_resources_socket, DRIVER_NAME)).now,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ from proto import podresources_v1_pb2 as pb
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+Listed = Mapping[str, frozenset[ContainerName]]
 
 LIST_METHOD = "/v1.PodResourcesLister/List"
 
@@ -74,6 +78,48 @@ def containers_by_device(
                 for device in _cdi_devices(held, driver):
                     found.setdefault(device, set()).add(name)
     return {device: frozenset(names) for device, names in found.items()}
+
+
+class SharedList:
+    """The containers that the kubelet lists, asked for once for all who want to know meanwhile.
+
+    The kubelet refuses more than 100 calls a second, and more than 10 at once (podresources' rate limit).
+    Whoever asks gets what was asked of the kubelet after that, never what was under way already.
+    """
+
+    def __init__(self, ask: Callable[[], Listed]) -> None:
+        """``ask`` raises DriverError."""
+        self._ask = ask
+        self._changed = threading.Condition()
+        self._begun = 0
+        self._asking = False
+        self._last: tuple[int, Listed | DriverError] = (0, {})
+
+    def now(self) -> Listed:
+        """What the kubelet lists now; raises what ``ask`` raises."""
+        with self._changed:
+            wanted = self._begun + 1
+            self._changed.wait_for(lambda: self._last[0] >= wanted or not self._asking)
+            if self._last[0] >= wanted:
+                return _listed_or_raised(self._last[1])
+            self._begun += 1
+            number, self._asking = self._begun, True
+        told: Listed | DriverError = PodResourcesUnavailable("the kubelet was not asked")
+        try:
+            told = self._ask()
+        except DriverError as error:
+            told = error
+        finally:
+            with self._changed:
+                self._last, self._asking = (number, told), False
+                self._changed.notify_all()
+        return _listed_or_raised(told)
+
+
+def _listed_or_raised(told: Listed | DriverError) -> Listed:
+    if isinstance(told, DriverError):
+        raise told
+    return told
 
 
 def given_by_device_plugins(socket: Path, prefix: str, timeout_seconds: float = 2.0) -> frozenset[str]:

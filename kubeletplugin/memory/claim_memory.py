@@ -80,16 +80,18 @@ class ClaimMemory:
     def start(self, start: ContainerStart) -> None:
         """Hold a container that is about to run to its part of its claim's memory.
 
-        What passes by itself is waited for: a container that is refused may be its pod's end. Raises
-        ClaimRefused, ClaimBlocked, NvmlError, StorageError, and NotAnswered once stopped; then the container
-        must not run.
+        What passes by itself is waited for: a container that is refused may be its pod's end. So is a kubelet
+        that does not list containers: the first of a claim would have all of its memory, and the second be
+        refused. Only at the end of the patience do those count alone that run. Raises ClaimRefused,
+        ClaimBlocked, NvmlError, StorageError, and NotAnswered once stopped; then the container must not run.
         """
         deadline, delay_seconds = time.monotonic() + self._patience_seconds, _FIRST_DELAY_SECONDS
         self._ports.allowances.of_start(start)
         group = self._ports.cgroups.of_process(start.proc_cgroup)
         while True:
+            is_last = time.monotonic() + _LONGEST_DELAY_SECONDS >= deadline
             try:
-                return self._start(start, group)
+                return self._start(start, group, is_last=is_last)
             except DriverError as error:
                 left_seconds = deadline - time.monotonic()
                 if not error.retryable or left_seconds <= 0 or not self._ports.cgroups.is_there(group):
@@ -157,8 +159,9 @@ class ClaimMemory:
         """What each live container has and uses; NVML is asked each time. Raises StorageError."""
         return self._uses.now()
 
-    def _start(self, start: ContainerStart, group: Cgroup) -> None:
-        listed = self._ask_kubelet() or {}
+    def _start(self, start: ContainerStart, group: Cgroup, *, is_last: bool) -> None:
+        """Do it once; ``is_last`` says that a kubelet that is silent is waited for no longer."""
+        listed = (self._ask_kubelet() or {}) if is_last else self._listed()
         allowance = self._ports.allowances.of_start(start)
         pci = allowance.pci
         with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):

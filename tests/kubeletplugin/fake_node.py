@@ -149,6 +149,7 @@ class FakeNode:
         self.machine = FakeMachine.open(f"{machine}@{folder / 'machine.json'}" if on_disk else machine)
         self.cgroups = self.machine.pretend_cgroups(folder / "cgroups")
         self.listed_containers: dict[str, frozenset[ContainerName]] | DriverError = {}
+        self.listing_failures: list[DriverError] = []
         self.gpus: tuple[PciAddress, ...] = tuple(sorted(self.machine.state.gpus))
         self.cdi = folder / "cdi"
         self.driver_root = lay_driver_root(folder / "driver", self.machine)
@@ -352,6 +353,8 @@ class FakeNode:
         return frozenset(self.given_by_device_plugins)
 
     def _list_containers(self) -> dict[str, frozenset[ContainerName]]:
+        if self.listing_failures:
+            raise self.listing_failures.pop(0)
         if isinstance(self.listed_containers, DriverError):
             raise self.listed_containers
         return self.listed_containers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Semaphore
 from typing import TYPE_CHECKING
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 
 from kubeletplugin.kubelet.podresources import (
     PodResourcesUnavailable,
+    SharedList,
     containers_by_device,
     devices_in_use,
     given_by_device_plugins,
@@ -19,6 +21,7 @@ from kubeletplugin.kubelet.podresources import (
 from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.server import SocketServer
 from proto import podresources_v1_pb2 as pb
+from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, short_folder
 
 if TYPE_CHECKING:
@@ -151,3 +154,40 @@ def test_the_containers_of_a_device_are_told_by_name_of_all_pods() -> None:
                 ContainerName("team", "two", "a"),
             }
         }
+
+
+class Slow:
+    """A kubelet that answers when a test lets it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.asked = Semaphore(0)
+        self.answers = Semaphore(0)
+
+    def __call__(self) -> dict[str, frozenset[ContainerName]]:
+        self.calls += 1
+        number = self.calls
+        self.asked.release()
+        assert self.answers.acquire(timeout=10)
+        if number == 2:
+            raise PodResourcesUnavailable("rejected by rate limit")
+        return {str(number): frozenset()}
+
+
+def test_many_that_ask_at_once_are_one_call_that_began_after_they_asked() -> None:
+    kubelet = Slow()
+    shared = SharedList(kubelet)
+    with ThreadPoolExecutor(20) as pool:
+        first = pool.submit(shared.now)
+        assert kubelet.asked.acquire(timeout=10)
+        others = [pool.submit(shared.now) for _ in range(19)]
+        eventually("all wait", lambda: len(shared._changed._waiters), lambda waiting: waiting == 19)  # type: ignore[attr-defined]  # noqa: SLF001 - who waits shows nowhere else
+        kubelet.answers.release(2)
+        assert first.result(10) == {"1": frozenset()}
+        for other in others:
+            with pytest.raises(PodResourcesUnavailable):
+                other.result(10)
+    assert kubelet.calls == 2
+
+    kubelet.answers.release()
+    assert shared.now() == {"3": frozenset()}

@@ -7,6 +7,7 @@ import pytest
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.nvml.memory_limits import MemoryLimits
 from fakegpu.memory.cuda import OutOfMemory
+from kubeletplugin.kubelet.podresources import PodResourcesUnavailable
 from kubeletplugin.memory.claim_memory import ClaimMemory
 from tests.kubeletplugin.memory.memory_node import GIB, L4_BYTES, MIB, MemoryNode
 
@@ -179,6 +180,18 @@ def test_a_kubelet_that_does_not_answer_keeps_nobody_from_starting(l4s: MemoryNo
     device = l4s.share("u-1", 8 * GIB)
     l4s.listed_containers = ClaimBlocked("the kubelet is away")
     assert l4s.hard(l4s.run(device)) == 8 * GIB
+
+
+def test_a_kubelet_that_is_silent_for_a_moment_is_waited_for(l4s: MemoryNode) -> None:
+    """It refuses calls above its rate limit: the first container had all, and the second was refused."""
+    l4s.patience_seconds = 10.0
+    l4s.restart()
+    device = l4s.share("u-1", 9 * GIB)
+    l4s.announce(device, "a", "b", "c")
+    l4s.listing_failures = [PodResourcesUnavailable("rejected by rate limit") for _ in range(3)]
+
+    assert l4s.hard(l4s.run(device, "a")) == 3 * GIB
+    assert not l4s.listing_failures
 
 
 def test_a_hook_that_asks_twice_for_one_container_gets_the_same_answer(l4s: MemoryNode) -> None:
