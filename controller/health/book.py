@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import replace
@@ -52,6 +53,7 @@ class Book:
         self._rules = HealthRules()
         # When each was told of for the last time.
         self._incidents: dict[Incident, float] = {}
+        self._healed: dict[PciAddress, float] = {}
         self._damping = Damping(hold_seconds)
         self._found: dict[PciAddress, tuple[Verdict, ...]] = {}
         self._lingering: dict[tuple[PciAddress, Kind], Verdict] = {}
@@ -100,9 +102,14 @@ class Book:
             self.on_change()
 
     def healed(self, pci: PciAddress, age_seconds: float) -> None:
-        """Note that a GPU was reset so long ago: what was told of it before is over."""
+        """Note that a GPU was reset so long ago: what was told of it before is over.
+
+        So is what is taken over later. The plugin tells of a reset when it connects, which may be before the
+        slices are known.
+        """
         with self._lock:
             healed_at = self._now() - age_seconds
+            self._healed[pci] = max(healed_at, self._healed.get(pci, healed_at))
             over = [
                 one
                 for one, last_at in self._incidents.items()
@@ -124,7 +131,8 @@ class Book:
             self._taken_over = True
             now = self._now()
             for incident, age_seconds in stored():
-                if age_seconds < booted and incident not in self._incidents:
+                is_over = now - age_seconds <= self._healed.get(incident.scope.pci, -math.inf)
+                if age_seconds < booted and not is_over and incident not in self._incidents:
                     _log.info("fault taken over", gpu=str(incident.scope.pci), xid=incident.xid)
                     self._incidents[incident] = now - age_seconds
                     self._damping.is_bad(incident, now)

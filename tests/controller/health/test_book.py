@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -114,11 +115,24 @@ def test_what_is_stored_is_taken_over_once_and_not_from_before_the_machine_was_s
     assert kept.taints == ["xid=95", "needs-reset=xid-95"]
 
 
-def test_a_reset_ends_what_was_taken_over_from_before_it(kept: Kept) -> None:
+@pytest.mark.parametrize("first", ["the faults", "the reset"])
+@pytest.mark.parametrize(("age_seconds", "is_over"), [(200.0, False), (50.0, True)])
+def test_a_reset_ends_what_was_stored_before_it_whichever_is_told_first(
+    kept: Kept, first: str, age_seconds: float, is_over: bool
+) -> None:
+    ways: list[Callable[[], None]] = [
+        lambda: kept.book.take_over(lambda: [(FATAL, 100.0)], booted=3600.0),
+        lambda: kept.book.healed(PCI, age_seconds=age_seconds),
+    ]
+    for way in ways if first == "the faults" else reversed(ways):
+        way()
+    assert bool(kept.taints) != is_over
+
+
+def test_an_older_reset_that_is_told_later_brings_no_fault_back(kept: Kept) -> None:
+    for age_seconds in (50.0, 200.0):
+        kept.book.healed(PCI, age_seconds)
     kept.book.take_over(lambda: [(FATAL, 100.0)], booted=3600.0)
-    kept.book.healed(PCI, age_seconds=200.0)
-    assert kept.taints
-    kept.book.healed(PCI, age_seconds=50.0)
     assert not kept.taints
 
 
