@@ -20,13 +20,16 @@ def machine_option(
 ) -> Callable[[Command], Command]:
     """Add ``--machine``, with the names of the shipped machines for completion."""
 
+    # A default of None is one to click, and an option with a default is never missing.
+    given: dict[str, Any] = {"required": required}
+    if default is not None:
+        given = {"default": default, "show_default": True}
+
     def add(command: Command) -> Command:
         return click.option(
             "--machine",
             metavar="NAME|FILE",
-            required=required,
-            default=default,
-            show_default=default is not None,
+            **given,
             shell_complete=_machines,
             help=what,
         )(command)

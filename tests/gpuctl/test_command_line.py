@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from driver.errors import DriverError
 from gpuctl.__main__ import commands
 from gpuctl.command_list import COMMANDS
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
@@ -44,6 +45,22 @@ def test_h_is_help_and_no_sentence_of_it_is_cut(words: tuple[str, ...]) -> None:
         assert short.output == long.output
         below = short.output.splitlines()[1:]  # the first line names the arguments, several as NAME...
         assert [line for line in below if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [words for words in every_command() if words != ("demo",)],  # which needs nothing, and starts a cluster
+    ids=" ".join,
+)
+def test_a_command_without_arguments_and_without_a_cluster_says_what_it_needs(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    nowhere = {"KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)}
+
+    told = CliRunner().invoke(commands, words, env=nowhere)
+
+    assert isinstance(told.exception, SystemExit | DriverError | None), "main tells of these in a sentence"
+    assert told.output.strip() or str(told.exception)
 
 
 def test_every_command_has_a_sentence() -> None:
