@@ -15,6 +15,7 @@ from driver.devices.names import gpu_device_name, parse_gpu_device_name, unshare
 from driver.kinds.registry import KINDS
 from driver.slices.specs import read_devices
 from gpuctl.node.share_words import STRATEGIES, share_words
+from kubernetes_rules.allocator.held import consumed_capacity
 from kubernetes_rules.quantity import parse_quantity
 
 if TYPE_CHECKING:
@@ -110,10 +111,8 @@ def _results(claim: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def _taken(result: Mapping[str, Any]) -> str:
     """What of a shared device was given: ``shares 1, memory 5Gi``; empty for one that is not shared."""
-    consumed = {key: str(value) for key, value in (result.get("consumedCapacity") or {}).items()}
-    return ", ".join(
-        f"{key} {consumed[key]}" for key in sorted(consumed, reverse=True) if consumed[key] != "0"
-    )
+    consumed = sorted(consumed_capacity(result).items(), reverse=True)
+    return ", ".join(f"{name} {amount}" for name, amount in consumed if amount != "0")
 
 
 def _facts(

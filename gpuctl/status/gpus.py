@@ -14,6 +14,7 @@ from driver.devices.names import DRIVER_NAME, gpu_device_name
 from driver.devices.sharing import SHARES
 from driver.kinds.registry import KINDS
 from gpuctl.status.fleet import Taint, attribute, tier_of
+from kubernetes_rules.allocator.held import consumed_capacity
 from kubernetes_rules.quantity import parse_quantity
 
 if TYPE_CHECKING:
@@ -296,10 +297,10 @@ def _shared_part(result: Object, device: Object) -> float:
         return 1.0
     capacity = device.get("capacity") or {}
     parts = []
-    for name, amount in (result.get("consumedCapacity") or {}).items():
+    for name, amount in consumed_capacity(result).items():
         all_of_it = parse_quantity(capacity[name]["value"]) if name in capacity else 0
         if all_of_it > 0:
-            parts.append(float(parse_quantity(str(amount)) / all_of_it))
+            parts.append(float(parse_quantity(amount) / all_of_it))
     return min(1.0, max(parts, default=0.0))
 
 
@@ -308,9 +309,9 @@ def _memory_bytes(result: Object, device: Object) -> int | None:
 
     Of a share by number the scheduler writes down ``memory: "0"``, the default of the capacity's policy.
     """
-    consumed = (result.get("consumedCapacity") or {}).get("memory")
+    consumed = consumed_capacity(result).get("memory")
     if consumed is not None:
-        return int(parse_quantity(str(consumed))) or None
+        return int(parse_quantity(consumed)) or None
     return None if device.get("allowMultipleAllocations") else _memory_of_one(device)
 
 
@@ -328,10 +329,8 @@ def _memory_of_one(device: Object) -> int | None:
 
 def _taken(result: Object) -> str:
     """What of a shared device was given: ``shares 1, memory 5Gi``."""
-    consumed = {key: str(value) for key, value in (result.get("consumedCapacity") or {}).items()}
-    return ", ".join(
-        f"{key} {value}" for key, value in sorted(consumed.items(), reverse=True) if value != "0"
-    )
+    consumed = sorted(consumed_capacity(result).items(), reverse=True)
+    return ", ".join(f"{name} {amount}" for name, amount in consumed if amount != "0")
 
 
 def _trouble(status: Object, result: Object) -> str | None:

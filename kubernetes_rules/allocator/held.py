@@ -96,14 +96,26 @@ def _results(claim: Json) -> list[tuple[DeviceId, Share | None]]:
                 continue
             share = None
             if result.get("shareID") is not None:
-                taken = result.get("consumedCapacity") or {}
-                share = {name: read_amount(value).nanos for name, value in taken.items()}
+                share = {name: read_amount(value).nanos for name, value in consumed_capacity(result).items()}
             found.append((DeviceId(result["driver"], result["pool"], result["device"]), share))
         return found
     except (KeyError, TypeError, AttributeError) as error:
         raise AllocationFailed(
             f"the allocation of claim {claim_name(claim)} is malformed: {error!r}", "create the claim anew"
         ) from error
+
+
+def consumed_capacity(result: Mapping[str, Any]) -> dict[str, str]:
+    """What an allocation took of a shared device (DeviceRequestAllocationResult.consumedCapacity).
+
+    A name may stand with the driver's domain, which a driver publishes its own without: they are the same
+    (QualifiedName).
+    """
+    domain = f"{result['driver']}/"
+    return {
+        name.removeprefix(domain): str(amount)
+        for name, amount in (result.get("consumedCapacity") or {}).items()
+    }
 
 
 def _take(held: dict[DeviceId, list[_T]], device: DeviceId, what: _T) -> None:

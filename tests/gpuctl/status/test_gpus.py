@@ -59,16 +59,23 @@ def test_holders_have_a_part_of_the_gpu_and_a_place(tmp_path: Path) -> None:
     assert {one.pods for one in found[0].holdings} == {("tune-0",), ()}
 
 
+@pytest.mark.parametrize("domain", ["", "gpu.nvidia.com/"])
 @pytest.mark.parametrize(("amount", "bytes_"), [("0", None), ("5Gi", 5 * 2**30)])
 def test_the_memory_of_a_share_is_told_only_where_the_scheduler_counts_it(
-    tmp_path: Path, amount: str, bytes_: int | None
+    tmp_path: Path, amount: str, bytes_: int | None, domain: str
 ) -> None:
+    """A scheduler may write the names of capacities with the driver's domain."""
     share = next(one["name"] for one in devices(published(tmp_path), THIRD) if "mps" in one["name"])
-    consumed: Object = {"consumedCapacity": {"shares": "1", "memory": amount}, "shareID": "s-1"}
+    amounts = {f"{domain}shares": "1", f"{domain}memory": amount}
+    allocated = claim("lab-0", share, consumedCapacity=amounts, shareID="s-1")
 
-    (lab,) = gpus(published(tmp_path), claim("lab-0", share, **consumed))[2].holdings
+    (view,) = views_of(published(tmp_path), [allocated])
+    (lab,) = view.gpus[2].holdings
 
-    assert lab.memory_bytes == bytes_
+    assert (lab.memory_bytes, lab.part) == (bytes_, 0.25)
+    assert lab.taken == ("shares 1" if bytes_ is None else "shares 1, memory 5Gi")
+    shared = view.state.tiers["shared, mps"]
+    assert (shared.claims, shared.claims_left) == (1, 3)
 
 
 def test_each_gpu_of_a_device_of_several_has_its_part_of_the_memory(tmp_path: Path) -> None:
