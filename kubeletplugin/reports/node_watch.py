@@ -50,6 +50,7 @@ class NodeWatch:
         self._left_behind: set[str] = set()
         self._releasing: set[str] = set()
         self._deleted: frozenset[str] = frozenset()
+        self._released: list[Entry] = []
         self._daemons: tuple[MpsState, ...] | None = None
         self._daemons_told = False
         self._hanging: tuple[BlockedPlacement, ...] = ()
@@ -78,9 +79,15 @@ class NodeWatch:
 
     @contextmanager
     def releasing(self, uid: str) -> Iterator[None]:
-        """While a claim gives its devices back its MPS daemon is not missed: the plugin itself ends it."""
+        """While a claim gives its devices back its MPS daemon is not missed: the plugin itself ends it.
+
+        What it had is known until the next look at the hardware: one that is under way may have seen it.
+        """
+        entry = self._journal.get(uid)
         with self._changed:
             self._releasing.add(uid)
+            if entry is not None:
+                self._released.append(entry)
         try:
             yield
         finally:
@@ -141,7 +148,9 @@ class NodeWatch:
 
     def saw(self, inventory: Inventory, before: Iterable[Entry]) -> None:
         """Take in a look at the hardware; ``before`` are the journal's entries just before that look."""
-        foreign = self.foreign(inventory, before)
+        with self._changed:
+            released, self._released = self._released, []
+        foreign = self.foreign(inventory, (*before, *released))
         with self._changed:
             self._foreign = foreign
             # In any case: another instance may have changed the journal, and told nobody here.

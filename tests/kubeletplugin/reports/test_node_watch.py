@@ -66,6 +66,32 @@ def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: Fake
     assert found_foreign(node, seen, before) == ()
 
 
+def test_an_instance_that_lived_within_one_look_was_its_claims(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    before = node.journal.entries()
+    node.prepare(ref)
+    seen = node.discovery.snapshot()
+    node.unprepare(ref)
+
+    node.watch.saw(seen, before)
+
+    assert node.watch.state().blocked == ()
+
+
+def test_an_instance_that_stands_where_a_claim_had_one_before_is_told_of_by_the_next_look(
+    node: FakeNode,
+) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    node.prepare(ref)
+    node.unprepare(ref)
+    foreign(node, ONE, 6, 1)
+
+    for _ in range(2):
+        node.health.run_once()
+
+    assert [one.reason for one in node.watch.state().blocked] == ["foreign-instance"]
+
+
 def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
