@@ -176,8 +176,9 @@ class Service:
         reader, writer = socket.socketpair()
         with reader, writer:
             writer.settimeout(0)  # set_wakeup_fd asks for a socket that never blocks
-            before = {number: signal.signal(number, _leave_to_the_socket) for number in _SIGNALS}
+            # First the socket: a signal between the two would find a handler that leaves it to nobody.
             wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+            before = {number: signal.signal(number, _leave_to_the_socket) for number in _SIGNALS}
             self._waker = writer
             try:
                 yield reader

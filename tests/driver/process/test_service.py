@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,31 @@ def test_a_signal_that_comes_before_the_service_runs_is_kept_for_it() -> None:
     service.run()
 
     assert stopped.is_set()
+
+
+def test_a_signal_that_comes_while_the_service_begins_to_catch_them_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the handlers and the socket it was nobody's, and the process never ended."""
+    plain = signal.signal
+    came: list[int] = []
+
+    def install(number: int, handler: Any) -> Any:
+        before = plain(number, handler)
+        if number == signal.SIGTERM and not came:
+            came.append(number)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return before
+
+    monkeypatch.setattr(signal, "signal", install)
+    service = Service()
+
+    def end_a_service_that_waits() -> None:
+        assert service.stop_event.wait(WAIT_SECONDS)
+
+    service.spawn("impatient", end_a_service_that_waits)
+    service.run()
+    assert came
 
 
 def test_a_signal_that_the_kernel_hands_to_another_thread_ends_the_service() -> None:

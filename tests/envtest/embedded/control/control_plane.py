@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from envtest.embedded.api.server import EmbeddedApiServer
+from envtest.embedded.api.statuses import Refused
 from envtest.embedded.control.claim_controller import EmbeddedClaimController
 from envtest.embedded.control.disruption_controller import EmbeddedDisruptionController
 from envtest.embedded.control.namespace_controller import EmbeddedNamespaceController
@@ -81,9 +82,23 @@ class ControlPlane:
         self.server.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
 
     def set_phase(self, name: str, phase: str) -> None:
-        pod = self.pod(name)
-        status = {**pod.get("status", {}), "phase": phase}
-        self.server.replace(f"{PODS}/{name}/status", {**pod, "status": status})
+        self.set_status(name, phase=phase)
+
+    def set_status(self, name: str, **fields: Any) -> None:
+        """Change these fields of a pod's status, again where a controller has changed the pod meanwhile."""
+
+        def is_set() -> bool:
+            pod = self.pod(name)
+            try:
+                status = {**pod.get("status", {}), **fields}
+                self.server.replace(f"{PODS}/{name}/status", {**pod, "status": status})
+            except Refused as refused:
+                if refused.code != 409:
+                    raise
+                return False
+            return True
+
+        self.wait(is_set)
 
     def pod(self, name: str) -> Object:
         return next(pod for pod in self.server.objects("pods") if pod["metadata"]["name"] == name)

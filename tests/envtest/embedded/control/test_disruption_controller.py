@@ -32,10 +32,8 @@ def run(cluster: ControlPlane, name: str, *, ready: bool = True) -> None:
     labelled["metadata"]["labels"] = {"app": "a"}
     cluster.server.create(PODS, labelled)
     cluster.wait_bound(name)
-    stored = cluster.pod(name)
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-    status = {**stored["status"], "phase": "Running", "conditions": conditions}
-    cluster.server.replace(f"{PODS}/{name}/status", {**stored, "status": status})
+    cluster.set_status(name, phase="Running", conditions=conditions)
 
 
 def add_budget(cluster: ControlPlane, name: str = "b", **spec: Any) -> None:

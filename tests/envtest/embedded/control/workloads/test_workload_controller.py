@@ -72,9 +72,7 @@ class Workloads:
     def say(self, pod: Object, phase: str, *, ready: bool = False) -> None:
         """What a kubelet says of a pod."""
         conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": moment()}]
-        stored = self.cluster.pod(pod["metadata"]["name"])
-        status = {**stored["status"], "phase": phase, "conditions": conditions}
-        self.server.replace(f"{PODS}/{pod['metadata']['name']}/status", {**stored, "status": status})
+        self.cluster.set_status(pod["metadata"]["name"], phase=phase, conditions=conditions)
 
     def wait(self, condition: Callable[[], bool]) -> None:
         self.cluster.wait(condition)
@@ -139,10 +137,8 @@ def test_pods_count_as_available_when_they_were_ready_for_long_enough(here: Work
     here.wait(lambda: here.deployment_status.get("readyReplicas") == 1)
     assert here.reason("Available") == "MinimumReplicasUnavailable"
 
-    stored = here.pods[0]
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": moment(4000)}]
-    status = {**stored["status"], "conditions": conditions}
-    here.server.replace(f"{PODS}/{stored['metadata']['name']}/status", {**stored, "status": status})
+    here.cluster.set_status(here.pods[0]["metadata"]["name"], conditions=conditions)
 
     here.wait(lambda: here.reason("Available") == "MinimumReplicasAvailable")
 
