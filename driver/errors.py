@@ -9,10 +9,10 @@
     ├── ApiError               retryable   the Kubernetes API refused or did not answer (driver.kube.errors)
     ├── ClaimError
     │   ├── ClaimRefused       permanent   the claim can never be prepared as it stands
-    │   │   ├── LateCall       permanent   a call waited until it was not to be done (kubeletplugin.claims)
     │   │   └── MalformedConfig permanent  an opaque configuration has errors (driver.claims.opaque)
     │   └── ClaimBlocked       retryable   something that passes stands in the way
     │       ├── DeviceHeld     retryable   another claim still holds the device
+    │       ├── LateCall       retryable   a call waited until it was not to be done (kubeletplugin.claims)
     │       ├── InstanceInUse  retryable   a process uses a MIG instance (kubeletplugin.kinds.partition)
     │       ├── NoRoom         retryable   a MIG instance was made in the way just now (likewise)
     │       ├── PartitionTaken retryable   a fabric partition in the way is active (kubeletplugin.fabric)

@@ -6,13 +6,16 @@ have come to another pod, or have been let go.
 
 from __future__ import annotations
 
-from driver.errors import ClaimRefused
+from driver.errors import ClaimBlocked
 from kubeletplugin.journal.entry import Entry
 from kubeletplugin.wire.claim_call import Call
 
 
-class LateCall(ClaimRefused):
-    """A call that came too late to be carried out; the kubelet asks anew for what it needs."""
+class LateCall(ClaimBlocked):
+    """A call that came too late to be carried out; the kubelet asks anew for what it needs.
+
+    It passes, since the next call is not late; this one is not waited for any more.
+    """
 
 
 def refuse_late_prepare(entry: Entry | None, call: Call, boot_id: str) -> None:

@@ -346,7 +346,8 @@ class Preparer:
 
     def _commit(self, entry: Entry, spec: Spec, *, is_new: bool = False) -> Entry:
         """Note the end, then write the files: what is not there (any more) the next call writes."""
-        done = replace(entry, state="prepared", changed_ns=boottime_ns(), spec_sha256=spec.sha256)
+        changed_ns = boottime_ns() if is_new else entry.changed_ns  # a spec written anew makes no call late
+        done = replace(entry, state="prepared", changed_ns=changed_ns, spec_sha256=spec.sha256)
         self._journal.put(done)
         self._ports.step("committed")
         self._files.write(done, spec, is_new=is_new)

@@ -13,6 +13,7 @@ from kubeletplugin.journal.identity import boottime_ns
 from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
 from tests.kubeletplugin.cut_node import uuid_of
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_roots import reinstall_driver
 
 
 @pytest.fixture
@@ -48,6 +49,34 @@ def test_a_spec_that_comes_back_meanwhile_makes_no_call_late(node: FakeNode) -> 
     node.unprepare(ref, waiting)
 
     assert not node.spec_path(ref).exists()
+
+
+def test_a_spec_that_is_renewed_meanwhile_makes_no_call_late(node: FakeNode) -> None:
+    """During a change of the NVIDIA driver pods that end got UnprepareFailed."""
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    before = node.spec_path(ref).read_text()
+    waiting = node.call(boottime_ns())
+    node.machine.driver_back("575.51.03")
+    reinstall_driver(node.driver_root, node.machine)
+    node.reconciler.restore_specs()
+    assert node.spec_path(ref).read_text() != before
+
+    node.unprepare(ref, waiting)
+
+    assert not node.spec_path(ref).exists()
+
+
+def test_a_late_call_can_be_made_again(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    late = node.call(boottime_ns())
+    node.prepare(ref)
+
+    with pytest.raises(LateCall) as refused:
+        node.unprepare(ref, late)
+
+    assert refused.value.retryable
+    assert node.unprepare(ref) is None
 
 
 def test_a_call_that_the_kubelet_gave_up_takes_nothing_back(node: FakeNode) -> None:
