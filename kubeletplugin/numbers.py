@@ -61,7 +61,7 @@ class Numbers:
 
     def show(self, metrics: Metrics, node_name: str) -> None:
         """Show all of it from now on."""
-        entries, kinds = self._parts.journal.entries, self._parts.kinds
+        entries, kinds = self._parts.journal.held, self._parts.kinds
         metrics.show(lambda: partition_uses(entries(), self._era()), PARTITION_INFO)
         metrics.show(lambda: share_uses(entries(), self._era(), kinds), SHARE_INFO)
         metrics.show(lambda: memory_uses(entries(), self._era(), self.containers), *MEMORY_SERIES)
@@ -78,7 +78,7 @@ class Numbers:
         era, kinds = self._era(), self._parts.kinds
         return [
             entry
-            for entry in self._parts.journal.entries()
+            for entry in self._parts.journal.held()
             if entry.state == "prepared" and entry.is_named and kinds.all_live(entry, era)
         ]
 

@@ -78,8 +78,7 @@ def _refuse_held(parts: Parts) -> None:
     """Raise NotRetired while a claim holds something here, or may."""
     held = [
         f"{entry.namespace}/{entry.name} ({entry.state})" if entry.name else f"claim {entry.uid}"
-        for entry in parts.journal.entries()
-        if entry.holds
+        for entry in parts.journal.held()
     ]
     held += [f"claim {uid} (its journal file cannot be read)" for uid in sorted(parts.journal.unreadable())]
     if held:

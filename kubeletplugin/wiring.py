@@ -299,7 +299,7 @@ def _reports(
         partial(tell_of_entry, events, EventReason.MEMORY_LIMIT_HELD),
         changed,
     )
-    watch = MemoryWatch(parts.journal.entries, parts.memory.faults, numbers.containers, listeners)
+    watch = MemoryWatch(parts.journal.held, parts.memory.faults, numbers.containers, listeners)
     healths = HealthMemory(changed)
     statuses = ClaimStatuses(writer, parts.journal, node.identity.era, parts.kinds, now)
     board.on_update(healths.heard)

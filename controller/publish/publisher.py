@@ -43,12 +43,16 @@ if TYPE_CHECKING:
     from driver.errors import ApiError
     from driver.kinds.kind import Kinds
     from driver.kube.client import KubeClient
+    from driver.kube.reflector import EventType
     from driver.policy.offers import Offers
     from driver.process.metrics import Metrics
     from driver.process.pulse import AtWork
     from driver.slices.specs import Layout
 
 _log = get_logger(__name__)
+
+_DELETED_SECONDS = 1.0
+"""How long at most slices that somebody deleted stay away before they are written again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +218,14 @@ class Publisher:
                     self._not_before = time.monotonic() + wait_seconds
                     self._wake(wait_seconds)
 
-    def _slices_changed(self, *_: object) -> None:
+    def _slices_changed(self, kind: EventType, _slice: Object) -> None:
         with self._changed:
             if time.monotonic() - self._wrote_at > self._intervals.quiet_seconds:
                 self._debounce.reset()
                 self._debounce_seconds = self._intervals.debounce_seconds[0]
-            self._wake(self._debounce_seconds)
+            # A kubelet that starts again and again deletes them each time, and fights with nobody.
+            most_seconds = _DELETED_SECONDS if kind == "DELETED" else self._debounce_seconds
+            self._wake(min(self._debounce_seconds, most_seconds))
 
     def _slices_listed(self, _objects: int) -> None:
         self._metrics.reflector_restarted()

@@ -81,7 +81,7 @@ class Reconciler:
         Containers that start again need them. A driver or this process may have been replaced between two
         passes, so each claim is remembered with what its spec was last seen to be made of.
         """
-        files, entries = self._driver_files(), self._journal.entries()
+        files, entries = self._driver_files(), self._journal.held()
         self._made_of = {one.uid: self._made_of[one.uid] for one in entries if one.uid in self._made_of}
         for entry in entries:
             try:
@@ -169,7 +169,7 @@ class Reconciler:
                 self._set_deleted(self._deleted | {uid})
             if not is_gone or is_used:
                 return 0.0
-            held = {entry.uid for entry in self._journal.entries() if entry.holds}
+            held = {entry.uid for entry in self._journal.held()}
             self._gone_since = {one: at for one, at in self._gone_since.items() if one in held}
             self._gone_since[uid] = since
             return self._clock() - since
@@ -186,7 +186,7 @@ class Reconciler:
         The kubelet tries again too, as long as it remembers the claim.
         """
         released = []
-        for entry in self._journal.entries():
+        for entry in self._journal.held():
             if entry.state == "releasing":
                 try:
                     if self._release(entry):

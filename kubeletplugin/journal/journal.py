@@ -24,6 +24,9 @@ from kubeletplugin.wire.timing import NO_TIMING, Timing
 
 _SUFFIX = ".json"
 _ASIDE = "unreadable"
+_MOST_ASIDE = 100
+"""How many damaged files are kept for people beside the newest one: a sick disk makes more each day."""
+
 NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of a read that say nothing about what was to be read."""
 
@@ -101,6 +104,15 @@ class Journal:
         with self._lock:
             self._refresh()
             return tuple(self._entries[uid] for uid in sorted(self._entries))
+
+    def held(self) -> tuple[Entry, ...]:
+        """The entries of the claims that hold devices, sorted by UID.
+
+        For loops: tombstones stay for ten minutes, and a node of short pods has thousands.
+        """
+        with self._lock:
+            self._refresh()
+            return tuple(self._entries[uid] for uid in sorted(self._holding))
 
     def holders(self, pci: str) -> tuple[Entry, ...]:
         """The entries of the claims that hold a device of the GPU at this PCI address."""
@@ -210,6 +222,9 @@ class Journal:
         target = aside / f"{uid}-{os.urandom(4).hex()}"
         try:
             aside.mkdir(mode=0o700, exist_ok=True)
+            before = sorted(aside.iterdir(), key=lambda file: file.lstat().st_ctime_ns)
+            for oldest in filter(Path.is_file, before[:-_MOST_ASIDE]):
+                oldest.unlink()
             Path(path).rename(target)
         except OSError as error:
             self._unread[uid] = f"{reason}, and it cannot be put aside: {error.strerror}"

@@ -82,7 +82,7 @@ def sweep(
     except DriverError as error:
         _log.warning("metadata files stay", error=str(error))
         return ()
-    held = {entry.uid for entry in journal.entries() if entry.holds}
+    held = {entry.uid for entry in journal.held()}
     for uid in uids:
         try:
             if uid not in held and _swept(uid, store, journal, locks):

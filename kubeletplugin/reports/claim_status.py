@@ -147,7 +147,7 @@ class ClaimStatuses:
         being written after it: its tenant may have meant that.
         """
         try:
-            told = told_claims(self._journal.entries(), self._era(), self._kinds, self._now())
+            told = told_claims(self._journal.held(), self._era(), self._kinds, self._now())
             wanted = {claim.uid: claim for claim in told}
         except DriverError as error:
             return error

@@ -68,7 +68,7 @@ class HealthCheck:
 
     def run_once(self) -> None:
         """Look at every GPU and send the complete list; nothing is sent while NVML is let go of."""
-        entries = self._journal.entries()
+        entries = self._journal.held()
         try:
             inventory = self._discovery.snapshot()
         except LetGo:

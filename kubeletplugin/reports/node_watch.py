@@ -162,7 +162,7 @@ class NodeWatch:
         era = self._era()
         owners = [
             held
-            for entry in (*before, *self._journal.entries())
+            for entry in (*before, *self._journal.held())
             if entry.holds
             for held in entry.devices
             if entry.rebuilt or self._kinds.is_live(entry, held, era)
@@ -195,13 +195,13 @@ class NodeWatch:
         The journal is read without the lock, which those who change claims take to say so. It is read before
         the daemons and after: between the two a claim may have come, or given its share back.
         """
-        before = {entry.uid: entry for entry in self._journal.entries()}
+        before = {entry.uid: entry for entry in self._journal.held()}
         with self._changed:
             foreign, left_behind = (*self._foreign, *self._given), frozenset(self._left_behind)
             releasing, deleted = frozenset(self._releasing), self._deleted
             daemons, daemons_told, hanging = self._daemons, self._daemons_told, self._hanging
             busy, healed, hanging = tuple(sorted(self._busy)), self._healed, (*hanging, *self._healing)
-        entries, era = self._journal.entries(), self._era()
+        entries, era = self._journal.held(), self._era()
         left = [entry for entry in entries if entry.uid in left_behind and entry.state == "releasing"]
         with self._changed:
             self._left_behind -= left_behind - {entry.uid for entry in left}

@@ -65,7 +65,7 @@ class SharingKeeper:
         if any(record.daemon for record in records):
             self.mps_is_used()
         groups = {record.group: set(record.gpus) for record in records}
-        for entry in self._journal.entries():
+        for entry in self._journal.held():
             for group, gpus in groups_of(entry).items() if entry.state == "prepared" else ():
                 groups.setdefault(group, set()).update(gpus)
         hanging: list[BlockedPlacement] = []

@@ -22,11 +22,11 @@ def test_messages_keep_their_names_and_numbers() -> None:
                 "pinned_memory_mib": 5,
                 "protocol": 6,
             },
-            "EnsureResponse": {},
+            "EnsureResponse": {"state": 1},
             "StopRequest": {"name": 1},
             "StopResponse": {},
             "WatchRequest": {},
-            "State": {"daemons": 1},
+            "State": {"daemons": 1, "told_ns": 2},
             "DaemonState": {"name": 1, "running": 2, "message": 3},
         },
     )

@@ -110,6 +110,19 @@ def test_slices_that_the_kubelet_wiped_come_back(server: EmbeddedApiServer, publ
     published.publishes(100)
 
 
+def test_slices_that_are_wiped_again_and_again_come_back_as_soon_as_those_that_were_wiped_once(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    published.start(gpus(2))
+    published.publishes(2)
+    published.settles()
+    published.publisher._debounce_seconds = 3600.0  # noqa: SLF001 - as after a fight of many writes
+
+    server.delete(SLICES)
+
+    published.publishes(2)
+
+
 def test_slices_stay_away_while_the_plugin_does_not_serve(
     server: EmbeddedApiServer, published: Published
 ) -> None:

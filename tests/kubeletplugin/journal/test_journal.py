@@ -25,7 +25,7 @@ from kubeletplugin.journal.entry import (
     decode,
     encode,
 )
-from kubeletplugin.journal.journal import Journal
+from kubeletplugin.journal.journal import _MOST_ASIDE, Journal
 from tests.eventually import eventually
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
 
@@ -95,6 +95,27 @@ def test_an_unreadable_file_is_put_aside_and_only_its_claim_suffers(tmp_path: Pa
     assert aside.path.read_bytes() == content
     assert not (tmp_path / "u-1.json").exists()
     assert journal.take_set_aside() == ()
+
+
+def test_of_files_that_were_put_aside_the_newest_hundred_are_kept(tmp_path: Path) -> None:
+    for number in range(_MOST_ASIDE + 5):
+        (tmp_path / f"u-{number}.json").write_text("{")
+        alone(tmp_path).entries()
+
+    kept = {file.name.rpartition("-")[0] for file in (tmp_path / "unreadable").iterdir()}
+    assert len(kept) == _MOST_ASIDE + 1
+    assert f"u-{_MOST_ASIDE + 4}" in kept
+    assert "u-0" not in kept
+
+
+def test_tombstones_are_entries_and_hold_nothing(tmp_path: Path) -> None:
+    journal = alone(tmp_path)
+    journal.put(entry("u-1"))
+    journal.put(replace(entry("u-2"), state="released", devices=()))
+    journal.put(replace(entry("u-3"), state="releasing"))
+
+    assert [one.uid for one in journal.entries()] == ["u-1", "u-2", "u-3"]
+    assert [one.uid for one in journal.held()] == ["u-1", "u-3"]
 
 
 def test_a_read_that_fails_hides_nothing_of_what_another_instance_wrote(tmp_path: Path) -> None:

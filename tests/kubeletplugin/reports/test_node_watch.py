@@ -208,11 +208,11 @@ def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_m
         def __init__(self) -> None:
             self.reads = 0
 
-        def entries(self) -> tuple[Entry, ...]:
+        def held(self) -> tuple[Entry, ...]:
             self.reads += 1
             if self.reads == 2:
                 node.prepare(claim)
-            return node.journal.entries()
+            return node.journal.held()
 
     watch = NodeWatch(Late(), node.era, node.kinds, lambda _: None, 1.0)
     watch.daemons(())
