@@ -30,7 +30,7 @@ from driver.kube.backoff import Backoff
 from driver.kube.paths import RESOURCE_SLICES
 from driver.kube.reflector import Reflector, Selection
 from driver.process.log import get_logger
-from driver.slices.specs import lay_out
+from driver.slices.specs import lay_out, taint_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from driver.policy.offers import Offers
     from driver.process.metrics import Metrics
     from driver.process.pulse import AtWork
-    from driver.slices.specs import Layout
+    from driver.slices.specs import Layout, TaintTimes
 
 _log = get_logger(__name__)
 
@@ -114,6 +114,7 @@ class Publisher:
             on_list=self._slices_listed,
             on_failure=self._reflector_failed,
         )
+        self._times: TaintTimes = {}
         self._overlay = Overlay(self.reflector.snapshot)
         self._backoff = Backoff(0.2, 10.0)
         self._debounce = Backoff(*intervals.debounce_seconds, jitter=lambda: 0.0)
@@ -279,7 +280,8 @@ class Publisher:
         self._follow_claims(stored, now, wanted)
         sick = with_verdicts(now.offers.devices, self.book.verdicts())
         layout = self._layout(replace(now.offers, devices=sick))
-        plan = plan_sync(layout.specs, stored, self._writer.same)
+        self._times = taint_times(layout.specs, (item["spec"] for item in stored), self._times)
+        plan = plan_sync(layout.specs, stored, self._writer.same, self._times)
         if not plan.empty:
             with self._metrics.operation("publish"):
                 self._write(plan)

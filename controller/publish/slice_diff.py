@@ -10,10 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driver.slices.specs import with_kept_times
+from driver.slices.specs import with_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from driver.slices.specs import TaintTimes
 
 Object = dict[str, Any]
 Spec = dict[str, Any]
@@ -57,12 +59,13 @@ def plan_sync(
     specs: Sequence[Spec],
     stored: Iterable[Object],
     same: Callable[[int, Mapping[str, Any], Mapping[str, Any]], bool],
+    times: TaintTimes,
 ) -> SyncPlan:
     """The writes that make a pool out of ``specs``, which have no ``pool.generation`` yet.
 
     ``stored`` are all slices of the driver for the node. Those of another pool or an older generation,
     those whose name tells no index or one that is taken or too high, are deleted. ``same`` says whether
-    a stored spec will do for the wanted spec of an index.
+    a stored spec will do for the wanted spec of an index. ``times`` are those of the taints.
 
     The generation stays when nothing has to be created and at most one slice updated, since then the
     pool is whole before and after the write. Otherwise it rises and every slice is written.
@@ -84,11 +87,13 @@ def plan_sync(
             Update(
                 index,
                 matched[index],
-                _with_generation(with_kept_times(specs[index], matched[index]["spec"]), generation),
+                _with_generation(with_times(specs[index], times), generation),
             )
             for index in sorted(changed)
         ),
-        tuple(Create(index, _with_generation(specs[index], generation)) for index in missing),
+        tuple(
+            Create(index, _with_generation(with_times(specs[index], times), generation)) for index in missing
+        ),
     )
 
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 Spec = dict[str, Any]
 
+_TaintIdentity = tuple[Any, ...]
+TaintTimes = dict[_TaintIdentity, str]
+"""Since when devices have their taints, by device, key, value and effect."""
+
 _Item = TypeVar("_Item")
 
 DEVICES_PER_SLICE = 64
@@ -315,25 +319,35 @@ def _canonical_quantity(value: Any) -> Any:
         return value
 
 
-def with_kept_times(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> Spec:
-    """A copy of the wanted spec in which unchanged taints keep the ``timeAdded`` of the stored one.
+def taint_times(
+    wanted: Iterable[Mapping[str, Any]], stored: Iterable[Mapping[str, Any]], former: TaintTimes
+) -> TaintTimes:
+    """Since when devices have the taints that the wanted specs give them: ``timeAdded`` as it is stored,
+    in whichever slice the device stands, else as it was ``former``.
 
-    Evictions count from that time, so a rewrite for another reason must not move it.
+    Evictions count from that time (tolerationSeconds), so no rewrite and no wipe may move it.
     """
-    times = {
-        _taint_identity(device, taint): taint["timeAdded"]
-        for device in stored.get("devices") or []
-        for taint in device.get("taints") or []
-        if taint.get("timeAdded")
-    }
+    known = dict(former)
+    known.update((who, str(taint["timeAdded"])) for who, taint in _taints(stored) if taint.get("timeAdded"))
+    return {who: known[who] for who, _ in _taints(wanted) if who in known}
+
+
+def with_times(wanted: Mapping[str, Any], times: TaintTimes) -> Spec:
+    """A copy of the wanted spec in which taints have the ``timeAdded`` that they had."""
     result: Spec = copy.deepcopy(dict(wanted))
-    for device in result.get("devices") or []:
-        for taint in device.get("taints") or []:
-            added = times.get(_taint_identity(device, taint))
-            if added is not None:
-                taint.setdefault("timeAdded", added)
+    for who, taint in _taints([result]):
+        if who in times:
+            taint.setdefault("timeAdded", times[who])
     return result
 
 
-def _taint_identity(device: Mapping[str, Any], taint: Mapping[str, Any]) -> tuple[Any, ...]:
+def _taints(specs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[_TaintIdentity, dict[str, Any]]]:
+    """The taints of all devices, each with what tells it from the others."""
+    for spec in specs:
+        for device in spec.get("devices") or []:
+            for taint in device.get("taints") or []:
+                yield _taint_identity(device, taint), taint
+
+
+def _taint_identity(device: Mapping[str, Any], taint: Mapping[str, Any]) -> _TaintIdentity:
     return device.get("name"), taint.get("key"), taint.get("value") or "", taint.get("effect")

@@ -210,6 +210,22 @@ def test_a_taint_comes_and_goes_within_the_generation(published: Published) -> N
     published.becomes(lambda: "taints" not in published.slices()[0]["spec"]["devices"][0])
 
 
+def test_a_taint_is_as_old_after_a_wipe_as_before(server: EmbeddedApiServer, published: Published) -> None:
+    """Else tolerationSeconds of a pod would start anew each time a kubelet starts."""
+    old = "2026-01-01T00:00:00Z"
+    published.start(gpus(1, taints=(LOST,)))
+    published.publishes(1)
+    (item,) = copy.deepcopy(published.slices())
+    item["spec"]["devices"][0]["taints"][0]["timeAdded"] = old
+    server.replace(f"{SLICES}/{item['metadata']['name']}", item)
+    published.settles()
+
+    server.delete(SLICES)
+
+    published.publishes(1)
+    assert published.slices()[0]["spec"]["devices"][0]["taints"][0]["timeAdded"] == old
+
+
 @pytest.mark.parametrize(
     "fault",
     [

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.publish.slice_diff import SyncPlan, generate_name, index_of, plan_sync
-from driver.slices.specs import same_spec
+from driver.slices.specs import same_spec, taint_times
 
 POOL = "node-a/gpu.nvidia.com"
 
@@ -34,7 +34,8 @@ def stored(
 
 
 def plan(specs: list[dict[str, Any]], *items: dict[str, Any]) -> SyncPlan:
-    return plan_sync(specs, items, lambda _index, wanted, there: same_spec(wanted, there))
+    times = taint_times(specs, (item["spec"] for item in items), {})
+    return plan_sync(specs, items, lambda _index, wanted, there: same_spec(wanted, there), times)
 
 
 def names(items: Any) -> list[str]:
@@ -139,6 +140,18 @@ def test_an_update_keeps_the_time_of_a_taint() -> None:
 
     [update] = made.updates
     assert update.spec["devices"][0]["taints"][0]["timeAdded"] == "2026-01-01T00:00:00Z"
+
+
+def test_a_taint_keeps_its_time_where_its_device_comes_into_another_slice() -> None:
+    taint = {"key": "k", "effect": "NoSchedule"}
+    first, second = spec("a"), spec("b")
+    second["devices"][0]["taints"] = [{**taint, "timeAdded": "2026-01-01T00:00:00Z"}]
+    wanted = [copy.deepcopy(second), copy.deepcopy(first)]
+    wanted[0]["devices"][0]["taints"] = [dict(taint)]
+
+    made = plan(wanted, stored("00000-x", first), stored("00001-x", second))
+
+    assert made.updates[0].spec["devices"][0]["taints"][0]["timeAdded"] == "2026-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from driver.devices.device import AttributeValue, Device, Taint, Version
 from driver.errors import ConfigError
 from driver.nvml.pci_address import PciAddress
-from driver.slices.specs import Layout, lay_out, same_spec, with_kept_times
+from driver.slices.specs import Layout, lay_out, same_spec, taint_times, with_times
 
 POOL = "node-a/gpu.nvidia.com"
 
@@ -229,12 +229,21 @@ def test_a_foreign_change_is_a_difference(change: Any) -> None:
     assert not same_spec(spec, answer)
 
 
+def test_a_taint_that_went_and_came_back_is_a_new_one() -> None:
+    [spec] = laid_out(FULL).specs
+    times = taint_times([spec], [stored(spec)], {})
+    well = {**spec, "devices": [{**one, "taints": []} for one in spec["devices"]]}
+
+    assert times
+    assert taint_times([spec], [well], taint_times([well], [stored(spec)], times)) == {}
+
+
 def test_an_unchanged_taint_keeps_the_time_at_which_it_was_added() -> None:
     [spec] = laid_out(FULL).specs
     changed = copy.deepcopy(spec)
     changed["devices"][0]["taints"].append({"key": "new", "effect": "None"})
 
-    kept = with_kept_times(changed, stored(spec))
+    kept = with_times(changed, taint_times([changed], [stored(spec)], {}))
 
     assert [taint.get("timeAdded") for taint in kept["devices"][0]["taints"]] == [
         "2026-11-21T00:00:00Z",
