@@ -24,8 +24,23 @@ def plan(claim: Claim, pool: str, kinds: HeldKinds) -> tuple[PlannedDevice, ...]
     malformed, or one that asks for what the device cannot do.
     """
     planned = tuple(_planned(claim, device, pool, kinds) for device in claim.devices)
+    _refuse_given_twice(claim, planned)
     _refuse_divided_nothing(claim, planned)
     return planned
+
+
+def _refuse_given_twice(claim: Claim, planned: Iterable[PlannedDevice]) -> None:
+    """Raise ClaimRefused where the claim was given one device twice: it could have it only once."""
+    seen: set[str] = set()
+    for one in planned:
+        if one.allocated.admin_access:
+            continue  # several requests may look at one device
+        if one.cdi_device in seen:
+            raise ClaimRefused(
+                f"claim {claim.namespace}/{claim.name} was given device {one.name.device} twice",
+                "delete the pod, so that it is scheduled anew",
+            )
+        seen.add(one.cdi_device)
 
 
 def _refuse_divided_nothing(claim: Claim, planned: Iterable[PlannedDevice]) -> None:

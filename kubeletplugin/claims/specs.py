@@ -68,7 +68,7 @@ class Specs:
         Raises HardwareChanged when a GPU is not the one that the journal names, NodeIncomplete when a
         device node, the driver's libraries or a hook are missing, ClaimBlocked for a device that is not made.
         """
-        found = []
+        found: dict[str, CdiDevice] = {}  # one at which several requests look is one device to CDI
         mounts = metadata_mounts(entry, self._metadata)
         for held in entry.devices:
             kind = self._kinds.of(held)
@@ -82,12 +82,13 @@ class Specs:
                 edits += memory_hook_edits(entry.uid, held.cdi_device, self.memory_hook())
             if held.cdi_device in mounts:
                 edits += Edits(mounts=(mounts[held.cdi_device],), needs_driver=False)
-            found.append(CdiDevice(held.cdi_device, edits))
-        if any(device.edits.needs_driver for device in found):
-            without = frozenset().union(*(device.edits.without_programs for device in found))
+            found.setdefault(held.cdi_device, CdiDevice(held.cdi_device, edits))
+        devices = tuple(found.values())
+        if any(device.edits.needs_driver for device in devices):
+            without = frozenset().union(*(device.edits.without_programs for device in devices))
             files, host = self._file_edits(without)
-            return self._built((tuple(found), self._nodes.control(look.stamps), files, host))
-        return self._built((tuple(found), (), NO_FILES, self._host_paths()))
+            return self._built((devices, self._nodes.control(look.stamps), files, host))
+        return self._built((devices, (), NO_FILES, self._host_paths()))
 
     def _built(self, parts: _Parts) -> Spec:
         """The spec of these parts; may be called from several threads at once."""

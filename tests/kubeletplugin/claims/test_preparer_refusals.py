@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,20 @@ def test_what_nobody_foresaw_leaves_nothing_behind(tmp_path: Path) -> None:
     assert node.journal.entries() == ()
     assert instances(node) == ()
     node.stop()
+
+
+def test_a_claim_that_was_given_a_device_twice_is_refused(node: FakeNode) -> None:
+    with pytest.raises(ClaimRefused, match=r"was given device gpu-0000-.* twice"):
+        node.prepare(node.claim("train", 1, 1))
+    assert node.journal.held() == ()
+
+
+def test_requests_that_look_at_one_device_get_one_cdi_device(node: FakeNode) -> None:
+    """CDI refuses a spec that names a device twice, and with it the containers of the claim."""
+    ref = node.claim("monitor", 1, 1, admin=True)
+
+    prepared = node.prepare(ref)
+
+    assert [one.cdi_device_ids for one in prepared] == [prepared[0].cdi_device_ids] * 2
+    (device,) = json.loads(node.spec_path(ref).read_text())["devices"]
+    assert f"k8s.gpu.nvidia.com/claim={device['name']}" == prepared[0].cdi_device_ids[0]
