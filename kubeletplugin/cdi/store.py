@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from driver.errors import StorageError
+from driver.kube.decode import decode_json
 from driver.process.durable import remove, write_atomically
 from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec, former_cdi_spec_file_name
 
@@ -69,7 +69,7 @@ class CdiStore:
     def device_names(self, uid: str) -> tuple[str, ...]:
         """The CDI device names in a claim's spec; empty when it is missing or unreadable as JSON."""
         try:
-            spec = json.loads(self.read(uid) or b"{}")
+            spec = decode_json(self.read(uid) or b"{}")
             return tuple(str(device["name"]) for device in spec.get("devices", ()))
         except (ValueError, KeyError, TypeError, AttributeError):
             return ()

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from driver.errors import StorageError
+from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import remove, write_atomically
 from driver.process.log import get_logger
@@ -136,7 +137,7 @@ def _record(path: Path) -> FabricRecord | None:
 
 
 def _parsed(path: Path) -> FabricRecord:
-    body = json.loads(path.read_bytes())
+    body = decode_json(path.read_bytes())
     gpus = tuple(str(PciAddress.parse(pci)) for pci in body["gpus"])
     record = FabricRecord(
         int(body["partition"]),

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from driver.errors import StorageError
+from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import remove, remove_unfinished, write_atomically
 from driver.process.log import get_logger
@@ -93,7 +94,7 @@ class HealRecords:
     def _read(self, path: Path) -> HealRecord | None:
         """The record in a file, None where it is of another boot or says nothing that can be read."""
         try:
-            body = json.loads(path.read_bytes())
+            body = decode_json(path.read_bytes())
             record = HealRecord(
                 str(PciAddress.parse(body["pci"])),
                 str(body["boot_id"]),
@@ -102,7 +103,7 @@ class HealRecords:
             )
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             _log.warning("record of a reset cannot be read", file=str(path), reason=str(error))
             return None
         is_of_file = path.name == f"{record.pci}.json"

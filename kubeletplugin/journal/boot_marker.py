@@ -10,12 +10,12 @@ marker may be lost with the disk's help, so what proves to be of this boot stays
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import StorageError
+from driver.kube.decode import decode_json
 from driver.process.durable import fsync_folder, remove, remove_unfinished, write_durably
 from driver.process.log import get_logger
 from kubeletplugin.journal.entry import MalformedEntry, decode
@@ -169,8 +169,8 @@ def _boot_of_record(path: Path) -> str | None:
     """The boot that a record of sharing is of; empty where it does not prove one, None without a record."""
     content = _content(path)
     try:
-        return None if content is None else str(json.loads(content)["boot_id"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return None if content is None else str(decode_json(content)["boot_id"])
+    except (ValueError, KeyError, TypeError):
         return ""
 
 

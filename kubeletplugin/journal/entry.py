@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from driver.devices.sharing import Strategy
+from driver.kube.decode import decode_json
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.wire.planned import PlannedDevice
 
@@ -252,7 +253,7 @@ def decode(data: bytes) -> Entry:
     A version that does more than add writes another schema, which nobody reads by mistake.
     """
     try:
-        document = json.loads(data)
+        document = decode_json(data)
         if document["schema"] != SCHEMA:
             raise MalformedEntry(f"it has schema {document['schema']!r}, and this version reads {SCHEMA}")
         body = document["entry"]

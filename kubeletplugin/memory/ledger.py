@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from driver.errors import StorageError
+from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import remove, write_atomically
 from driver.process.stamp import Stamp, stamp_of
@@ -28,7 +29,7 @@ FOLDER = "memory/claims"
 
 SCHEMA = 1
 _SUFFIX = ".json"
-_MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_MALFORMED = (ValueError, TypeError, KeyError, AttributeError)
 
 PartKey = tuple[str, str, Cgroup]
 """Claim UID, CDI device and group: what a part is of."""
@@ -188,7 +189,7 @@ def _plain(part: Part) -> dict[str, Any]:
 
 def _read(place: Place, data: bytes, boot_id: str) -> tuple[Part, ...]:
     """The parts in a file, none of another boot; raises what ``_MALFORMED`` has."""
-    body = json.loads(data)
+    body = decode_json(data)
     if body["schema"] != SCHEMA:
         raise ValueError(f"it has schema {body['schema']!r}, and this version reads {SCHEMA}")
     return tuple(_part(place, one) for one in body["parts"]) if body["boot_id"] == boot_id else ()

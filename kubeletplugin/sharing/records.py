@@ -19,6 +19,7 @@ from typing import Any, get_args
 from driver.devices.sharing import Strategy
 from driver.errors import StorageError
 from driver.kinds.kind import DeviceName
+from driver.kube.decode import decode_json
 from driver.nvml.modes.calls import ComputeMode
 from driver.nvml.pci_address import PciAddress
 from driver.process.durable import remove, write_atomically
@@ -249,7 +250,7 @@ def _storage_errors(path: Path, doing: str) -> Iterator[None]:
 
 def _read(group: str, data: bytes) -> SharingRecord:
     """Read a group's record; raises what ``_MALFORMED`` has when it is none."""
-    body: dict[str, Any] = json.loads(data)
+    body: dict[str, Any] = decode_json(data)
     modes = {str(pci): mode for pci, mode in body["compute_modes"].items()}
     if body["strategy"] not in get_args(Strategy) or not set(modes.values()) <= set(get_args(ComputeMode)):
         raise ValueError("it names a strategy or a compute mode that there is not")

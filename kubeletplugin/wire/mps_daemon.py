@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from driver.errors import ClaimRefused
+from driver.kube.decode import decode_json
 
 SOCKET = "supervisor.sock"
 """The supervisor's socket in its folder."""
@@ -93,7 +94,7 @@ def write_spec(daemon: MpsDaemon) -> bytes:
 
 def read_spec(data: bytes) -> MpsDaemon:
     """The daemon in a file; raises ValueError or ClaimRefused when it is none."""
-    document: Any = json.loads(data)
+    document: Any = decode_json(data)
     try:
         devices, pinned = document.pop("devices"), document.pop("pinned_memory_mib")
         daemon = MpsDaemon(devices=tuple(devices), pinned_memory_mib=tuple(pinned), **document)
