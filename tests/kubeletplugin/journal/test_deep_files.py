@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.mps.folders import DaemonFolder
+from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.kubeletplugin.fake_node import FakeNode
 
 DEEP = b'{"schema":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001
@@ -43,10 +44,11 @@ def test_the_plugin_starts_beside_it_and_prepares(node: FakeNode, file: str) -> 
     assert node.prepare(node.claim("train", 1))
 
 
-def test_the_supervisor_puts_the_record_of_a_daemon_aside(tmp_path: Path) -> None:
-    folder = DaemonFolder(tmp_path, "gpu-0000-17-00-0")
-    folder.record.parent.mkdir(parents=True)
-    folder.record.write_bytes(DEEP)
+def test_the_supervisor_puts_the_record_of_a_daemon_aside() -> None:
+    with short_folder() as mps_dir:
+        folder = DaemonFolder(mps_dir, "gpu-0000-17-00-0")
+        folder.record.parent.mkdir(parents=True)
+        folder.record.write_bytes(DEEP)
 
-    assert folder.read() is None
-    assert not folder.record.exists()
+        assert folder.read() is None
+        assert not folder.record.exists()
