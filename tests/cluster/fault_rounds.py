@@ -69,7 +69,7 @@ ROUNDS: dict[str, tuple[SickGpu, ...]] = {
     "XIDs that ask for a reset": (*map(_reset, (48, 62, 64, 74, 95, 119, 120, 140)),),
     "XIDs of other classes": (
         *map(_contained, (94, 145, 999)),
-        *map(_reboot, (54, 142, 167)),
+        *map(_reboot, (151, 167, 168)),
         *map(_of_a_program, (13, 31)),
     ),
     "what NVML recommends": (
