@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -48,8 +49,12 @@ class AnsweringSocket:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection, connection.makefile("rb") as lines:
-                asked = json.loads(lines.readline())
+            # On a busy machine the hook may have given up before it is heard, or before it is answered.
+            with connection, connection.makefile("rb") as lines, suppress(ConnectionError):
+                line = lines.readline()
+                if not line:
+                    continue
+                asked = json.loads(line)
                 self.asked.append(asked)
                 answer = self._answer(asked)
                 connection.sendall(
