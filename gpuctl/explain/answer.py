@@ -11,8 +11,12 @@ from gpuctl.explain.pod.claims import claims_of_pod
 from gpuctl.explain.pod.placed import placed
 from gpuctl.explain.pod.unused import unused_claims
 from gpuctl.explain.snapshot import Snapshot
+from kubernetes_rules.cel.selector import TooCostly, selectors_within
 
 Object = dict[str, Any]
+
+SELECTOR_SECONDS = 10.0
+"""The processor time that the selectors of one answer may take: whoever may create a claim writes them."""
 
 
 def explain_pod(
@@ -25,7 +29,9 @@ def explain_pod(
     if found is not None:
         return answer(found.verdict, found.summary, *found.findings, *unused)
     claims = claims_of_pod(pod, snapshot, templates, events)
-    judged = judge(snapshot, Asked(pod, claims.claims, claims.extended))
+    judged = _judged(snapshot, Asked(pod, claims.claims, claims.extended))
+    if isinstance(judged, Finding):
+        return answer("waits", _UNKNOWN, *claims.findings, *_gates_of(pod), judged, *unused)
     findings = [*claims.findings, *_gates_of(pod), *judged.findings]
     if findings or not judged.fits:
         return answer("waits", _waiting("it waits", judged), *findings, *unused, reports=judged.reports)
@@ -45,7 +51,9 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
         devices = ", ".join(f"{result['pool']}/{result['device']}" for result in results)
         users = ", ".join(str(user.get("name")) for user in status.get("reservedFor") or ()) or "nobody"
         return answer("allocated", f"it has {devices or 'no device'} and is used by {users}")
-    judged = judge(snapshot, Asked(None, (claim,)))
+    judged = _judged(snapshot, Asked(None, (claim,)))
+    if isinstance(judged, Finding):
+        return answer("waits", _UNKNOWN, judged)
     if judged.findings or not judged.fits:
         summary = _waiting("no node has what it asks for", judged)
         return answer("waits", summary, *judged.findings, reports=judged.reports)
@@ -53,6 +61,18 @@ def explain_claim(claim: Object, snapshot: Snapshot) -> Explanation:
         "unused", "a claim gets its devices when a pod that uses it is scheduled", "create such a pod"
     )
     return answer("fits", f"it would fit on {', '.join(judged.fits[:3])}", idle, reports=judged.reports)
+
+
+_UNKNOWN = "why it waits is too costly to work out"
+
+
+def _judged(snapshot: Snapshot, asked: Asked) -> Judged | Finding:
+    """What becomes of the claims, or why that is too costly to work out."""
+    try:
+        with selectors_within(SELECTOR_SECONDS):
+            return judge(snapshot, asked)
+    except TooCostly as error:
+        return Finding("costly", str(error), "write the selector with fewer nested all(), exists() or map()")
 
 
 def _waiting(waits: str, judged: Judged) -> str:

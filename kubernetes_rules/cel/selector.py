@@ -5,7 +5,10 @@ The environment is that of k8s.io/dynamic-resource-allocation/cel for stored exp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,36 @@ class SelectorFailed(RuleError):
     """A selector has no answer for a device, and so the scheduler gives up on the pod."""
 
     retryable = False
+
+
+class TooCostly(Exception):
+    """The selectors of one answer took more processor time than ``selectors_within`` allows.
+
+    It is no RuleError, so nothing takes it for a verdict about the device or the node at hand.
+    """
+
+
+@dataclass(slots=True)
+class _Budget:
+    seconds: float
+    left_seconds: float
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+
+
+@contextmanager
+def selectors_within(seconds: float) -> Iterator[None]:
+    """Let the selectors that this thread evaluates take so much processor time together, then raise TooCostly.
+
+    Kubernetes accepts a selector that costs up to a million units for each device: 0.3 s here, which a node
+    of a hundred devices turns into half a minute.
+    """
+    token = _budget.set(_Budget(seconds, seconds))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +120,7 @@ class Selector:
     def evaluated(self, device: SelectorDevice) -> Evaluation:
         """The value and its cost. Raises SelectorFailed when there is none."""
         try:
-            return self._program.run(device.values())
+            return self._run(device.values())
         except self._no_value as error:
             raise self._failed(str(error), _kept_elsewhere(str(error), device)) from error
 
@@ -98,9 +131,24 @@ class Selector:
 
     def _is_true(self, part: Any, values: dict[str, Any]) -> bool:
         try:
-            return self._program.run(values, part).truth() is True
+            return self._run(values, part).truth() is True
         except self._no_value:
             return False
+
+    def _run(self, values: dict[str, Any], part: Any = None) -> Evaluation:
+        budget = _budget.get()
+        if budget is None:
+            return self._program.run(values, part)
+        if budget.left_seconds <= 0:
+            raise TooCostly(
+                f"evaluating its selectors takes more than {budget.seconds:g} s of processor time, "
+                f"the last one {self.expression[:200]!r}"
+            )
+        started = time.thread_time()
+        try:
+            return self._program.run(values, part)
+        finally:
+            budget.left_seconds -= time.thread_time() - started
 
     def _failed(self, reason: str, way_out: str | None = None) -> SelectorFailed:
         return SelectorFailed(

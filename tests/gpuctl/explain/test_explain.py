@@ -49,6 +49,16 @@ def test_a_pod_without_claims_waits_for_something_else() -> None:
     assert explain_pod(pod(), snapshot(), {}, ()).verdict == "fits"
 
 
+def test_a_selector_that_costs_too_much_ends_the_answer_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuctl.explain.answer.SELECTOR_SECONDS", 0.0)
+
+    told = explain_claim(claim(), snapshot())
+
+    assert (told.verdict, told.summary) == ("waits", "why it waits is too costly to work out")
+    assert [one.kind for one in told.findings] == ["costly"]
+    assert 'device.driver == "gpu.nvidia.com"' in told.findings[0].message
+
+
 def test_scheduling_gates_are_named() -> None:
     told = explain_pod(pod(schedulingGates=[{"name": "example.com/wait"}]), snapshot(), {}, ())
 

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubernetes_rules.cel.selector import SelectorDevice, SelectorFailed, SelectorInvalid, compile_selector
+from kubernetes_rules.cel.selector import (
+    SelectorDevice,
+    SelectorFailed,
+    SelectorInvalid,
+    TooCostly,
+    compile_selector,
+    selectors_within,
+)
 
 DEVICE = SelectorDevice(
     "gpu.example.com",
@@ -194,3 +201,17 @@ def test_a_key_that_is_kept_elsewhere_is_pointed_to(expression: str, way_out: st
         compile_selector(expression).matches(device)
 
     assert caught.value.way_out.startswith(way_out)
+
+
+def test_costly_selectors_end_when_their_time_is_over_and_others_do_not() -> None:
+    numbers = str(list(range(10)))
+    costly = "true"
+    for depth in range(4):
+        costly = f"{numbers}.all(x{depth}, {costly})"
+
+    with selectors_within(0.02):
+        assert matches("true")
+        with pytest.raises(TooCostly, match=r"more than 0\.02 s of processor time, .*\.all\(x3"):
+            for _ in range(1000):
+                matches(costly)
+    assert matches(costly)
