@@ -17,6 +17,7 @@ from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
 from kubeletplugin.cdi.memory_hook import MemoryHook
+from kubeletplugin.claims.allocations import has_allocated
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.specs import Specs
@@ -124,7 +125,7 @@ class Reconciler:
                     self._forget_if_old(entry)
                 elif self._verdict(entry) != "gone":
                     continue
-                elif self._is_used(entry):
+                elif self.is_used(entry):
                     deleted.add(entry.uid)
                 elif not entry.is_named and entry.uid not in self._suspects:
                     # Nobody but the kubelet knows this claim: believe it when it says the same again.
@@ -153,7 +154,7 @@ class Reconciler:
             if entry is None or not entry.holds or not entry.is_named:
                 return False
             is_gone = self._verdict(entry) == "gone"
-            is_used = is_gone and self._is_used(entry)
+            is_used = is_gone and self.is_used(entry)
             if self._gone_seconds(uid, is_gone, is_used) < CERTAIN_SECONDS:
                 return False
             return self._release(entry)
@@ -207,13 +208,11 @@ class Reconciler:
         if stored.get("status", {}).get("allocation") is None:
             return "gone"
         claim = read_claim(stored, entry.uid, self._identity.driver)
-        allocated = {(device.pool, device.device) for device in claim.devices}
         # A claim may have lost its allocation and got another one, on another node for instance.
-        return (
-            "wanted" if any((one.pool, one.allocated_name) in allocated for one in entry.devices) else "gone"
-        )
+        return "wanted" if has_allocated(entry, claim) else "gone"
 
-    def _is_used(self, entry: Entry) -> bool:
+    def is_used(self, entry: Entry) -> bool:
+        """Whether the kubelet lists a container with a device of the claim; raises DriverError."""
         used = self._in_use()
         # NVIDIA's driver gave containers a CDI device that is named as it published the device, before 25.12.
         names = {name for one in entry.devices for name in (one.cdi_device, one.published_as) if name}
