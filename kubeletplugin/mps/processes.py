@@ -11,7 +11,6 @@ CAP_SYS_ADMIN in the supervisor's user namespace: who has that can stop a GPU's 
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
+from driver.process.privileges import rights_of
 from kubeletplugin.mps.control import CONTROL
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ DEFAULT_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
 
 _COMM = CONTROL[:15]  # what the kernel keeps of a name, the same for the daemon and its servers
 _DAEMON_OPTIONS = frozenset({"-d", "-f"})
-_CAP_SYS_ADMIN = 1 << 21
-_USERS = re.compile(r"^Uid:\s*(\d+)\s+(\d+)", re.MULTILINE)
-_EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 _GONE_SECONDS = 5.0
 
 
@@ -102,11 +99,11 @@ def read_process(proc: Path, pid: int) -> MpsProcess | None:
         is_near = (folder / "cgroup").read_bytes() == (proc / "self" / "cgroup").read_bytes()
     except (OSError, ValueError, IndexError):
         return None
-    its, own = _rights(folder), _rights(proc / "self")
+    its, own = rights_of(folder), rights_of(proc / "self")
     is_alike = is_privileged = False
     if its is not None and own is not None and its.namespace == own.namespace:
         is_alike = its.users == own.users and its.effective & own.effective == own.effective
-        is_privileged = bool(its.effective & _CAP_SYS_ADMIN)
+        is_privileged = its.is_privileged(own)
     return MpsProcess(pid, parent, arguments, _environment(folder), is_near, is_alike, is_privileged)
 
 
@@ -116,31 +113,6 @@ def _environment(folder: Path) -> Mapping[str, str] | None:
     except OSError:
         return None
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rights:
-    """Users of a process, real and effective, its user namespace, and its effective capabilities there."""
-
-    users: tuple[str, str]
-    namespace: Path
-    effective: int
-
-
-def _rights(folder: Path) -> _Rights | None:
-    """What the kernel lets a process do; None where that cannot be seen.
-
-    Root of a pod has few capabilities, and root of another user namespace has none in ours.
-    """
-    try:
-        status = (folder / "status").read_text(errors="replace")
-        namespace = (folder / "ns" / "user").readlink()
-    except OSError:
-        return None
-    users, effective = _USERS.search(status), _EFFECTIVE.search(status)
-    if users is None or effective is None:
-        return None
-    return _Rights((users[1], users[2]), namespace, int(effective[1], 16))
 
 
 def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:

@@ -13,8 +13,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from driver.process.privileges import CAP_SYS_ADMIN, rights_of
+
 PROC = Path("/proc")
 MOST_NAMED = 5
+
+_LAST_SYSTEM_ACCOUNT = 999
+"""SYS_UID_MAX of login.defs(5): nvidia-persistenced has an account of its own below it, people do not."""
 
 _MOST_NAME_BYTES = 64
 _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=[/.]|\Z)", re.ASCII)
@@ -43,13 +48,16 @@ _LOCAL = frozenset(
 class User:
     """A process that has a node open. ``pod_uid`` and ``container_id`` are empty where it is in none.
 
-    ``name`` is what it calls itself, without what a terminal or a log could not show.
+    ``name`` is what it calls itself, without what a terminal or a log could not show. ``is_of_node`` is
+    whether the kernel says that it belongs to the node itself: it has rights over the node, or may get them
+    and runs as an account of the system. A pod that is not privileged can have neither.
     """
 
     pid: int
     name: str
     pod_uid: str = ""
     container_id: str = ""
+    is_of_node: bool = False
 
     def __str__(self) -> str:
         where = f" of pod {self.pod_uid}" if self.pod_uid else ""
@@ -137,7 +145,16 @@ def _user(proc: Path, pid: int) -> User:
         _shown(_text(process / "comm").rstrip("\n")) or "a process without a name",
         pod[1].replace("_", "-") if pod else "",
         container[1] if pod and container else "",
+        _is_of_node(proc, process),
     )
+
+
+def _is_of_node(proc: Path, process: Path) -> bool:
+    its, own = rights_of(process), rights_of(proc / "self")
+    if its is None or own is None or its.namespace != own.namespace:
+        return False
+    may_get_them = bool(its.bounding & 1 << CAP_SYS_ADMIN)
+    return its.is_privileged(own) or (may_get_them and max(its.users) <= _LAST_SYSTEM_ACCOUNT)
 
 
 def _shown(name: str) -> str:
