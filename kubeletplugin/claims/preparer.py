@@ -17,7 +17,7 @@ from kubeletplugin.claims.allocations import Allocations, has_allocated, has_for
 from kubeletplugin.claims.files import ClaimFiles
 from kubeletplugin.claims.late import LateCall, is_newer, refuse_late_prepare, refuse_late_unprepare
 from kubeletplugin.claims.locating import located, own_devices, with_board
-from kubeletplugin.claims.patience import Patience
+from kubeletplugin.claims.patience import LOCK_SECONDS, Patience, lock_seconds
 from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.ports import Ports
 from kubeletplugin.claims.progress import Progress
@@ -37,7 +37,6 @@ from kubeletplugin.wire.planned import PlannedDevice
 
 _log = get_logger("preparer")
 
-_LOCK_SECONDS = 40.0
 _UNPREPARE_SECONDS = 5.0
 
 
@@ -108,7 +107,9 @@ class Preparer:
 
         seconds = min(self._patience_seconds, _UNPREPARE_SECONDS)
         try:
-            self._patience.until_done(call, lambda: self.release(claim.uid, still), seconds)
+            self._patience.until_done(
+                call, lambda: self.release(claim.uid, still, lambda: lock_seconds(call)), seconds
+            )
         except LateCall:
             raise
         except DriverError as error:
@@ -118,16 +119,22 @@ class Preparer:
             return error
         return None
 
-    def release(self, uid: str, still: Callable[[Entry | None], bool]) -> bool:
+    def release(
+        self,
+        uid: str,
+        still: Callable[[Entry | None], bool],
+        patience: Callable[[], float] = lambda: LOCK_SECONDS,
+    ) -> bool:
         """Let go of a claim's devices if ``still`` holds of its entry once its locks are held.
 
-        Raises DriverError; the journal then says what the claim still has.
+        ``patience()`` is how long a lock may be waited for. Raises DriverError; the journal then says
+        what the claim still has.
         """
-        with self._locks.holding([claim_key(uid)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(uid)], patience()):
             entry = self._journal.get(uid)
             places = entry.places if entry is not None and entry.holds else ()
             keys = [gpu_key(place) for place in places]
-            with self._locks.holding(keys, _LOCK_SECONDS), self._ports.releasing(uid):
+            with self._locks.holding(keys, patience()), self._ports.releasing(uid):
                 if not still(entry):
                     return False
                 if entry is not None and not entry.holds:
@@ -147,7 +154,7 @@ class Preparer:
         Raises StorageError, ClaimBlocked.
         """
         keys = [claim_key(entry.uid), *map(gpu_key, entry.places)]
-        with self._locks.holding(keys, _LOCK_SECONDS):
+        with self._locks.holding(keys, LOCK_SECONDS):
             if self._journal.get(entry.uid) is not None:
                 return False
             try:
@@ -210,7 +217,7 @@ class Preparer:
         Whoever goes through the journal's entries comes to one late: until then its claim may have been
         released, and a claim that is acted on then would come back.
         """
-        with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(entry.uid)], LOCK_SECONDS):
             yield self._journal.get(entry.uid) == entry
 
     def _bury(self, uid: str, entry: Entry | None) -> None:
@@ -238,7 +245,7 @@ class Preparer:
         if known is not None and self._is_finished(known, era):
             claim = self._allocations.changed(ref, known, call)
             gpus = known.places if known.shares else ()
-            with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
+            with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
                 entry = self._journal.get(ref.uid)
                 if claim is None and entry is not None and self._is_intact(entry, era):
                     return answer(self._verify(entry).devices)
@@ -246,7 +253,7 @@ class Preparer:
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
         gpus = tuple(sorted(self._fabric.reach(self._shares.reach({*before, *gpus_of(planned)}))))
-        with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
             # What was written since the call came in may be from a later look at the claim than this one.

@@ -19,6 +19,7 @@ from driver.process.log import get_logger
 from kubeletplugin.cdi.memory_hook import MemoryHook
 from kubeletplugin.claims.allocations import has_allocated
 from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.patience import LOCK_SECONDS
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.driver_files import DriverFiles
@@ -37,6 +38,9 @@ CERTAIN_SECONDS = 10.0
 The kubelet no longer lists a pod that was deleted by force, while it ends its containers. It gives them one
 second then, and the runtime some more.
 """
+
+_LET_GO_LOCK_SECONDS = 2.0
+"""For how long a call of the kubelet waits until nobody works on the claim that is in its way."""
 
 Verdict = Literal["wanted", "gone", "unknown"]
 
@@ -157,7 +161,7 @@ class Reconciler:
             is_used = is_gone and self.is_used(entry)
             if self._gone_seconds(uid, is_gone, is_used) < CERTAIN_SECONDS:
                 return False
-            return self._release(entry)
+            return self._release(entry, _LET_GO_LOCK_SECONDS)
         except DriverError as error:
             self._log.warning("claim kept, its state is not known", uid=uid, error=str(error))
             return False
@@ -218,8 +222,8 @@ class Reconciler:
         names = {name for one in entry.devices for name in (one.cdi_device, one.published_as) if name}
         return not names.isdisjoint(used)
 
-    def _release(self, entry: Entry) -> bool:
-        released = self._preparer.release(entry.uid, lambda now: now == entry)
+    def _release(self, entry: Entry, lock_seconds: float = LOCK_SECONDS) -> bool:
+        released = self._preparer.release(entry.uid, lambda now: now == entry, lambda: lock_seconds)
         if released:
             self._log.info(
                 "claim let go, nobody uses it any more",

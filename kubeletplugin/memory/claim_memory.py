@@ -68,6 +68,7 @@ class ClaimMemory:
         self._faults: dict[str, dict[Device, str]] = {}
         self._held_in: dict[str, str] = {}
         self._looked_in = generation()
+        self._has_parts = True
         self._bursts = False
         self._stopped = threading.Event()
         self.wanted = threading.Event()
@@ -120,7 +121,10 @@ class ClaimMemory:
         A GPU that cannot be worked on keeps no other: see ``faults``. Raises StorageError.
         """
         looked_in = self._generation()
+        self._has_parts = False  # before the ledger is read: a container that starts meanwhile sets it again
         gpus = sorted({pci for _, pci in self._ports.ledger.places()})
+        if gpus:
+            self._has_parts = True
         listed = self._ask_kubelet() if gpus else None
         bursts = False
         for pci in gpus:
@@ -138,7 +142,12 @@ class ClaimMemory:
         self._bursts = bursts
 
     def look_at_driver(self) -> None:
-        """Have the limits set at once where the NVIDIA driver was loaded anew: it has none any more."""
+        """Have the limits set at once where the NVIDIA driver was loaded anew: it has none any more.
+
+        Does nothing while no container of this instance has limits.
+        """
+        if not self._has_parts:
+            return
         generation = self._generation()
         with self._guard:
             known = {self._looked_in, *self._held_in.values()}
@@ -170,6 +179,7 @@ class ClaimMemory:
             gpu = OneGpu(pci, self._ports)
             self._restore(gpu)
             portion = gpu.admit(_part(start, allowance, group), listed)
+            self._has_parts = True
             self._bursts |= gpu.bursts
         _log.info(
             "container is held to its memory",
