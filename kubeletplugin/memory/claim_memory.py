@@ -87,7 +87,6 @@ class ClaimMemory:
         ClaimBlocked, NvmlError, StorageError, and NotAnswered once stopped; then the container must not run.
         """
         deadline, delay_seconds = time.monotonic() + self._patience_seconds, _FIRST_DELAY_SECONDS
-        self._ports.allowances.of_start(start)
         group = self._ports.cgroups.of_process(start.proc_cgroup)
         while True:
             is_last = time.monotonic() + _LONGEST_DELAY_SECONDS >= deadline
@@ -170,9 +169,8 @@ class ClaimMemory:
 
     def _start(self, start: ContainerStart, group: Cgroup, *, is_last: bool) -> None:
         """Do it once; ``is_last`` says that a kubelet that is silent is waited for no longer."""
+        pci = self._ports.allowances.of_start(start).pci
         listed = (self._ask_kubelet() or {}) if is_last else self._listed()
-        allowance = self._ports.allowances.of_start(start)
-        pci = allowance.pci
         with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
             allowance = self._ports.allowances.of_start(start)
             self._refuse_unreadable(allowance)
