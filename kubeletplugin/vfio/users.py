@@ -73,6 +73,21 @@ def named(users: Iterable[User]) -> str:
     return told if len(found) <= MOST_NAMED else f"{told} and {len(found) - MOST_NAMED} more"
 
 
+def user_of(pid: int, proc: Path = PROC) -> User:
+    """The process of this id, as far as /proc tells of it."""
+    return _user(proc, pid)
+
+
+def shown(users: Iterable[User]) -> tuple[str, str]:
+    """The users as whoever made a request may hear of them, and as the node's log has them.
+
+    Pods have their namespaces, so where one is of a pod the log alone names them.
+    """
+    found = list(users)
+    told = named(found)
+    return ("processes that the node's log names" if any(one.pod_uid for one in found) else told), told
+
+
 def users_of(nodes: Iterable[Path], proc: Path = PROC) -> tuple[User, ...]:
     """The processes that have any of these nodes open, sorted by their ids; never this process itself.
 
