@@ -112,7 +112,7 @@ class EventRecorder:
 
     def run(self) -> None:
         """Post until ``stop`` is called; what waits then is tried once more."""
-        while True:
+        while not (self._stop.is_set() and self._queue.empty()):  # a full queue takes no word of the end
             event = self._queue.get()
             if event is None:
                 return

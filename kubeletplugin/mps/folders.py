@@ -182,7 +182,7 @@ def _tail(path: Path) -> str:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+            lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return ""
     return " / ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())

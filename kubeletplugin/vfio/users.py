@@ -22,6 +22,7 @@ _LAST_SYSTEM_ACCOUNT = 999
 """SYS_UID_MAX of login.defs(5): nvidia-persistenced has an account of its own below it, people do not."""
 
 _MOST_NAME_BYTES = 64
+_MOST_CHARACTERS = 64 * 1024
 _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=[/.]|\Z)", re.ASCII)
 _CONTAINER = re.compile(r"(?:[/-])([0-9a-f]{64})(?:\.scope)?$", re.ASCII | re.MULTILINE)
 
@@ -137,10 +138,14 @@ def _holds(process: Path, wanted: set[_Mark]) -> bool:
 
 def _local_mounts(process: Path) -> Iterator[int]:
     """The ids of the mounts of a process below which a look at a file waits for no server."""
-    for line in _text(process / "mountinfo").splitlines():
-        mount, _, kind = line.partition(" - ")
-        if kind.split(" ", 1)[0] in _LOCAL:
-            yield int(mount.split(" ", 1)[0])
+    try:
+        with (process / "mountinfo").open(errors="replace") as lines:  # a process may have 100,000 mounts
+            for line in lines:
+                mount, _, kind = line.partition(" - ")
+                if kind.split(" ", 1)[0] in _LOCAL:
+                    yield int(mount.split(" ", 1)[0])
+    except OSError:
+        return
 
 
 def _mount_of(info: Path) -> int | None:
@@ -185,6 +190,7 @@ def _names(folder: Path) -> list[str]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(errors="replace")
+        with file.open(errors="replace") as opened:
+            return opened.read(_MOST_CHARACTERS)
     except OSError:
         return ""

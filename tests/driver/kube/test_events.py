@@ -161,6 +161,22 @@ def test_posting_neither_waits_nor_fails_while_the_server_is_away(
     assert posted(server) == []
 
 
+def test_it_ends_although_its_queue_was_too_full_to_be_told(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    recorder = EventRecorder(client, "gpu-dra-test", "node-a")
+    for number in range(300):
+        recorder.post(NODE, EventReason.GPU_WITHHELD, f"number {number}")
+    recorder.stop()
+
+    thread = threading.Thread(target=recorder.run, daemon=True)
+    thread.start()
+    thread.join(30)
+
+    assert not thread.is_alive()
+    assert len(posted(server)) >= 25
+
+
 def test_an_event_waits_for_a_server_that_comes_back(server: EmbeddedApiServer, client: KubeClient) -> None:
     server.fail("create", "/events", code=503, times=2)
     with recording(client) as recorder:
