@@ -160,7 +160,7 @@ class Preparer:
             try:
                 spec = self._specs.spec(entry, self._ports.look())
             except DriverError as error:
-                _log.warning("CDI spec of a claim of another driver stays", uid=entry.uid, error=str(error))
+                _log.warning("CDI spec of a claim of another driver stays", uid=entry.uid, error=error.logged)
                 self._journal.put(entry)
                 return True
             self._journal.put(replace(entry, spec_sha256=spec.sha256))
@@ -365,7 +365,7 @@ class Preparer:
             try:
                 self._taking_back.devices(taken)
             except DriverError as error:
-                _log.warning("what a failed prepare made stays", uid=uid, error=str(error))
+                _log.warning("what a failed prepare made stays", uid=uid, error=error.logged)
                 return
         if before is None:
             self._journal.forget(uid)

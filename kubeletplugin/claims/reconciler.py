@@ -96,7 +96,7 @@ class Reconciler:
                     self._log.info("CDI spec names files of another driver or hook now", uid=entry.uid)
             except DriverError as error:
                 self._made_of.pop(entry.uid, None)
-                self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=str(error))
+                self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=error.logged)
 
     def _may_be_outdated(self, entry: Entry, files: DriverFiles | None) -> bool:
         """Whether the claim's spec may not be what it would be if it were made now.
@@ -137,7 +137,7 @@ class Reconciler:
                 elif self._release(entry):
                     released.append(entry.uid)
             except DriverError as error:
-                self._log.warning("claim kept, its state is not known", uid=entry.uid, error=str(error))
+                self._log.warning("claim kept, its state is not known", uid=entry.uid, error=error.logged)
         self._suspects = suspects
         with self._asking:
             self._set_deleted(frozenset(deleted))
@@ -163,7 +163,7 @@ class Reconciler:
                 return False
             return self._release(entry, _LET_GO_LOCK_SECONDS)
         except DriverError as error:
-            self._log.warning("claim kept, its state is not known", uid=uid, error=str(error))
+            self._log.warning("claim kept, its state is not known", uid=uid, error=error.logged)
             return False
 
     def _gone_seconds(self, uid: str, is_gone: bool, is_used: bool) -> float:
@@ -197,7 +197,7 @@ class Reconciler:
                     if self._release(entry):
                         released.append(entry.uid)
                 except DriverError as error:
-                    self._log.warning("claim not let go yet", uid=entry.uid, error=str(error))
+                    self._log.warning("claim not let go yet", uid=entry.uid, error=error.logged)
         return tuple(released)
 
     def _verdict(self, entry: Entry) -> Verdict:
