@@ -119,6 +119,10 @@ class RecordFolder(Generic[K, T]):
             self._refresh()
             return {key: self._known[key] for key in sorted(self._known)}
 
+    def records(self) -> tuple[T, ...]:
+        """The records of all files, in the order of their keys."""
+        return tuple(kept.record for kept in self.all().values() if kept.record is not None)
+
     def at(self, places: Iterable[str]) -> tuple[T, ...]:
         """The records at any of the places, in the order of their keys."""
         with self._lock:

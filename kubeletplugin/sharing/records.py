@@ -103,7 +103,7 @@ class SharingRecords:
 
         Changes nothing: who acts on a record gets it again, with the locks of its GPUs.
         """
-        return tuple(known.record for known in self._files.all().values() if known.record is not None)
+        return self._files.records()
 
     def on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
         """As ``look``, the records that concern any of the GPUs: PCI addresses as sysfs has them."""
