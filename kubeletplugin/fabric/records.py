@@ -84,7 +84,7 @@ def _name_of(partition: int) -> str:
     return f"partition-{partition}.json"
 
 
-def _partition_of(name: str) -> int | None:
+def partition_of(name: str) -> int | None:
     """The partition whose record a file of this name is; None for files of others."""
     match = _NAME.fullmatch(name)
     return int(match["number"]) if match else None
@@ -107,5 +107,5 @@ def _read(partition: int, data: bytes) -> FabricRecord:
 
 
 _FILES: RecordFiles[int, FabricRecord] = RecordFiles(
-    _partition_of, _name_of, _read, lambda record: compact_json(asdict(record)), lambda record: record.gpus
+    partition_of, _name_of, _read, lambda record: compact_json(asdict(record)), lambda record: record.gpus
 )

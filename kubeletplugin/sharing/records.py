@@ -22,6 +22,9 @@ from driver.process.log import get_logger
 from driver.process.record_folder import Damage, Kept, RecordFiles, RecordFolder, compact_json, put_aside
 from kubeletplugin.journal.identity import Era
 
+FOLDER = "sharing"
+"""The folder of the records in the plugin's own."""
+
 UNKNOWN = ""
 """In place of an interval: nobody knows which one is set."""
 
