@@ -136,6 +136,10 @@ class RecordFolder(Generic[K, T]):
             found = [self._known[key].record for key in sorted(keys)]
         return tuple(record for record in found if record is not None)
 
+    def count_at(self, place: str) -> int:
+        """How many records are at a place, as of the last look."""
+        return len(self._at.get(place, ()))
+
     def put(self, key: K, record: T) -> T | None:
         """Write a record; what was known of it before. Where it cannot be written, that stays."""
         if self._made_late:

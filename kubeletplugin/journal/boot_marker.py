@@ -101,7 +101,7 @@ def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
     }
     for folder, key_of in ours.items():
         try:
-            remove_unfinished(folder, lambda name, key_of=key_of: key_of(name) is not None, alone)
+            remove_unfinished(folder, _is_ours(key_of), alone)
         except StorageError as error:
             _log.warning("unfinished files stay", error=str(error))
 
@@ -203,6 +203,10 @@ def _names(folder: Path) -> Iterator[str]:
             f"listing {folder} failed: {error.strerror}",
             "check the disk: what an earlier boot left has to go",
         ) from error
+
+
+def _is_ours(key_of: Callable[[str], object]) -> Callable[[str], bool]:
+    return lambda name: key_of(name) is not None
 
 
 def _ours(folder: Path, key_of: Callable[[str], str | None]) -> set[str]:

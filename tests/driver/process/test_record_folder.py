@@ -67,6 +67,7 @@ def test_a_record_is_there_after_a_restart_and_is_found_by_its_places(tmp_path: 
         assert list(owner.files.all()) == ["a", "b"]
         assert owner.files.at(["y"]) == (("x", "y"), ("y",))
         assert owner.files.at(["x", "z"]) == (("x", "y"),)
+        assert [owner.files.count_at(place) for place in "xyz"] == [1, 2, 0]
     assert first.files.put("a", ("z",)) == ("x", "y")
     first.files.forget("b")
     assert (first.files.at(["x", "y"]), first.record("b")) == ((), None)
