@@ -16,7 +16,7 @@ from pathlib import Path
 
 from driver.errors import StorageError
 from driver.kube.decode import decode_json
-from driver.process.durable import fsync_folder, remove, remove_unfinished, write_durably
+from driver.process.durable import fsync_folder, remove, remove_unfinished, storage_errors, write_durably
 from driver.process.log import get_logger
 from driver.process.record_folder import MALFORMED, NOT_OF_THE_FILE
 from kubeletplugin.journal.entry import MalformedEntry, decode
@@ -83,7 +83,8 @@ def drop_earlier_boots(files: BootFiles, boot_id: str) -> Dropped:
             specs=dropped.specs,
         )
     if marked is None:
-        _fsync(files.data.parent)
+        with storage_errors(files.data.parent, "writing to its disk"):  # it is to last as the marker does
+            fsync_folder(files.data.parent)
     write_durably(files.marker, _mark(boot_id))
     return dropped
 
@@ -212,13 +213,3 @@ def _is_ours(key_of: Callable[[str], object]) -> Callable[[str], bool]:
 def _ours(folder: Path, key_of: Callable[[str], str | None]) -> set[str]:
     """The claims whose files lie in a folder."""
     return {uid for name in _names(folder) if (uid := key_of(name)) is not None}
-
-
-def _fsync(folder: Path) -> None:
-    """Have the data folder outlive a power cut as its marker does; raises StorageError."""
-    try:
-        fsync_folder(folder)
-    except OSError as error:
-        raise StorageError(
-            f"writing the folder {folder} to its disk failed: {error.strerror}", "check the disk"
-        ) from error
