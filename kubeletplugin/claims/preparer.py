@@ -190,7 +190,7 @@ class Preparer:
         the kubelet does not ask again. Raises DriverError.
         """
         with self._unchanged(entry) as is_so:
-            if not is_so or not self._may_be_renewed(entry):
+            if not is_so or not self._is_as_made(entry):
                 return False
             spec = self._specs.spec(entry, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
@@ -385,16 +385,15 @@ class Preparer:
         return self._commit(entry, spec)
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
-        """Whether the claim was prepared in this era; before, nothing is left of it but the record."""
-        return entry.state == "prepared" and self._kinds.all_live(entry, era) and not entry.rebuilt
-
-    def _may_be_renewed(self, entry: Entry) -> bool:
-        """Whether its devices are as they were made: also where another load of the driver made no change."""
-        era = self._identity.era()
-        outlives = entry.boot_id == era.boot_id and self._kinds.outlive_driver(entry)
-        return self._is_intact(entry, era) or (entry.state == "prepared" and outlives)
+        """Whether the claim is prepared in this era, and nothing has to be known that is lost."""
+        return self._kinds.standing(entry, era) == "prepared"
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
-        return self._is_finished(entry, era) and all(
-            self._kinds.of(held).intact(held) for held in entry.devices
-        )
+        return self._is_finished(entry, era) and self._kinds.all_intact(entry)
+
+    def _is_as_made(self, entry: Entry) -> bool:
+        """Whether its devices are as they were made: also where another load of the driver made no change."""
+        now = self._kinds.standing(entry, self._identity.era())
+        if now == "reloaded":
+            return self._kinds.outlive_driver(entry)
+        return now == "prepared" and self._kinds.all_intact(entry)
