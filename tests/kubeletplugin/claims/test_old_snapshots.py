@@ -66,3 +66,19 @@ def test_a_claim_that_was_prepared_anew_meanwhile_stays_as_it_is_now(node: FakeN
 
     assert read(node, ref) == now
     assert node.spec_path(ref).stat().st_ino == spec
+
+
+def test_a_tombstone_stays_when_its_claim_came_back_or_ended_again_meanwhile(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.unprepare(ref)
+    tomb = read(node, ref)
+    node.prepare(ref)
+    node.preparer.forget(tomb)
+    assert read(node, ref).state == "prepared"
+
+    node.unprepare(ref)
+    node.preparer.forget(tomb)
+    assert read(node, ref).changed_ns > tomb.changed_ns
+    node.preparer.forget(read(node, ref))
+    assert node.journal.get(ref.uid) is None
