@@ -106,7 +106,8 @@ class ClaimBlocked(ClaimError):
 class DeviceHeld(ClaimBlocked):
     """Another claim still holds a device of this one: it is let go when that claim is unprepared.
 
-    ``holders`` are the UIDs of the claims that do.
+    ``holders`` are the UIDs of the claims that do; none where a container still has what this claim had
+    before it was allocated anew.
     """
 
     def __init__(

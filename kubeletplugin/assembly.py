@@ -174,9 +174,6 @@ def assemble(
         memory.claims_changed()
         listeners.changed(journal.held_count())
 
-    def let_go(uid: str) -> bool:
-        return reconciler.let_go(uid)
-
     peers, locks, files = _disk(identity, folders, listeners.timing)
     journal, store = Journal(files.journal, peers.watch(), changed, listeners.timing), CdiStore(folders.cdi)
     told = MetadataStore(folders.data.absolute() / "metadata")
@@ -191,7 +188,7 @@ def assemble(
     fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)
     claim_files = _claim_files(store, ClaimMetadata(told, kinds, cluster.published_attributes), listeners)
-    ports = _ports(cluster, hardware, listeners, watch, memory, let_go)
+    ports = _ports(cluster, hardware, listeners, watch, memory, lambda: reconciler)
     written = specs, claim_files, ports, intervals.patience_seconds
     preparer = Preparer(identity, journal, locks, kinds, shares, fabric, *written)
     asked = cluster.get_claim, cluster.in_use, watch.deleted
@@ -337,7 +334,7 @@ def _ports(
     listeners: Listeners,
     watch: NodeWatch,
     memory: ClaimMemory,
-    let_go: Callable[[str], bool],
+    reconciler: Callable[[], Reconciler],
 ) -> Ports:
     boards = Boards(hardware.discovery, hardware.sysfs_root)
     return Ports(
@@ -349,7 +346,8 @@ def _ports(
         listeners.prepared,
         watch.left_behind,
         watch.releasing,
-        let_go,
+        lambda uid: reconciler().let_go(uid),
+        lambda entry: reconciler().is_used(entry),
         memory.forget,
         listeners.step,
         listeners.timing,

@@ -36,6 +36,7 @@ class EventfulClaims:
             tell(self._events, EventReason.UNPREPARE_FAILED, claim, str(error))
             raise
         if left is not None:
+            _log.warning("not all of a claim is taken back yet", claim=str(claim), error=left.logged)
             tell(self._events, EventReason.UNPREPARE_INCOMPLETE, claim, str(left))
 
 

@@ -45,8 +45,10 @@ from kubeletplugin.kubelet.podresources import (
     containers_by_device,
     devices_in_use,
     given_by_device_plugins,
+    list_pods,
 )
 from kubeletplugin.memory.hook_socket import HookSocket
+from kubeletplugin.memory.one_gpu import Listed
 from kubeletplugin.numbers import Numbers
 from kubeletplugin.pci_ports import pci_ports
 from kubeletplugin.predecessor.carrying_out import carry_out
@@ -270,7 +272,10 @@ def _claims(
         node.intervals,
         kinds_of,
     )
-    listed = partial(containers_by_device, settings.pod_resources_socket, DRIVER_NAME, _LIST_SECONDS)
+
+    def listed() -> Listed:
+        return containers_by_device(list_pods(settings.pod_resources_socket, _LIST_SECONDS), DRIVER_NAME)
+
     numbers = Numbers(
         node.discovery, parts, node.identity.era, published.memory_of, listed, settings.roots.host_root
     )
@@ -346,16 +351,17 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
 
 
 def _cluster(node: _Node, published: PublishedDevices, saw: Callable[[Mapping[str, Any]], None]) -> Cluster:
+    pods = SharedList(lambda: list_pods(node.settings.pod_resources_socket))
     return Cluster(
         claim_reader(node.client, saw),
         published.uuid_of,
         published.memory_of,
         lambda: devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
-        lambda: given_by_device_plugins(node.settings.pod_resources_socket, _RESOURCES),
+        lambda: given_by_device_plugins(pods.recent(), _RESOURCES),
         lambda claim, error: tell_waiting(node.events, claim, error),
         lambda claim, text: tell_missing(node.events, claim, text),
         published.attributes_of,
-        SharedList(lambda: containers_by_device(node.settings.pod_resources_socket, DRIVER_NAME)).now,
+        lambda: containers_by_device(pods.now(), DRIVER_NAME),
     )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,8 @@ _ASK_SECONDS = 5.0
 _CHANGE_SECONDS = 30.0
 """Activation trains NVLinks on systems before Hopper, which takes seconds."""
 _CONNECT_MS = 2000
+_KILL_SECONDS = 2.0
+_MOST_STUCK = 4
 
 
 class RealFabricManager:
@@ -128,22 +132,63 @@ class RealFabricManager:
         return below(host, path) if found is None and host is not None else found
 
 
+class _Stuck:
+    """Children that were killed and have not ended, since the kernel keeps them. They are reaped then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def refuse_more(self) -> None:
+        """Raise FabricError while so many are stuck that another one would only join them."""
+        with self._lock:
+            self._children = [child for child in self._children if child.poll() is None]
+            count = len(self._children)
+        if count >= _MOST_STUCK:
+            raise FabricError(
+                f"{count} calls of the fabric manager wait in the kernel, where nobody can end them",
+                "no other is made meanwhile; look into the kernel log (dmesg), the node may need a restart",
+            )
+
+    def end(self, child: subprocess.Popen[bytes]) -> None:
+        """Kill a child; one that does not end of that is waited for no longer."""
+        child.kill()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        try:
+            child.wait(_KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            with self._lock:
+                self._children.append(child)
+
+
+_STUCK = _Stuck()
+
+
 def _run(request: dict[str, Any], call: str, subject: str, seconds: float) -> dict[str, Any]:
     """The child's answer; raises FabricTimeout, and FabricError where it ended without one."""
+    _STUCK.refuse_more()
     program = [sys.executable, "-I", "-S", libnvfm.__file__]
     try:
-        done = subprocess.run(
-            program, input=json.dumps(request).encode(), capture_output=True, timeout=seconds, check=False
+        child = subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-    except subprocess.TimeoutExpired as error:
-        of = f" of {subject}" if subject else ""
-        raise FabricTimeout(f"{call}{of} did not return within {seconds:g} s") from error
     except OSError as error:
         raise FabricError(f"{call} could not be made: {error.strerror}", "it is tried again") from error
     try:
-        told = json.loads(done.stdout)
+        said, _ = child.communicate(json.dumps(request).encode(), seconds)
+    except subprocess.TimeoutExpired as error:
+        of = f" of {subject}" if subject else ""
+        raise FabricTimeout(f"{call}{of} did not return within {seconds:g} s") from error
+    finally:
+        if child.returncode is None:
+            _STUCK.end(child)
+    try:
+        told = json.loads(said)
     except ValueError as error:
-        raise FabricError(f"{call} ended its process with {done.returncode}") from error
+        raise FabricError(f"{call} ended its process with {child.returncode}") from error
     if not isinstance(told, dict):
         raise FabricError(f"{call} gave no answer")
     return told

@@ -32,8 +32,9 @@ _SAME_SECONDS = 600.0
 _BURST = 25
 """So many events of one object are posted at once, as by client-go's filter, and then one at intervals."""
 
-_BURST_OF_ALL = 250
-"""The same of all objects: a fault of the whole node is told of each claim on it, and on its pods."""
+_BURST_OF_NAMESPACE = 250
+"""The same of all objects of a namespace: a fault of the whole node is told of each claim on it, and on its
+pods. No namespace uses up what may be told of others."""
 
 _SECONDS_PER_EVENT = 2.0
 _GIVE_UP_SECONDS = 60.0
@@ -88,8 +89,8 @@ class EventRecorder:
     """Takes events from any thread and posts them in the thread that calls ``run``.
 
     The same event within ten minutes raises the count of the first. More than a burst of 25 of one object, or
-    of 250 of all, and then one every two seconds are dropped, which the log says. What cannot be posted is
-    logged.
+    of 250 of one namespace, and then one every two seconds are dropped, which the log says. What cannot be
+    posted is logged.
     """
 
     def __init__(self, client: KubeClient, component: str, node: str) -> None:
@@ -99,8 +100,7 @@ class EventRecorder:
         self._queue: queue.Queue[_Event | None] = queue.Queue(_QUEUED)
         self._stop = threading.Event()
         self._posted: OrderedDict[_Event, _Posted] = OrderedDict()
-        self._allowance = _Allowance.full(_BURST_OF_ALL)
-        self._allowances: OrderedDict[Reference, _Allowance] = OrderedDict()
+        self._allowances: OrderedDict[Reference | str, _Allowance] = OrderedDict()
 
     def post(self, about: Reference, reason: EventReason, message: str) -> None:
         """Post an event soon; returns at once and never raises. ``message`` is cut to 1024 bytes."""
@@ -112,7 +112,7 @@ class EventRecorder:
 
     def run(self) -> None:
         """Post until ``stop`` is called; what waits then is tried once more."""
-        while True:
+        while not (self._stop.is_set() and self._queue.empty()):  # a full queue takes no word of the end
             event = self._queue.get()
             if event is None:
                 return
@@ -151,16 +151,20 @@ class EventRecorder:
         self._create(event)
 
     def _allowed(self, about: Reference) -> bool:
-        """Take one from the allowances of the object and of all."""
-        own = self._allowances.pop(about, None) or _Allowance.full(_BURST)
-        self._allowances[about] = own
+        """Take one from the allowances of the object and of its namespace."""
+        both = self._allowance(about, _BURST), self._allowance(about.namespace, _BURST_OF_NAMESPACE)
+        if not all(one.allows() for one in both):
+            return False
+        for one in both:
+            one.level -= 1
+        return True
+
+    def _allowance(self, of: Reference | str, burst: int) -> _Allowance:
+        found = self._allowances.pop(of, None) or _Allowance.full(burst)
+        self._allowances[of] = found
         if len(self._allowances) > _REMEMBERED:
             self._allowances.popitem(last=False)
-        if not (own.allows() and self._allowance.allows()):
-            return False
-        own.level -= 1
-        self._allowance.level -= 1
-        return True
+        return found
 
     def _create(self, event: _Event) -> None:
         collection = events_path(event.about.namespace or "default")

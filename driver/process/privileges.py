@@ -1,4 +1,5 @@
-"""Gives up the rights of this process that it does not need, for good and before it starts a thread.
+"""Gives up the rights of this process that it does not need, for good and before it starts a thread, and says
+what rights others have.
 
 A container that may use every device is privileged, and so has every capability; a process that only
 reads has no use for them. The numbers are those of linux/capability.h and linux/prctl.h.
@@ -8,6 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.process.log import get_logger
@@ -27,7 +31,46 @@ _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _MOST_CAPABILITIES = 64
 
+_USERS = re.compile(r"^Uid:\s*(\d+)\s+(\d+)", re.MULTILINE)
+_CAPABILITIES = re.compile(r"^(CapEff|CapBnd):\s*([0-9a-f]+)$", re.MULTILINE)
+_MOST_STATUS_BYTES = 64 * 1024
+
 _log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Users of a process, real and effective, its user namespace, and its capabilities there, as bits.
+
+    ``bounding`` is the most that it can gain.
+    """
+
+    users: tuple[int, int]
+    namespace: Path
+    effective: int
+    bounding: int
+
+    def is_privileged(self, own: Rights) -> bool:
+        """Whether it has rights over the node, as whoever has ``own``, a process of the node, sees it.
+
+        Root of a pod has few capabilities, and root of another user namespace has none in ours.
+        """
+        return self.namespace == own.namespace and bool(self.effective & 1 << CAP_SYS_ADMIN)
+
+
+def rights_of(process: Path) -> Rights | None:
+    """What the kernel lets a process do, by its folder below /proc; None where that cannot be seen."""
+    try:
+        with (process / "status").open(errors="replace") as file:
+            status = file.read(_MOST_STATUS_BYTES)
+        namespace = (process / "ns" / "user").readlink()
+    except OSError:
+        return None
+    users, masks = _USERS.search(status), dict(_CAPABILITIES.findall(status))
+    if users is None or "CapEff" not in masks:
+        return None
+    effective, bounding = (int(masks.get(name, "0"), 16) for name in ("CapEff", "CapBnd"))
+    return Rights((int(users[1]), int(users[2])), namespace, effective, bounding)
 
 
 class _Header(ctypes.Structure):

@@ -24,7 +24,7 @@ def refuse_late_prepare(entry: Entry | None, call: Call, boot_id: str) -> None:
 
     ``entry`` is the claim's now that its locks are held, ``boot_id`` the boot that is running.
     """
-    if entry is not None and not entry.holds and _is_newer(entry, call, boot_id):
+    if entry is not None and not entry.holds and is_newer(entry, call, boot_id):
         raise LateCall(
             f"claim {entry.uid} was unprepared while this call was waiting",
             "nothing has to be done: the kubelet asks again if it needs the claim",
@@ -39,7 +39,7 @@ def refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> None
     An entry that was rebuilt is from before, whenever it was written.
     """
     is_prepared = entry is not None and entry.state in ("preparing", "prepared") and not entry.rebuilt
-    if entry is not None and is_prepared and _is_newer(entry, call, boot_id):
+    if entry is not None and is_prepared and is_newer(entry, call, boot_id):
         raise LateCall(
             f"claim {entry.uid} was prepared while this call to unprepare it was waiting",
             "nothing has to be done: the kubelet asks again if nobody needs the claim",
@@ -47,7 +47,7 @@ def refuse_late_unprepare(entry: Entry | None, call: Call, boot_id: str) -> None
     _refuse_given_up(call)
 
 
-def _is_newer(entry: Entry, call: Call, boot_id: str) -> bool:
+def is_newer(entry: Entry, call: Call, boot_id: str) -> bool:
     """Whether the entry was written after the call came in; the clock is that of one boot."""
     return entry.boot_id == boot_id and call.started_ns < entry.changed_ns
 

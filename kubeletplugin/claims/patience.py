@@ -27,6 +27,7 @@ _NOT_SOON = (GpuLost, NotFound)
 _FIRST_DELAY_SECONDS = 0.25
 _LONGEST_DELAY_SECONDS = 2.0
 _ANSWER_SECONDS = 2.0
+LOCK_SECONDS = 40.0
 _MOST_WAITING = 12
 """Calls that may wait at once: the others of the server's workers stay free, for unprepare above all."""
 
@@ -68,3 +69,8 @@ class Patience:
             finally:
                 self._waiting.release()
             delay_seconds = min(2 * delay_seconds, _LONGEST_DELAY_SECONDS)
+
+
+def lock_seconds(call: Call) -> float:
+    """How long a call may wait for locks: a kubelet that has given it up hears no answer."""
+    return max(0.0, min(LOCK_SECONDS, call.remaining_seconds() - _ANSWER_SECONDS))

@@ -24,7 +24,8 @@ class Ports:
     ``note(claim, text)`` tells what the hardware does not do for a claim that is prepared all the same.
     ``prepared(entry)`` and ``left_behind(uid)`` hear of a claim that is ready, and of one of which not
     everything could be taken back. ``releasing(uid)`` stands around the work of taking a claim back.
-    ``let_go(uid)`` takes a claim back that nobody needs any more; whether it did.
+    ``let_go(uid)`` takes a claim back that nobody needs any more; whether it did. ``is_used(entry)`` is
+    whether a container has devices of the claim; it raises DriverError.
     ``forget_memory(uid)`` gives back what the containers of a claim are held
     to, once there are none; it raises StorageError. ``step(name)`` is for tests to follow. ``timing`` hears
     how long phases took.
@@ -39,6 +40,7 @@ class Ports:
     left_behind: Callable[[str], None]
     releasing: Callable[[str], AbstractContextManager[None]]
     let_go: Callable[[str], bool]
+    is_used: Callable[[Entry], bool]
     forget_memory: Callable[[str], None]
     step: Callable[[str], None]
     timing: Timing = NO_TIMING

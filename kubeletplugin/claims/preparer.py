@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from driver.claims.allocation import read_claim
+from driver.claims.allocation import Claim
 from driver.errors import ClaimRefused, DeviceHeld, DriverError, StorageError
 from driver.process.log import get_logger
+from kubeletplugin.claims.allocations import Allocations, has_allocated, has_former
 from kubeletplugin.claims.files import ClaimFiles
-from kubeletplugin.claims.late import LateCall, refuse_late_prepare, refuse_late_unprepare
+from kubeletplugin.claims.late import LateCall, is_newer, refuse_late_prepare, refuse_late_unprepare
 from kubeletplugin.claims.locating import located, own_devices, with_board
-from kubeletplugin.claims.patience import Patience
+from kubeletplugin.claims.patience import LOCK_SECONDS, Patience, lock_seconds
 from kubeletplugin.claims.plan import answer, gpus_of, plan
 from kubeletplugin.claims.ports import Ports
 from kubeletplugin.claims.progress import Progress
 from kubeletplugin.claims.specs import Spec, Specs
-from kubeletplugin.claims.taking_back import take_back, without_made
+from kubeletplugin.claims.taking_back import TakingBack, without_made
 from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.journal.entry import Entry, HeldDevice
 from kubeletplugin.journal.identity import Era, Identity, boottime_ns
@@ -36,7 +37,6 @@ from kubeletplugin.wire.planned import PlannedDevice
 
 _log = get_logger("preparer")
 
-_LOCK_SECONDS = 40.0
 _UNPREPARE_SECONDS = 5.0
 
 
@@ -65,6 +65,8 @@ class Preparer:
         self._specs = specs
         self._files = files
         self._ports = ports
+        self._allocations = Allocations(ports, identity.driver)
+        self._taking_back = TakingBack(identity, journal, kinds, shares, fabric, files, ports)
         self._during = ports.timing.during
         self._patience = Patience(journal.wait_for_release)
         self._patience_seconds = patience_seconds
@@ -105,7 +107,9 @@ class Preparer:
 
         seconds = min(self._patience_seconds, _UNPREPARE_SECONDS)
         try:
-            self._patience.until_done(call, lambda: self.release(claim.uid, still), seconds)
+            self._patience.until_done(
+                call, lambda: self.release(claim.uid, still, lambda: lock_seconds(call)), seconds
+            )
         except LateCall:
             raise
         except DriverError as error:
@@ -115,27 +119,29 @@ class Preparer:
             return error
         return None
 
-    def release(self, uid: str, still: Callable[[Entry | None], bool]) -> bool:
+    def release(
+        self,
+        uid: str,
+        still: Callable[[Entry | None], bool],
+        patience: Callable[[], float] = lambda: LOCK_SECONDS,
+    ) -> bool:
         """Let go of a claim's devices if ``still`` holds of its entry once its locks are held.
 
-        Raises DriverError; the journal then says what the claim still has.
+        ``patience()`` is how long a lock may be waited for. Raises DriverError; the journal then says
+        what the claim still has.
         """
-        with self._locks.holding([claim_key(uid)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(uid)], patience()):
             entry = self._journal.get(uid)
             places = entry.places if entry is not None and entry.holds else ()
             keys = [gpu_key(place) for place in places]
-            with self._locks.holding(keys, _LOCK_SECONDS), self._ports.releasing(uid):
+            with self._locks.holding(keys, patience()), self._ports.releasing(uid):
                 if not still(entry):
                     return False
                 if entry is not None and not entry.holds:
                     return True
                 if entry is not None:
                     refuse_unknown(entry, self._kinds)
-                self._files.remove(uid, entry)
-                self._ports.step("spec removed")
-                self._forget_memory(uid, entry)
-                if entry is not None:
-                    self._take_back(entry)
+                self._taking_back.everything(uid, entry)
                 self._bury(uid, entry)
                 self._ports.step("released")
             return True
@@ -148,13 +154,13 @@ class Preparer:
         Raises StorageError, ClaimBlocked.
         """
         keys = [claim_key(entry.uid), *map(gpu_key, entry.places)]
-        with self._locks.holding(keys, _LOCK_SECONDS):
+        with self._locks.holding(keys, LOCK_SECONDS):
             if self._journal.get(entry.uid) is not None:
                 return False
             try:
                 spec = self._specs.spec(entry, self._ports.look())
             except DriverError as error:
-                _log.warning("CDI spec of a claim of another driver stays", uid=entry.uid, error=str(error))
+                _log.warning("CDI spec of a claim of another driver stays", uid=entry.uid, error=error.logged)
                 self._journal.put(entry)
                 return True
             self._journal.put(replace(entry, spec_sha256=spec.sha256))
@@ -211,26 +217,8 @@ class Preparer:
         Whoever goes through the journal's entries comes to one late: until then its claim may have been
         released, and a claim that is acted on then would come back.
         """
-        with self._locks.holding([claim_key(entry.uid)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(entry.uid)], LOCK_SECONDS):
             yield self._journal.get(entry.uid) == entry
-
-    def _take_back(self, entry: Entry) -> None:
-        with self._during("sharing"):
-            self._shares.leave(entry)
-        try:
-            with self._during("hardware"):
-                take_back(entry, self._identity.era(), self._kinds, self._journal, self._ports.step)
-        except DriverError:
-            self._ports.left_behind(entry.uid)
-            raise
-        self._fabric.leave(entry)
-
-    def _forget_memory(self, uid: str, entry: Entry | None) -> None:
-        """Give back what the claim's containers were held to, of which none can start any more."""
-        if entry is None or entry.rebuilt or entry.is_limited:
-            self._ports.forget_memory(uid)
-        if entry is not None and entry.is_limited:
-            self._ports.step("memory forgotten")
 
     def _bury(self, uid: str, entry: Entry | None) -> None:
         """Leave a tombstone, so that a prepare that is still on its way cannot bring the claim back."""
@@ -253,27 +241,29 @@ class Preparer:
 
     def _prepare_once(self, ref: ClaimRef, call: Call) -> tuple[PreparedDevice, ...]:
         era = self._identity.era()
-        known = self._journal.get(ref.uid)
+        known, claim = self._journal.get(ref.uid), None
         if known is not None and self._is_finished(known, era):
+            claim = self._allocations.changed(ref, known, call)
             gpus = known.places if known.shares else ()
-            with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
+            with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
                 entry = self._journal.get(ref.uid)
-                if entry is not None and self._is_intact(entry, era):
+                if claim is None and entry is not None and self._is_intact(entry, era):
                     return answer(self._verify(entry).devices)
-        with self._during("claim"):
-            claim = read_claim(self._ports.get_claim(ref.namespace, ref.name), ref.uid, self._identity.driver)
+        claim = claim or self._allocations.of(ref)
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
         gpus = tuple(sorted(self._fabric.reach(self._shares.reach({*before, *gpus_of(planned)}))))
-        with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], _LOCK_SECONDS):
+        with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
-            if entry is not None and self._is_intact(entry, era):
+            # What was written since the call came in may be from a later look at the claim than this one.
+            is_so = entry is not None and (is_newer(entry, call, era.boot_id) or has_allocated(entry, claim))
+            if entry is not None and is_so and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
             refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
-            entry = self._without_former_devices(entry, planned)
+            entry = self._without_former_devices(entry, claim)
             self._shares.clear(gpus, ref.uid)
             self._fabric.clear(gpus)
             look = self._ports.look()
@@ -283,16 +273,22 @@ class Preparer:
                 return ()
             return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, era, look))
 
-    def _without_former_devices(
-        self, entry: Entry | None, planned: tuple[PlannedDevice, ...]
-    ) -> Entry | None:
-        """The claim's entry, once what was made for an earlier allocation of the claim is taken back."""
-        wanted = {device.allocated.device for device in planned}
-        if entry is None or not entry.holds or wanted.issuperset(held.device for held in entry.devices):
+    def _without_former_devices(self, entry: Entry | None, claim: Claim) -> Entry | None:
+        """The claim's entry; none once what the claim had of an earlier allocation is taken back.
+
+        Raises DeviceHeld while a container has that.
+        """
+        if entry is None or not entry.holds or not has_former(entry, claim):
             return entry
-        self._forget_memory(entry.uid, entry)
-        self._take_back(entry)
-        return self._journal.get(entry.uid)
+        if self._ports.is_used(entry):
+            raise DeviceHeld(
+                f"claim {entry.uid} was allocated other devices, and a container still has those of before",
+                "they are taken back when that container has ended",
+            )
+        with self._ports.releasing(entry.uid):
+            self._taking_back.everything(entry.uid, entry)
+            self._journal.forget(entry.uid)
+        return None
 
     def _located(
         self,
@@ -367,9 +363,9 @@ class Preparer:
             if before is not None and before.rebuilt:
                 self._journal.put(before)  # its pods may run: their GPUs stay as they are
             try:
-                self._take_back(taken)
+                self._taking_back.devices(taken)
             except DriverError as error:
-                _log.warning("what a failed prepare made stays", uid=uid, error=str(error))
+                _log.warning("what a failed prepare made stays", uid=uid, error=error.logged)
                 return
         if before is None:
             self._journal.forget(uid)

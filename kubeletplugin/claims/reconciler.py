@@ -17,7 +17,9 @@ from driver.claims.allocation import read_claim
 from driver.errors import ClaimRefused, DriverError, NodeIncomplete
 from driver.process.log import get_logger
 from kubeletplugin.cdi.memory_hook import MemoryHook
+from kubeletplugin.claims.allocations import has_allocated
 from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.patience import LOCK_SECONDS
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.claims.specs import Specs
 from kubeletplugin.host.driver_files import DriverFiles
@@ -36,6 +38,9 @@ CERTAIN_SECONDS = 10.0
 The kubelet no longer lists a pod that was deleted by force, while it ends its containers. It gives them one
 second then, and the runtime some more.
 """
+
+_LET_GO_LOCK_SECONDS = 2.0
+"""For how long a call of the kubelet waits until nobody works on the claim that is in its way."""
 
 Verdict = Literal["wanted", "gone", "unknown"]
 
@@ -91,7 +96,7 @@ class Reconciler:
                     self._log.info("CDI spec names files of another driver or hook now", uid=entry.uid)
             except DriverError as error:
                 self._made_of.pop(entry.uid, None)
-                self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=str(error))
+                self._log.warning("CDI spec is lost or out of date", uid=entry.uid, error=error.logged)
 
     def _may_be_outdated(self, entry: Entry, files: DriverFiles | None) -> bool:
         """Whether the claim's spec may not be what it would be if it were made now.
@@ -124,7 +129,7 @@ class Reconciler:
                     self._forget_if_old(entry)
                 elif self._verdict(entry) != "gone":
                     continue
-                elif self._is_used(entry):
+                elif self.is_used(entry):
                     deleted.add(entry.uid)
                 elif not entry.is_named and entry.uid not in self._suspects:
                     # Nobody but the kubelet knows this claim: believe it when it says the same again.
@@ -132,7 +137,7 @@ class Reconciler:
                 elif self._release(entry):
                     released.append(entry.uid)
             except DriverError as error:
-                self._log.warning("claim kept, its state is not known", uid=entry.uid, error=str(error))
+                self._log.warning("claim kept, its state is not known", uid=entry.uid, error=error.logged)
         self._suspects = suspects
         with self._asking:
             self._set_deleted(frozenset(deleted))
@@ -153,12 +158,12 @@ class Reconciler:
             if entry is None or not entry.holds or not entry.is_named:
                 return False
             is_gone = self._verdict(entry) == "gone"
-            is_used = is_gone and self._is_used(entry)
+            is_used = is_gone and self.is_used(entry)
             if self._gone_seconds(uid, is_gone, is_used) < CERTAIN_SECONDS:
                 return False
-            return self._release(entry)
+            return self._release(entry, _LET_GO_LOCK_SECONDS)
         except DriverError as error:
-            self._log.warning("claim kept, its state is not known", uid=uid, error=str(error))
+            self._log.warning("claim kept, its state is not known", uid=uid, error=error.logged)
             return False
 
     def _gone_seconds(self, uid: str, is_gone: bool, is_used: bool) -> float:
@@ -192,7 +197,7 @@ class Reconciler:
                     if self._release(entry):
                         released.append(entry.uid)
                 except DriverError as error:
-                    self._log.warning("claim not let go yet", uid=entry.uid, error=str(error))
+                    self._log.warning("claim not let go yet", uid=entry.uid, error=error.logged)
         return tuple(released)
 
     def _verdict(self, entry: Entry) -> Verdict:
@@ -207,20 +212,18 @@ class Reconciler:
         if stored.get("status", {}).get("allocation") is None:
             return "gone"
         claim = read_claim(stored, entry.uid, self._identity.driver)
-        allocated = {(device.pool, device.device) for device in claim.devices}
         # A claim may have lost its allocation and got another one, on another node for instance.
-        return (
-            "wanted" if any((one.pool, one.allocated_name) in allocated for one in entry.devices) else "gone"
-        )
+        return "wanted" if has_allocated(entry, claim) else "gone"
 
-    def _is_used(self, entry: Entry) -> bool:
+    def is_used(self, entry: Entry) -> bool:
+        """Whether the kubelet lists a container with a device of the claim; raises DriverError."""
         used = self._in_use()
         # NVIDIA's driver gave containers a CDI device that is named as it published the device, before 25.12.
         names = {name for one in entry.devices for name in (one.cdi_device, one.published_as) if name}
         return not names.isdisjoint(used)
 
-    def _release(self, entry: Entry) -> bool:
-        released = self._preparer.release(entry.uid, lambda now: now == entry)
+    def _release(self, entry: Entry, lock_seconds: float = LOCK_SECONDS) -> bool:
+        released = self._preparer.release(entry.uid, lambda now: now == entry, lambda: lock_seconds)
         if released:
             self._log.info(
                 "claim let go, nobody uses it any more",

@@ -1,4 +1,4 @@
-"""Takes back what was made for a claim, device by device, whatever was in the way of one of them."""
+"""Takes back what a claim has: what its containers are started with, then its devices."""
 
 from __future__ import annotations
 
@@ -6,17 +6,68 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from driver.errors import DriverError
+from kubeletplugin.claims.files import ClaimFiles
+from kubeletplugin.claims.ports import Ports
 from kubeletplugin.claims.progress import Progress
+from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.journal.entry import Entry
-from kubeletplugin.journal.identity import Era
+from kubeletplugin.journal.identity import Era, Identity
 from kubeletplugin.journal.journal import Journal
 from kubeletplugin.kinds.kind import HeldKinds
+from kubeletplugin.sharing.of_claims import ClaimShares
+
+
+class TakingBack:
+    """Callers hold the locks of the claim and of its GPUs. Errors are DriverErrors."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        journal: Journal,
+        kinds: HeldKinds,
+        shares: ClaimShares,
+        fabric: ClaimFabric,
+        files: ClaimFiles,
+        ports: Ports,
+    ) -> None:
+        self._identity = identity
+        self._journal = journal
+        self._kinds = kinds
+        self._shares = shares
+        self._fabric = fabric
+        self._files = files
+        self._ports = ports
+
+    def everything(self, uid: str, entry: Entry | None) -> None:
+        """Take back all that the claim has; ``entry`` is what the journal has of it."""
+        self._files.remove(uid, entry)
+        self._ports.step("spec removed")
+        # None of its containers can start any more.
+        if entry is None or entry.rebuilt or entry.is_limited:
+            self._ports.forget_memory(uid)
+        if entry is None:
+            return
+        if entry.is_limited:
+            self._ports.step("memory forgotten")
+        self.devices(entry)
+
+    def devices(self, entry: Entry) -> None:
+        """Take back the devices alone."""
+        with self._ports.timing.during("sharing"):
+            self._shares.leave(entry)
+        try:
+            with self._ports.timing.during("hardware"):
+                take_back(entry, self._identity.era(), self._kinds, self._journal, self._ports.step)
+        except DriverError:
+            self._ports.left_behind(entry.uid)
+            raise
+        self._fabric.leave(entry)
 
 
 def take_back(
     entry: Entry, era: Era, kinds: HeldKinds, journal: Journal, step: Callable[[str], None]
 ) -> None:
-    """Take back what the entry says was made for the claim.
+    """Take back what the entry says was made for the claim, whatever is in the way of one of its devices.
 
     What is gone already is fine: nothing outlives a reboot, or a GPU that was lost, and most do not outlive
     the driver. One device

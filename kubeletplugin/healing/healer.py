@@ -50,10 +50,10 @@ _LOCK_SECONDS = 30.0
 _SERVE_THE_GPU = frozenset({"nvidia-persiste", "nv-fabricmanage"})
 """Programs that belong to the GPUs, as the kernel cuts their names. Whether one of them is in the way is for
 the NVIDIA driver to say: the first closes a GPU whose persistence mode goes off, the second takes part in
-resets."""
+resets. Any pod can call a process so, so it has to be one of the node as well."""
 
 _LETS_GO = frozenset({"gpu-dra-control", "gpu-dra-kubelet"})
-"""Our own programs, which have GPUs open until they are asked to let go."""
+"""Our own programs, which have GPUs open until they are asked to let go; the same holds of their names."""
 
 _log = get_logger("heal")
 
@@ -171,7 +171,7 @@ class Healer:
         processes = {
             user.pid: UsingProcess(user.pid, user.name, user.pod_uid)
             for user in self._using(gpus)
-            if user.name not in _LETS_GO
+            if not _is_one_of(_LETS_GO, user)
         }
         return HealProgress(step, gpus, tuple(claims.values()), tuple(processes.values()))
 
@@ -184,7 +184,7 @@ class Healer:
     def _using(self, gpus: Sequence[PciAddress]) -> list[User]:
         functions = [read_function(self._sysfs_root, pci) for pci in gpus]
         users = [user for function in functions if function for user in self._users(function)]
-        return [user for user in users if user.name not in _SERVE_THE_GPU]
+        return [user for user in users if not _is_one_of(_SERVE_THE_GPU, user)]
 
     @contextmanager
     def _kept_away(self, gpus: Sequence[PciAddress]) -> Iterator[None]:
@@ -233,6 +233,10 @@ class Healer:
             if record.healed_unix_milliseconds
         )
         self._watch.healed(tuple(healed))
+
+
+def _is_one_of(programs: frozenset[str], user: User) -> bool:
+    return user.is_of_node and user.name in programs
 
 
 def _address(text: str) -> PciAddress | None:

@@ -78,8 +78,6 @@ class GpuNodes:
         """The nodes that every CUDA program needs, made where nobody has; raises NodeIncomplete."""
         roots = self._roots()
 
-        roots = self._roots()
-
         def find() -> Nodes:
             folder = DeviceFolder.below(*roots)
             make_uvm_nodes(folder)

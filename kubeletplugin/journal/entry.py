@@ -1,6 +1,9 @@
 """What the journal remembers of one claim, and how it is written: versioned JSON with a checksum.
 
-The schema only adds: during a rolling update the instance before reads what this one writes.
+The schema only adds: during a rolling update the instance before reads what this one writes. A version that
+does more than add writes another schema. Who does not know that one still reads which GPUs the claim holds:
+each schema has the checksum, and in the entry ``uid``, ``boot_id`` and ``devices`` with ``device``, ``pci``
+and ``more_gpus``.
 """
 
 from __future__ import annotations
@@ -13,8 +16,12 @@ from typing import Any, Literal, get_args
 
 from driver.devices.sharing import Strategy
 from driver.kube.decode import decode_json
+from driver.nvml.pci_address import PciAddress
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.wire.planned import PlannedDevice
+
+NEWER_SCHEMA = "schema "
+"""The kind of all devices of an entry of a newer schema begins so; the schema's number follows."""
 
 SCHEMA = 1
 
@@ -273,23 +280,59 @@ def encode(entry: Entry) -> bytes:
 def decode(data: bytes) -> Entry:
     """Read an entry, also one with fields that a newer version added; raises MalformedEntry.
 
-    A version that does more than add writes another schema, which nobody reads by mistake.
+    Of an entry of a newer schema that is read which every schema has. Its devices are of a kind that this
+    version does not know, so they are held, and left to the version that prepared them.
     """
     try:
         document = decode_json(data)
-        if document["schema"] != SCHEMA:
-            raise MalformedEntry(f"it has schema {document['schema']!r}, and this version reads {SCHEMA}")
-        body = document["entry"]
+        schema, body = document["schema"], document["entry"]
+        if not isinstance(schema, int) or schema < SCHEMA:
+            raise MalformedEntry(f"it has schema {schema!r}, and this version reads {SCHEMA}")
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
         if hashlib.sha256(canonical.encode()).hexdigest() != document["sha256"]:
             raise MalformedEntry("the checksum does not fit the content")
+        if schema > SCHEMA:
+            return _of_newer_schema(schema, body)
         devices = tuple(_read_device(device) for device in body["devices"])
         entry = Entry(**{**_known(Entry, body), "devices": devices})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MalformedEntry(f"not a journal entry: {error!r}") from error
     if entry.state not in _STATES:
         raise MalformedEntry(f"unknown state {entry.state!r}")
     return entry
+
+
+def _of_newer_schema(schema: int, body: Mapping[str, Any]) -> Entry:
+    state = body.get("state")
+    return Entry(
+        str(body["uid"]),
+        str(body.get("namespace") or ""),
+        str(body.get("name") or ""),
+        state if state in _STATES else "prepared",
+        str(body["boot_id"]),
+        int(body.get("changed_ns") or 0),
+        tuple(_device_of_newer_schema(schema, device) for device in body["devices"]),
+        spec_sha256=str(body.get("spec_sha256") or ""),
+        driver_generation=str(body.get("driver_generation") or ""),
+    )
+
+
+def _device_of_newer_schema(schema: int, body: Mapping[str, Any]) -> HeldDevice:
+    pci, *more = (str(PciAddress.parse(one)) if one else "" for one in (body["pci"], *body["more_gpus"]))
+    request, pool, uuid, cdi_device, published_as = (
+        str(body.get(name) or "") for name in ("request", "pool", "uuid", "cdi_device", "published_as")
+    )
+    return HeldDevice(
+        request,
+        pool,
+        str(body["device"]),
+        pci,
+        uuid,
+        cdi_device,
+        kind=f"{NEWER_SCHEMA}{schema}",
+        more_gpus=tuple(more),
+        published_as=published_as,
+    )
 
 
 _Written = Entry | HeldDevice | ShareRecord | MemoryRecord

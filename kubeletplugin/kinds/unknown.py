@@ -13,7 +13,7 @@ from driver.errors import ClaimBlocked
 from driver.kinds.kind import OfferedKind
 from driver.kinds.whole import WHOLE
 from driver.nvml.pci_address import PciAddress
-from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+from kubeletplugin.journal.entry import NEWER_SCHEMA, SCHEMA, Entry, HeldDevice, Record
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
@@ -104,6 +104,12 @@ def refuse_unknown(entry: Entry, kinds: HeldKinds) -> None:
 
 
 def _refusal(device: str, word: str) -> ClaimBlocked:
+    if word.startswith(NEWER_SCHEMA):
+        return ClaimBlocked(
+            f"device {device} was prepared by a newer version of the driver, whose journal has {word}, and "
+            f"this version reads {NEWER_SCHEMA}{SCHEMA}",
+            "run that version until the claim is let go",
+        )
     return ClaimBlocked(
         f"device {device} is of kind {word or 'unknown'}, which this version of the driver does not know",
         "run the version of the driver that prepared it until the claim is let go",

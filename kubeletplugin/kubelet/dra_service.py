@@ -107,11 +107,14 @@ def _not_begun(claim: ClaimRef) -> str:
     return str(ClaimBlocked(f"claim {claim} was not begun, the plugin is stopping"))
 
 
-def handlers(service: DraService) -> tuple[grpc.GenericRpcHandler, ...]:
-    """The handlers of both versions of DRAPlugin, which differ in the share's id only."""
+def handlers(service: DraService, registered_ns: Callable[[], int]) -> tuple[grpc.GenericRpcHandler, ...]:
+    """The handlers of both versions of DRAPlugin, which differ in the share's id only.
+
+    ``registered_ns()`` is when the kubelet last registered the plugin (CLOCK_BOOTTIME), 0 for not yet.
+    """
     return (
-        _handler(service, DRA_V1, v1, has_shares=True),
-        _handler(service, DRA_V1BETA1, v1beta1, has_shares=False),
+        _handler(service, DRA_V1, v1, registered_ns, has_shares=True),
+        _handler(service, DRA_V1BETA1, v1beta1, registered_ns, has_shares=False),
     )
 
 
@@ -120,12 +123,14 @@ def top_level_requests(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.partition("/")[0] for name in names))
 
 
-def _handler(service: DraService, version: str, wire: Any, *, has_shares: bool) -> grpc.GenericRpcHandler:
+def _handler(
+    service: DraService, version: str, wire: Any, registered_ns: Callable[[], int], *, has_shares: bool
+) -> grpc.GenericRpcHandler:
     """One version of the service; ``wire`` is the module with its messages."""
 
     def prepare(request: Any, context: grpc.ServicerContext) -> Any:
         answer = wire.NodePrepareResourcesResponse()
-        for uid, done in service.prepare(_claims(request.claims), _call(context)).items():
+        for uid, done in service.prepare(_claims(request.claims), _call(context, registered_ns())).items():
             entry = answer.claims[uid]
             if isinstance(done, str):
                 entry.error = done
@@ -143,7 +148,7 @@ def _handler(service: DraService, version: str, wire: Any, *, has_shares: bool) 
 
     def unprepare(request: Any, context: grpc.ServicerContext) -> Any:
         answer = wire.NodeUnprepareResourcesResponse()
-        for uid, error in service.unprepare(_claims(request.claims), _call(context)).items():
+        for uid, error in service.unprepare(_claims(request.claims), _call(context, registered_ns())).items():
             answer.claims[uid].error = error or ""
         return answer
 
@@ -168,9 +173,10 @@ def _claims(claims: Iterable[v1.Claim | v1beta1.Claim]) -> list[ClaimRef]:
     return [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
 
 
-def _call(context: grpc.ServicerContext) -> Call:
+def _call(context: grpc.ServicerContext, registered_ns: int) -> Call:
     return Call(
         started_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         is_active=context.is_active,
         remaining_seconds=context.time_remaining,
+        registered_ns=registered_ns,
     )

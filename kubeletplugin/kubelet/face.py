@@ -83,7 +83,7 @@ def open_face(
     calls = SocketServer(
         service_socket,
         (
-            *dra_service.handlers(dra),
+            *dra_service.handlers(dra, announcement.registered_ns),
             *health_stream.handlers(board, contact.stream),
             *node_state.handlers(state),
             health,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from proto import podresources_v1_pb2 as pb
 if TYPE_CHECKING:
     from pathlib import Path
 
-Listed = Mapping[str, frozenset[ContainerName]]
-
 LIST_METHOD = "/v1.PodResourcesLister/List"
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """What the kubelet's own clients accept; gRPC's default of 4 MiB is too little for a full node."""
+
+
+RECENT_SECONDS = 10.0
+"""How old a list may be for those who look every 15 s: none of them is served twice by one list."""
 
 
 class PodResourcesUnavailable(DriverError):
@@ -55,7 +58,7 @@ def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tu
     """
     return tuple(
         ClaimInUse(held.claim_namespace, held.claim_name, pod.name, devices)
-        for pod in _listed(socket, timeout_seconds).pod_resources
+        for pod in list_pods(socket, timeout_seconds).pod_resources
         for container in pod.containers
         for held in container.dynamic_resources
         if (devices := _cdi_devices(held, driver))
@@ -63,15 +66,15 @@ def claims_in_use(socket: Path, driver: str, timeout_seconds: float = 2.0) -> tu
 
 
 def containers_by_device(
-    socket: Path, driver: str, timeout_seconds: float = 2.0
+    told: pb.ListPodResourcesResponse, driver: str
 ) -> dict[str, frozenset[ContainerName]]:
     """By CDI device name, the containers that the kubelet lists for it, whether they run or not.
 
     Those are containers and sidecars of the node's active pods, but no other init containers, and each with
-    all devices of the claims that it names. Arguments and errors as for ``devices_in_use``.
+    all devices of the claims that it names.
     """
     found: dict[str, set[ContainerName]] = {}
-    for pod in _listed(socket, timeout_seconds).pod_resources:
+    for pod in told.pod_resources:
         for container in pod.containers:
             name = ContainerName(pod.namespace, pod.name, container.name)
             for held in container.dynamic_resources:
@@ -80,31 +83,52 @@ def containers_by_device(
     return {device: frozenset(names) for device, names in found.items()}
 
 
+def given_by_device_plugins(told: pb.ListPodResourcesResponse, prefix: str) -> frozenset[str]:
+    """The ids of the devices that containers have from device plugins, of resources that begin with
+    ``prefix``.
+    """
+    return frozenset(
+        device_id
+        for pod in told.pod_resources
+        for container in pod.containers
+        for given in container.devices
+        if given.resource_name.startswith(prefix)
+        for device_id in given.device_ids
+    )
+
+
 class SharedList:
-    """The containers that the kubelet lists, asked for once for all who want to know meanwhile.
+    """What the kubelet lists, asked for once for all who want to know meanwhile.
 
     The kubelet refuses more than 100 calls a second, and more than 10 at once (podresources' rate limit).
-    Whoever asks gets what was asked of the kubelet after that, never what was under way already.
     """
 
-    def __init__(self, ask: Callable[[], Listed]) -> None:
+    def __init__(
+        self, ask: Callable[[], pb.ListPodResourcesResponse], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """``ask`` raises DriverError."""
         self._ask = ask
+        self._clock = clock
         self._changed = threading.Condition()
         self._begun = 0
+        self._begun_at = -RECENT_SECONDS
         self._asking = False
-        self._last: tuple[int, Listed | DriverError] = (0, {})
+        self._last: tuple[int, pb.ListPodResourcesResponse | DriverError] = (0, pb.ListPodResourcesResponse())
 
-    def now(self) -> Listed:
-        """What the kubelet lists now; raises what ``ask`` raises."""
+    def now(self) -> pb.ListPodResourcesResponse:
+        """What the kubelet lists now; raises what ``ask`` raises.
+
+        That is what was asked of the kubelet after the call, never what was under way already.
+        """
         with self._changed:
             wanted = self._begun + 1
             self._changed.wait_for(lambda: self._last[0] >= wanted or not self._asking)
             if self._last[0] >= wanted:
                 return _listed_or_raised(self._last[1])
             self._begun += 1
-            number, self._asking = self._begun, True
-        told: Listed | DriverError = PodResourcesUnavailable("the kubelet was not asked")
+            number, self._asking, self._begun_at = self._begun, True, self._clock()
+        told: pb.ListPodResourcesResponse | DriverError
+        told = PodResourcesUnavailable("the kubelet was not asked")
         try:
             told = self._ask()
         except DriverError as error:
@@ -115,30 +139,26 @@ class SharedList:
                 self._changed.notify_all()
         return _listed_or_raised(told)
 
+    def recent(self) -> pb.ListPodResourcesResponse:
+        """What somebody has asked the kubelet for a short while ago, else as ``now``.
 
-def _listed_or_raised(told: Listed | DriverError) -> Listed:
+        For whoever looks from time to time: two that do ask once.
+        """
+        with self._changed:
+            if self._clock() - self._begun_at < RECENT_SECONDS:
+                self._changed.wait_for(lambda: not self._asking)
+                return _listed_or_raised(self._last[1])
+        return self.now()
+
+
+def _listed_or_raised(told: pb.ListPodResourcesResponse | DriverError) -> pb.ListPodResourcesResponse:
     if isinstance(told, DriverError):
         raise told
     return told
 
 
-def given_by_device_plugins(socket: Path, prefix: str, timeout_seconds: float = 2.0) -> frozenset[str]:
-    """The ids of the devices that containers have from device plugins, of resources that begin with
-    ``prefix``.
-
-    The other arguments and errors as for ``devices_in_use``.
-    """
-    return frozenset(
-        device_id
-        for pod in _listed(socket, timeout_seconds).pod_resources
-        for container in pod.containers
-        for given in container.devices
-        if given.resource_name.startswith(prefix)
-        for device_id in given.device_ids
-    )
-
-
-def _listed(socket: Path, timeout_seconds: float) -> pb.ListPodResourcesResponse:
+def list_pods(socket: Path, timeout_seconds: float = 2.0) -> pb.ListPodResourcesResponse:
+    """What containers of this node have; arguments and errors as for ``devices_in_use``."""
     options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
     with grpc.insecure_channel(f"unix:{socket.absolute()}", options) as channel:
         ask = channel.unary_unary(

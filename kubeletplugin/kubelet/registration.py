@@ -71,11 +71,16 @@ class Registration:
         self._outcome: RegistrationOutcome | None = None
         self._asked = False
         self._closed = False
+        self._registered_ns = 0
 
     @property
     def outcome(self) -> RegistrationOutcome | None:
         """What the kubelet said last, None before it said anything."""
         return self._outcome
+
+    def registered_ns(self) -> int:
+        """When the kubelet last took the plugin (CLOCK_BOOTTIME, nanoseconds), 0 before it did."""
+        return self._registered_ns
 
     def get_info(self, _request: pb.InfoRequest, _context: grpc.ServicerContext) -> pb.PluginInfo:
         """Answer the kubelet's question who is there."""
@@ -88,6 +93,8 @@ class Registration:
     ) -> pb.RegistrationStatusResponse:
         """Keep what the kubelet says of the registration."""
         with self._told:
+            if status.plugin_registered:
+                self._registered_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             self._outcome = Registered() if status.plugin_registered else Refused(status.error)
             self._told.notify_all()
         self._on_outcome(status.plugin_registered)

@@ -68,6 +68,7 @@ class ClaimMemory:
         self._faults: dict[str, dict[Device, str]] = {}
         self._held_in: dict[str, str] = {}
         self._looked_in = generation()
+        self._has_parts = True
         self._bursts = False
         self._stopped = threading.Event()
         self.wanted = threading.Event()
@@ -86,7 +87,6 @@ class ClaimMemory:
         ClaimBlocked, NvmlError, StorageError, and NotAnswered once stopped; then the container must not run.
         """
         deadline, delay_seconds = time.monotonic() + self._patience_seconds, _FIRST_DELAY_SECONDS
-        self._ports.allowances.of_start(start)
         group = self._ports.cgroups.of_process(start.proc_cgroup)
         while True:
             is_last = time.monotonic() + _LONGEST_DELAY_SECONDS >= deadline
@@ -120,7 +120,10 @@ class ClaimMemory:
         A GPU that cannot be worked on keeps no other: see ``faults``. Raises StorageError.
         """
         looked_in = self._generation()
+        self._has_parts = False  # before the ledger is read: a container that starts meanwhile sets it again
         gpus = sorted({pci for _, pci in self._ports.ledger.places()})
+        if gpus:
+            self._has_parts = True
         listed = self._ask_kubelet() if gpus else None
         bursts = False
         for pci in gpus:
@@ -138,7 +141,12 @@ class ClaimMemory:
         self._bursts = bursts
 
     def look_at_driver(self) -> None:
-        """Have the limits set at once where the NVIDIA driver was loaded anew: it has none any more."""
+        """Have the limits set at once where the NVIDIA driver was loaded anew: it has none any more.
+
+        Does nothing while no container of this instance has limits.
+        """
+        if not self._has_parts:
+            return
         generation = self._generation()
         with self._guard:
             known = {self._looked_in, *self._held_in.values()}
@@ -161,15 +169,15 @@ class ClaimMemory:
 
     def _start(self, start: ContainerStart, group: Cgroup, *, is_last: bool) -> None:
         """Do it once; ``is_last`` says that a kubelet that is silent is waited for no longer."""
+        pci = self._ports.allowances.of_start(start).pci
         listed = (self._ask_kubelet() or {}) if is_last else self._listed()
-        allowance = self._ports.allowances.of_start(start)
-        pci = allowance.pci
         with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
             allowance = self._ports.allowances.of_start(start)
             self._refuse_unreadable(allowance)
             gpu = OneGpu(pci, self._ports)
             self._restore(gpu)
             portion = gpu.admit(_part(start, allowance, group), listed)
+            self._has_parts = True
             self._bursts |= gpu.bursts
         _log.info(
             "container is held to its memory",

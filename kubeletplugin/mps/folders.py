@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
     from kubeletplugin.wire.mps_daemon import MpsDaemon
 
-FOLDER_MODE = 0o755
-"""Clients of any user have to reach the sockets; nobody but root may change the folder."""
+FOLDER_MODE, CLIENTS_MODE = 0o711, 0o755
+"""A server runs as the user of its clients and has to reach the pipes, by names that it knows. MPS makes its
+lock, its log pipe and its pid file for everybody to write, so nobody but root may list them. Containers see
+the folder of clients alone."""
 
 LONGEST_SOCKET = "control_privileged"
 """The longest name of a socket that the daemon makes in its pipe directory."""
@@ -44,6 +46,7 @@ _MOST_KEPT_BYTES = 4 << 20
 
 _TAIL_BYTES = 4096
 _TAIL_LINES = 5
+_MOST_QUOTED = 500
 _log = get_logger(__name__)
 
 
@@ -96,7 +99,7 @@ class DaemonFolder:
         """Show clients the socket of the daemon that serves now; raises StorageError."""
         shown = self.clients / CLIENT_SOCKET
         with storage_errors(shown, "making"):
-            make_folder(self.clients)
+            make_folder(self.clients, CLIENTS_MODE)
             if not (shown.exists() and shown.samefile(self.control_socket)):
                 shown.unlink(missing_ok=True)
                 shown.hardlink_to(self.control_socket)
@@ -104,8 +107,9 @@ class DaemonFolder:
     def make_ready(self) -> None:
         """Empty the folders of sockets and begin new logs, before a start; raises StorageError."""
         with storage_errors(self.path, "preparing"):
-            for folder in (self.path, self.pipes, self.clients, self.logs):
+            for folder in (self.path, self.pipes, self.logs):
                 make_folder(folder)
+            make_folder(self.clients, CLIENTS_MODE)
             for left in (*self.pipes.iterdir(), *self.clients.iterdir()):
                 if left.is_dir() and not left.is_symlink():
                     shutil.rmtree(left)
@@ -122,19 +126,26 @@ class DaemonFolder:
                 shutil.rmtree(self.path)
 
     def last_words(self) -> str:
-        """What the daemon printed and the last lines of its log, for people; empty without any."""
-        printed, logged = _tail(self.output), _tail(self.logs / _LOGS[0])
+        """What the daemon printed and the last lines of its log, for people; empty without any.
+
+        Clients write into the logs, so what is quoted is cut and has no control characters.
+        """
+        printed, logged = _quoted(_tail(self.output)), _quoted(_tail(self.logs / _LOGS[0]))
         parts = [printed] if printed else []
         if logged:
             parts.append(f"{self.logs / _LOGS[0]} ends with: {logged}")
         return "; ".join(parts)
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder that all may read and enter, whatever the umask; raises OSError."""
+def make_folder(path: Path, mode: int = FOLDER_MODE) -> None:
+    """Make a folder with this mode, whatever the umask; raises OSError."""
     path.mkdir(parents=True, exist_ok=True)
-    if path.stat().st_mode & 0o777 != FOLDER_MODE:
-        path.chmod(FOLDER_MODE)
+    if path.stat().st_mode & 0o777 != mode:
+        path.chmod(mode)
+
+
+def _quoted(told: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in told[-_MOST_QUOTED:])
 
 
 def _put_by(log: Path) -> None:
@@ -168,7 +179,7 @@ def _tail(path: Path) -> str:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
+            lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return ""
     return " / ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())

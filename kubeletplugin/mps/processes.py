@@ -11,7 +11,6 @@ CAP_SYS_ADMIN in the supervisor's user namespace: who has that can stop a GPU's 
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
+from driver.process.privileges import rights_of
 from kubeletplugin.mps.control import CONTROL
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ DEFAULT_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - MPS's own default
 
 _COMM = CONTROL[:15]  # what the kernel keeps of a name, the same for the daemon and its servers
 _DAEMON_OPTIONS = frozenset({"-d", "-f"})
-_CAP_SYS_ADMIN = 1 << 21
-_USERS = re.compile(r"^Uid:\s*(\d+)\s+(\d+)", re.MULTILINE)
-_EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]+)$", re.MULTILINE)
 _GONE_SECONDS = 5.0
+_MOST_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,56 +89,42 @@ def mps_processes(proc: Path = PROC) -> list[MpsProcess]:
 
 
 def read_process(proc: Path, pid: int) -> MpsProcess | None:
-    """The MPS process of that id; None when it is another program, or has ended."""
+    """The MPS process of that id; None when it is another program, has ended, or is nobody's who counts.
+
+    Arguments and environment are as long as the process likes, so those of any other pod are not read.
+    """
     folder = proc / str(pid)
     try:
-        if (folder / "comm").read_text(errors="replace").strip() != _COMM:
+        if _text(folder / "comm").strip() != _COMM:
             return None
-        arguments = tuple((folder / "cmdline").read_text(errors="replace").rstrip("\0").split("\0"))
+        is_near = _text(folder / "cgroup") == _text(proc / "self" / "cgroup")
+        its, own = rights_of(folder), rights_of(proc / "self")
+        is_alike = is_privileged = False
+        if its is not None and own is not None and its.namespace == own.namespace:
+            is_alike = its.users == own.users and its.effective & own.effective == own.effective
+            is_privileged = its.is_privileged(own)
+        if not (is_near or is_privileged):
+            return None
+        arguments = tuple(_text(folder / "cmdline").rstrip("\0").split("\0"))
         # The name in parentheses may itself hold any character; the state and the parent follow it.
-        parent = int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-        is_near = (folder / "cgroup").read_bytes() == (proc / "self" / "cgroup").read_bytes()
+        parent = int(_text(folder / "stat").rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return None
-    its, own = _rights(folder), _rights(proc / "self")
-    is_alike = is_privileged = False
-    if its is not None and own is not None and its.namespace == own.namespace:
-        is_alike = its.users == own.users and its.effective & own.effective == own.effective
-        is_privileged = bool(its.effective & _CAP_SYS_ADMIN)
     return MpsProcess(pid, parent, arguments, _environment(folder), is_near, is_alike, is_privileged)
 
 
 def _environment(folder: Path) -> Mapping[str, str] | None:
     try:
-        pairs = (folder / "environ").read_text(errors="replace").split("\0")
+        pairs = _text(folder / "environ").split("\0")
     except OSError:
         return None
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rights:
-    """Users of a process, real and effective, its user namespace, and its effective capabilities there."""
-
-    users: tuple[str, str]
-    namespace: Path
-    effective: int
-
-
-def _rights(folder: Path) -> _Rights | None:
-    """What the kernel lets a process do; None where that cannot be seen.
-
-    Root of a pod has few capabilities, and root of another user namespace has none in ours.
-    """
-    try:
-        status = (folder / "status").read_text(errors="replace")
-        namespace = (folder / "ns" / "user").readlink()
-    except OSError:
-        return None
-    users, effective = _USERS.search(status), _EFFECTIVE.search(status)
-    if users is None or effective is None:
-        return None
-    return _Rights((users[1], users[2]), namespace, int(effective[1], 16))
+def _text(file: Path) -> str:
+    """The beginning of a file of /proc; raises OSError."""
+    with file.open(errors="replace") as opened:
+        return opened.read(_MOST_CHARACTERS)
 
 
 def daemons(processes: list[MpsProcess]) -> Iterator[MpsProcess]:

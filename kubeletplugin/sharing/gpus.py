@@ -6,6 +6,7 @@ Every call may be the last before a crash; the next call for the group does the 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -33,6 +34,10 @@ _MODES: dict[str, ComputeMode] = {"MPS": "exclusive-process", "TimeSlicing": "de
 _NO_SLICE = "time-slice {} has no effect on GPU {}"
 _OF_HOST = "it is a vGPU, whose host decides how long each vGPU computes"
 _GONE = (DriverNotLoaded, GpuLost, NotFound)
+
+SLICE_SECONDS = 300.0
+"""How often a time-slice is looked at that nobody but an admin's nvidia-smi, or a reset by hand, can have
+changed. NVML does not tell it, and each look is a process that the claims of the GPU wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,10 @@ class Sharing:
         era: Callable[[], Era],
         mps_is_used: Callable[[], None],
         step: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self._slices_seen: dict[str, tuple[Era, float]] = {}
         self._discovery = discovery
         self._time_slices = time_slices
         self._mps = mps
@@ -126,12 +134,21 @@ class Sharing:
             self._records.put(replace(record, applied=False))
 
     def _is_changed(self, record: SharingRecord, pci: str) -> bool:
-        """Whether a GPU is not as the record has it; a time-slice is looked at where one was asked for."""
+        """Whether a GPU is not as the record has it; a time-slice is looked at where one was asked for.
+
+        The first look of a process and the first of a load of the driver are made at once, then one every
+        ``SLICE_SECONDS``. A heal needs none: it puts away what shares have set before it resets the GPU.
+        """
         if record.strategy == "MPS":
             return self._mode(pci) != _MODES["MPS"]
         if record.interval in ("Default", UNKNOWN):
             return False
-        return self._time_slices.get(self._uuid(pci)) not in (record.interval, None)
+        era, at = self._slices_seen.get(pci, (None, 0.0))
+        if era == self._era() and self._clock() - at < SLICE_SECONDS:
+            return False
+        found = self._time_slices.get(self._uuid(pci))
+        self._slices_seen[pci] = self._era(), self._clock()
+        return found not in (record.interval, None)
 
     def records_on(self, gpus: Iterable[str]) -> tuple[SharingRecord, ...]:
         """The records of this era that concern any of the GPUs; for any caller. Raises StorageError."""
@@ -171,6 +188,7 @@ class Sharing:
         noted = wanted.interval if interval == "Default" else interval
         wanted = self._take_modes(replace(wanted, interval=noted, applied=False), whole)
         cannot = self._time_slices.set(whole[0].uuid, cast("Interval", interval))
+        self._slices_seen[whole[0].pci] = self._era(), self._clock()
         self._step("time-slice")
         self._applied(replace(wanted, interval=interval))
         if cannot is None or interval == "Default":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.vfio.users import named
+from kubeletplugin.vfio.users import named, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +31,11 @@ class FunctionNotMoved(ClaimBlocked):
 
 def in_use(pci: PciAddress, driver: str, users: Sequence[User]) -> FunctionInUse:
     """For a function that would have to be waited for."""
+    who, told = shown(users)
     return FunctionInUse(
         f"{pci} cannot be taken from {driver or 'its user'}: it is in use",
-        "it is tried again; end the processes that have it open (the node's log names them)"
-        if any(one.pod_uid for one in users)
-        else f"it is tried again; end {named(users)}",
-        for_log=named(users),
+        f"it is tried again; end {who}",
+        for_log=told,
     )
 
 

@@ -13,10 +13,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from driver.process.privileges import CAP_SYS_ADMIN, rights_of
+
 PROC = Path("/proc")
 MOST_NAMED = 5
 
+_LAST_SYSTEM_ACCOUNT = 999
+"""SYS_UID_MAX of login.defs(5): nvidia-persistenced has an account of its own below it, people do not."""
+
 _MOST_NAME_BYTES = 64
+_MOST_CHARACTERS = 64 * 1024
 _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=[/.]|\Z)", re.ASCII)
 _CONTAINER = re.compile(r"(?:[/-])([0-9a-f]{64})(?:\.scope)?$", re.ASCII | re.MULTILINE)
 
@@ -43,13 +49,16 @@ _LOCAL = frozenset(
 class User:
     """A process that has a node open. ``pod_uid`` and ``container_id`` are empty where it is in none.
 
-    ``name`` is what it calls itself, without what a terminal or a log could not show.
+    ``name`` is what it calls itself, without what a terminal or a log could not show. ``is_of_node`` is
+    whether the kernel says that it belongs to the node itself: it has rights over the node, or may get them
+    and runs as an account of the system. A pod that is not privileged can have neither.
     """
 
     pid: int
     name: str
     pod_uid: str = ""
     container_id: str = ""
+    is_of_node: bool = False
 
     def __str__(self) -> str:
         where = f" of pod {self.pod_uid}" if self.pod_uid else ""
@@ -63,6 +72,21 @@ def named(users: Iterable[User]) -> str:
         return "a process that could not be found"
     told = ", ".join(map(str, found[:MOST_NAMED]))
     return told if len(found) <= MOST_NAMED else f"{told} and {len(found) - MOST_NAMED} more"
+
+
+def user_of(pid: int, proc: Path = PROC) -> User:
+    """The process of this id, as far as /proc tells of it."""
+    return _user(proc, pid)
+
+
+def shown(users: Iterable[User]) -> tuple[str, str]:
+    """The users as whoever made a request may hear of them, and as the node's log has them.
+
+    Pods have their namespaces, so where one is of a pod the log alone names them.
+    """
+    found = list(users)
+    told = named(found)
+    return ("processes that the node's log names" if any(one.pod_uid for one in found) else told), told
 
 
 def users_of(nodes: Iterable[Path], proc: Path = PROC) -> tuple[User, ...]:
@@ -114,10 +138,14 @@ def _holds(process: Path, wanted: set[_Mark]) -> bool:
 
 def _local_mounts(process: Path) -> Iterator[int]:
     """The ids of the mounts of a process below which a look at a file waits for no server."""
-    for line in _text(process / "mountinfo").splitlines():
-        mount, _, kind = line.partition(" - ")
-        if kind.split(" ", 1)[0] in _LOCAL:
-            yield int(mount.split(" ", 1)[0])
+    try:
+        with (process / "mountinfo").open(errors="replace") as lines:  # a process may have 100,000 mounts
+            for line in lines:
+                mount, _, kind = line.partition(" - ")
+                if kind.split(" ", 1)[0] in _LOCAL:
+                    yield int(mount.split(" ", 1)[0])
+    except OSError:
+        return
 
 
 def _mount_of(info: Path) -> int | None:
@@ -137,7 +165,16 @@ def _user(proc: Path, pid: int) -> User:
         _shown(_text(process / "comm").rstrip("\n")) or "a process without a name",
         pod[1].replace("_", "-") if pod else "",
         container[1] if pod and container else "",
+        _is_of_node(proc, process),
     )
+
+
+def _is_of_node(proc: Path, process: Path) -> bool:
+    its, own = rights_of(process), rights_of(proc / "self")
+    if its is None or own is None or its.namespace != own.namespace:
+        return False
+    may_get_them = bool(its.bounding & 1 << CAP_SYS_ADMIN)
+    return its.is_privileged(own) or (may_get_them and max(its.users) <= _LAST_SYSTEM_ACCOUNT)
 
 
 def _shown(name: str) -> str:
@@ -153,6 +190,7 @@ def _names(folder: Path) -> list[str]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(errors="replace")
+        with file.open(errors="replace") as opened:
+            return opened.read(_MOST_CHARACTERS)
     except OSError:
         return ""

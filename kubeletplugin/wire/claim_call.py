@@ -42,12 +42,14 @@ class Call:
 
     ``started_ns`` is when it came in (CLOCK_BOOTTIME, nanoseconds). ``is_active`` says False once
     the kubelet gave up. ``remaining_seconds`` is the time until it will, never negative, and years
-    when it set no deadline.
+    when it set no deadline. ``registered_ns`` is when the kubelet registered the plugin, by the same clock as
+    ``started_ns``: it has done so since it began to run. 0 is for not known.
     """
 
     started_ns: int
     is_active: Callable[[], bool]
     remaining_seconds: Callable[[], float]
+    registered_ns: int = 0
 
 
 class Claims(Protocol):

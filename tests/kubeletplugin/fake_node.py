@@ -187,6 +187,7 @@ class FakeNode:
         self.on_step: Callable[[str], None] = lambda _: None
         self.on_state: Callable[[NodeState], None] = lambda _: None
         self.patience_seconds = 0.0
+        self.registered_ns = 0
         self.guard_seconds = 5.0
         self.timing = NO_TIMING
         self._peers: Peers | None = None
@@ -333,7 +334,11 @@ class FakeNode:
 
     def call(self, started_ns: int | None = None, *, active: bool = True) -> Call:
         """A call of the kubelet that came in now, or then."""
-        return Call(started_ns or boottime_ns(), lambda: active, lambda: 45.0)
+        return Call(started_ns or boottime_ns(), lambda: active, lambda: 45.0, self.registered_ns)
+
+    def register(self) -> None:
+        """What a kubelet does that has just begun to run."""
+        self.registered_ns = boottime_ns()
 
     def prepare(self, ref: ClaimRef, call: Call | None = None) -> tuple[PreparedDevice, ...]:
         """What the kubelet does."""

@@ -115,10 +115,12 @@ class FakeTimeSlices(TimeSlices):
         super().__init__(DriverPrograms(InstalledDriver.below(root), root / "libraries"))
         self._machine = machine
         self.calls = 0
+        self.looks = 0
         self.failures: list[DriverError] = []
 
     def get(self, uuid: str) -> Interval | None:
         """Read it."""
+        self.looks += 1
         if self.failures:
             raise self.failures.pop(0)
         return time_slice(self._machine, self._pci(uuid))

@@ -19,15 +19,14 @@ from driver.nvml.deadline import Watch
 from driver.nvml.mig import ComputeInstance, ComputeInstanceProfile, GpuInstance
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.kinds.partition.record import PartitionRecord
-
-_MOST_NAMED = 8
+from kubeletplugin.vfio.users import PROC, shown, user_of
 
 
 class InstanceInUse(ClaimBlocked):
     """A process holds an instance against its destruction; ``process_ids`` is empty where NVML names none."""
 
-    def __init__(self, what: str, way_out: str, process_ids: tuple[int, ...]) -> None:
-        super().__init__(what, way_out)
+    def __init__(self, what: str, way_out: str, process_ids: tuple[int, ...], *, for_log: str) -> None:
+        super().__init__(what, way_out, for_log=for_log)
         self.process_ids = process_ids
 
 
@@ -148,11 +147,12 @@ class GpuInstances:
     def _in_use(self, owner: GpuInstance, profile: str) -> InstanceInUse:
         users = self._watch("mig_processes", self._device.mig_processes)
         holding = sorted({user.process_id for user in users if user.gpu_instance_id == owner.id})
+        who, told = processes(holding)
         return InstanceInUse(
-            f"partition {profile} ({described(owner)}) of GPU {self._pci} is still used by "
-            f"{processes(holding)}",
+            f"partition {profile} ({described(owner)}) of GPU {self._pci} is still used by {who}",
             "end them; until then the partition and its place stay taken, and destroying it is tried again",
             tuple(holding),
+            for_log=f"used by {told}",
         )
 
 
@@ -178,23 +178,11 @@ def described(instance: GpuInstance) -> str:
     )
 
 
-def processes(process_ids: Iterable[int]) -> str:
-    """The processes for people, each with its name where /proc tells it, or that nobody names them."""
-    named = [_process(process_id) for process_id in process_ids]
-    if not named:
-        return "a process that NVML does not name (a monitor, perhaps)"
-    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return f"process {', '.join(named[:_MOST_NAMED])}{more}"
-
-
-def _process(process_id: int) -> str:
-    try:
-        # A process gives itself this name, at most 15 bytes: it is shown, and never trusted.
-        name = Path(f"/proc/{process_id}/comm").read_bytes().decode("ascii", "replace").strip()
-    except OSError:
-        return str(process_id)
-    shown = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in name)
-    return f"{process_id} ({shown})"
+def processes(process_ids: Iterable[int], proc: Path = PROC) -> tuple[str, str]:
+    """The processes as whoever made a request may hear of them, and as the node's log has them."""
+    users = [user_of(process_id, proc) for process_id in process_ids]
+    nobody = "a process that NVML does not name (a monitor, perhaps)"
+    return shown(users) if users else (nobody, nobody)
 
 
 def _size(profile: ComputeInstanceProfile) -> tuple[int, int]:

@@ -63,10 +63,11 @@ class MigSwitch:
 
     def _require(self, wanted: str, activation: MigActivation) -> None:
         if activation == "in-use":
-            users = processes(self._watch("process_ids", self._device.process_ids))
+            who, told = processes(self._watch("process_ids", self._device.process_ids))
             raise ClaimBlocked(
-                f"MIG mode of GPU {self._pci} cannot be turned {wanted}: the GPU is used by {users}",
+                f"MIG mode of GPU {self._pci} cannot be turned {wanted}: the GPU is used by {who}",
                 "end them; the kubelet tries again",
+                for_log=f"used by {told}",
             )
         if activation == "reset-required":
             raise ClaimBlocked(

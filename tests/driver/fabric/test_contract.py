@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from fakegpu.spec import load_machine
 from tests import needs
 from tests.driver.fabric.contract import CLAUSES, Scene
 from tests.driver.fabric.stub_node import StubNode, build_stub
+from tests.tracer import tracing
 
 MACHINE = "hgx-h100-shared-nvswitch"
 
@@ -82,6 +85,38 @@ def test_a_library_that_hangs_is_left_after_the_deadline(tmp_path: Path, library
         FabricTimeout, match=r"fmActivateFabricPartition of partition 3 did not return within"
     ):
         node.manager(seconds=0.5).activate(3)
+
+
+HANGS = """
+import os, pathlib, threading
+pathlib.Path({pids!r}).write_text(f"{{os.getpid()}}\\n")
+threading.Event().wait()
+"""
+
+
+def test_a_call_that_cannot_be_ended_is_given_up_and_there_are_few_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, socket = tmp_path / "hangs.py", tmp_path / "root/run/nvidia-fabricmanager/socket"
+    program.write_text(HANGS.format(pids=str(tmp_path / "pids")))
+    monkeypatch.setattr("driver.fabric.libnvfm.__file__", str(program))
+    monkeypatch.setattr("driver.fabric.real._KILL_SECONDS", 0.05)
+    socket.parent.mkdir(parents=True)
+    os.mknod(socket, stat.S_IFSOCK | 0o600)
+    (tmp_path / "root/usr/lib64").mkdir(parents=True)
+    (tmp_path / "root/usr/lib64/libnvfm.so.1").touch()
+    manager = RealFabricManager(DriverRoots.fixed(tmp_path / "root"), 1.0, 1.0)
+
+    with tracing(tmp_path / "pids") as tracer:
+        for _ in range(4):
+            with pytest.raises(FabricTimeout, match="did not return within 1 s"):
+                manager.activate(3)
+        with pytest.raises(FabricError, match="4 calls of the fabric manager wait in the kernel"):
+            manager.activate(3)
+        tracer.kill()
+        tracer.wait()
+        with pytest.raises(FabricTimeout):
+            manager.activate(3)
 
 
 @needs.GCC

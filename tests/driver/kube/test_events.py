@@ -119,6 +119,28 @@ def test_a_fault_of_a_node_is_told_of_all_its_claims_at_once(
     assert len(posted(server)) == 112
 
 
+def test_what_one_namespace_uses_up_is_not_taken_from_another(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    """A tenant with many claims that fail kept the others from hearing of theirs."""
+
+    def claim(number: int, namespace: str) -> Reference:
+        return Reference("resource.k8s.io/v1", "ResourceClaim", f"c-{number}", f"uid-{number}", namespace)
+
+    for name in ("noisy", "team"):
+        server.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    with recording(client) as recorder:
+        for number in range(12):
+            for attempt in range(25):
+                recorder.post(claim(number, "noisy"), EventReason.PREPARE_FAILED, f"attempt {attempt}")
+            eventually("all are taken", recorder._queue.qsize, lambda waiting: waiting == 0)  # noqa: SLF001 - it drops what is too many
+        recorder.post(CLAIM, EventReason.PREPARE_FAILED, "no such device")
+
+    found = [event["metadata"]["namespace"] for event in posted(server)]
+    assert 250 <= found.count("noisy") < 300
+    assert found.count("team") == 1
+
+
 def test_a_long_message_is_cut_between_characters(server: EmbeddedApiServer, client: KubeClient) -> None:
     with recording(client) as recorder:
         recorder.post(NODE, EventReason.GPU_WITHHELD, "ü" * 2000)
@@ -137,6 +159,22 @@ def test_posting_neither_waits_nor_fails_while_the_server_is_away(
             recorder.post(NODE, EventReason.GPU_WITHHELD, f"number {number}")
 
     assert posted(server) == []
+
+
+def test_it_ends_although_its_queue_was_too_full_to_be_told(
+    server: EmbeddedApiServer, client: KubeClient
+) -> None:
+    recorder = EventRecorder(client, "gpu-dra-test", "node-a")
+    for number in range(300):
+        recorder.post(NODE, EventReason.GPU_WITHHELD, f"number {number}")
+    recorder.stop()
+
+    thread = threading.Thread(target=recorder.run, daemon=True)
+    thread.start()
+    thread.join(30)
+
+    assert not thread.is_alive()
+    assert len(posted(server)) >= 25
 
 
 def test_an_event_waits_for_a_server_that_comes_back(server: EmbeddedApiServer, client: KubeClient) -> None:

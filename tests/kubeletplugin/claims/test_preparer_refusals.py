@@ -20,7 +20,8 @@ from driver.errors import (
 )
 from kubeletplugin.claims.late import LateCall
 from kubeletplugin.journal.identity import boottime_ns
-from kubeletplugin.wire.claim_call import ClaimRef
+from kubeletplugin.journal.locks import KeyedLocks, claim_key
+from kubeletplugin.wire.claim_call import Call, ClaimRef
 from tests.kubeletplugin.cut_node import instances
 from tests.kubeletplugin.fake_node import POOL, FakeNode
 from tests.kubeletplugin.fake_roots import bind_again
@@ -237,3 +238,15 @@ def test_requests_that_look_at_one_device_get_one_cdi_device(node: FakeNode) -> 
     assert [one.cdi_device_ids for one in prepared] == [prepared[0].cdi_device_ids] * 2
     (device,) = json.loads(node.spec_path(ref).read_text())["devices"]
     assert f"k8s.gpu.nvidia.com/claim={device['name']}" == prepared[0].cdi_device_ids[0]
+
+
+@pytest.mark.parametrize("does", ["prepare", "prepare again", "unprepare"])
+def test_a_call_waits_for_locks_no_longer_than_the_kubelet_waits_for_it(node: FakeNode, does: str) -> None:
+    ref = node.claim("train", 1)
+    if does != "prepare":
+        node.prepare(ref)
+    call = Call(boottime_ns(), lambda: True, lambda: 2.0)
+    work = node.unprepare if does == "unprepare" else node.prepare
+    locked = KeyedLocks(node.folder / "locks").holding([claim_key(ref.uid)], 1.0)
+    with locked, pytest.raises(ClaimBlocked, match=r"still works on .* after 0 s"):
+        work(ref, call)

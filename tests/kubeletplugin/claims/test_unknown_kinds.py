@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from driver.errors import ClaimBlocked, DeviceHeld
-from kubeletplugin.journal.entry import Entry
+from kubeletplugin.journal.entry import Entry, MalformedEntry, decode
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import mode, shared
@@ -70,3 +73,58 @@ def test_those_who_look_after_all_claims_pass_it_by(node: FakeNode) -> None:
     assert node.journal.get(ref.uid) == before
     assert (node.mps.running, mode(node)) == (running, "exclusive-process")
     assert node.watch.state().held == (before.devices[0].device,)
+
+
+def written_in_a_newer_schema(node: FakeNode, ref: ClaimRef) -> bytes:
+    """The file of a claim as a version writes it that has other fields, which a new plugin reads."""
+    node.prepare(ref)
+    path = node.folder / "journal" / f"{ref.uid}.json"
+    body = json.loads(path.read_bytes())["entry"]
+    body["devices"] = [
+        {name: device[name] for name in ("device", "pci", "more_gpus")} | {"form": ["whole"]}
+        for device in body["devices"]
+    ]
+    body["held_since"] = body.pop("changed_ns")
+    body["state"] = "half-prepared"
+    told = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    data = f'{{"schema":2,"sha256":"{hashlib.sha256(told.encode()).hexdigest()}","entry":{told}}}'.encode()
+    path.write_bytes(data)
+    node.restart()
+    return data
+
+
+def test_an_entry_of_a_newer_schema_is_kept_and_its_gpu_is_held(node: FakeNode) -> None:
+    """It was put aside as damaged, and the version that wrote it did not find it any more."""
+    ref = node.claim("new", 0)
+    data = written_in_a_newer_schema(node, ref)
+
+    why = "whose journal has schema 2, and this version reads schema 1: run that version until"
+    for does in (node.prepare, node.unprepare):
+        with pytest.raises(ClaimBlocked, match=why):
+            does(ref)
+    with pytest.raises(DeviceHeld, match="is still held by another claim"):
+        node.prepare(node.claim("whole", 0))
+    with pytest.raises(DeviceHeld):
+        node.prepare(node.claim_devices("part", node.partition(0, "1g.10gb", 6)))
+    assert node.prepare(node.claim("other", 1))
+
+    node.keeper.run_once()
+    node.health.run_once()
+    node.reconciler.restore_specs()
+    node.reconciler.finish_releases()
+    del node.api["team", "new"]
+    assert node.reconciler.run_once() == ()
+    node.restart()
+    assert (node.folder / "journal" / f"{ref.uid}.json").read_bytes() == data
+    assert node.journal.take_set_aside() == ()
+    assert node.spec_path(ref).exists()
+
+
+@pytest.mark.parametrize(
+    "body", [{}, [], {"uid": "u", "boot_id": "b", "devices": [{"device": "d", "pci": "x", "more_gpus": []}]}]
+)
+def test_an_entry_of_a_newer_schema_without_what_every_schema_has_is_damaged(body: Any) -> None:
+    told = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(told.encode()).hexdigest()
+    with pytest.raises(MalformedEntry):
+        decode(f'{{"schema":2,"sha256":"{digest}","entry":{told}}}'.encode())

@@ -11,6 +11,7 @@ from driver.devices.node_state import NodeState
 from driver.nvml.api import Code
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.healing.gpu_reset import ResetFailed
+from kubeletplugin.vfio.users import User
 from kubeletplugin.wire.heal import HealProgress, HealWish
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.share_node import recorded, shared, whole
@@ -115,6 +116,36 @@ def test_a_claim_that_stays_keeps_its_gpu(node: FakeNode) -> None:
 def test_a_process_of_nobody_that_stays_keeps_its_gpu_and_is_named(node: FakeNode) -> None:
     node.machine.set_processes(0, (4711,))
     assert "there are still process 4711" in failure(node)
+
+
+def opened_by(node: FakeNode, *users: User) -> None:
+    """Have these processes have each GPU open."""
+    node.healer._users = lambda _function: users  # noqa: SLF001 - pretended processes have all one name
+
+
+@pytest.mark.parametrize("name", ["nvidia-persiste", "nv-fabricmanage", "gpu-dra-control", "gpu-dra-kubelet"])
+def test_a_pod_that_names_its_process_after_one_of_the_node_keeps_its_gpu(node: FakeNode, name: str) -> None:
+    opened_by(node, User(4711, name))
+
+    assert f"there are still process 4711 ({name})" in failure(node)
+    assert node.gpu_reset.calls == []
+
+
+def test_programs_of_the_node_are_the_drivers_to_deal_with(node: FakeNode) -> None:
+    opened_by(
+        node,
+        User(11, "nvidia-persiste", is_of_node=True),
+        User(12, "nv-fabricmanage", is_of_node=True),
+    )
+
+    assert heal(node)[-1].step == "healed"
+
+
+def test_a_program_of_ours_that_has_the_gpu_open_after_all_keeps_it(node: FakeNode) -> None:
+    opened_by(node, User(11, "gpu-dra-control", is_of_node=True))
+
+    assert "it is used by gpu-dra-control (process 11)" in failure(node)
+    assert is_persistent(node)
 
 
 def test_new_pods_are_kept_away_while_a_claim_is_waited_for(node: FakeNode) -> None:

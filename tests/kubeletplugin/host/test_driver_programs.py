@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from kubeletplugin.host.driver_programs import (
 )
 from kubeletplugin.host.installed_driver import InstalledDriver
 from kubeletplugin.mps.processes import ended_within
+from tests.tracer import tracing
 
 SHELL = Program(Path("/bin/sh"), {"PATH": "/usr/bin:/bin"})
 
@@ -137,11 +137,8 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path, scr
 
 @pytest.fixture
 def tracer(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that traces those whose ids are written into ``pids``, and never looks at them again."""
-    os.mkfifo(tmp_path / "pids")
-    with subprocess.Popen([sys.executable, "-c", TRACER, str(tmp_path / "pids")]) as started:
+    with tracing(tmp_path / "pids") as started:
         yield started
-        started.kill()
 
 
 @pytest.fixture
@@ -151,17 +148,6 @@ def unkillable(tmp_path: Path, tracer: subprocess.Popen[bytes], monkeypatch: pyt
     assert tracer.poll() is None
     return Program(Path("/bin/sh"), {"PATH": "/usr/bin:/bin", "PIDS": str(tmp_path / "pids")})
 
-
-TRACER = """
-import ctypes, sys
-libc = ctypes.CDLL(None, use_errno=True)
-with open(sys.argv[1]) as pids:
-    while True:
-        for pid in pids:
-            assert libc.ptrace(0x4206, int(pid), 0, 0) == 0, ctypes.get_errno()  # PTRACE_SEIZE
-        pids.close()
-        pids = open(sys.argv[1])
-"""
 
 STUCK = ["-c", "echo $$ >$PIDS; exec tail -f /dev/null"]
 

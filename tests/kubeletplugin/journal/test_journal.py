@@ -187,13 +187,24 @@ def test_a_file_that_can_neither_be_read_nor_put_aside_stops_only_its_claim(tmp_
     assert [one.uid for one in journal.take_set_aside()] == ["u-1"]
 
 
-def test_an_entry_of_a_schema_that_this_version_does_not_know_is_put_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schema", [0, "2", None])
+def test_an_entry_of_a_schema_that_no_version_writes_is_put_aside(tmp_path: Path, schema: Any) -> None:
+    document = json.loads(encode(entry()))
+    (tmp_path / "u-1.json").write_text(json.dumps(signed({**document, "schema": schema})))
+    journal = alone(tmp_path)
+
+    assert journal.get("u-1") is None
+    why = f"it has schema {schema!r}, and this version reads 1"
+    assert [one.reason for one in journal.take_set_aside()] == [why]
+
+
+def test_an_entry_of_a_newer_schema_holds_its_gpu(tmp_path: Path) -> None:
     document = json.loads(encode(entry()))
     (tmp_path / "u-1.json").write_text(json.dumps(signed({**document, "schema": 2})))
     journal = alone(tmp_path)
 
-    assert journal.get("u-1") is None
-    assert [one.reason for one in journal.take_set_aside()] == ["it has schema 2, and this version reads 1"]
+    assert [(one.uid, one.devices[0].kind) for one in journal.holders(GPU_0)] == [("u-1", "schema 2")]
+    assert journal.take_set_aside() == ()
 
 
 def test_an_entry_that_looks_as_the_one_before_is_read_all_the_same(tmp_path: Path) -> None:

@@ -68,6 +68,21 @@ def test_a_prepared_claim_is_answered_with_its_devices(plugin: Plugin, kubelet: 
     assert list(plugin.claims.prepared) == ["uid-train"]
 
 
+def test_a_call_says_when_its_kubelet_registered_the_plugin(plugin: Plugin, kubelet: FakeKubelet) -> None:
+    """A kubelet that began after a claim was prepared may have forgotten the claim."""
+    calls: list[Call] = []
+    plugin.claims.before = lambda _claim, call: calls.append(call)
+
+    kubelet.prepare("early")
+    for _ in range(2):
+        plugin.register()
+        kubelet.prepare("train")
+
+    before, first, again = calls
+    assert before.registered_ns == 0
+    assert before.started_ns < first.registered_ns < first.started_ns < again.registered_ns
+
+
 def test_a_device_without_a_share_has_no_share_id(plugin: Plugin, kubelet: FakeKubelet) -> None:
     plugin.claims.devices = (PreparedDevice(("gpu",), "p", "d", ()),)
     device = kubelet.prepare("train")["uid-train"].devices[0]

@@ -12,11 +12,13 @@ import grpc
 import pytest
 
 from kubeletplugin.kubelet.podresources import (
+    RECENT_SECONDS,
     PodResourcesUnavailable,
     SharedList,
     containers_by_device,
     devices_in_use,
     given_by_device_plugins,
+    list_pods,
 )
 from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.server import SocketServer
@@ -125,7 +127,7 @@ def test_devices_of_device_plugins_are_told_by_the_prefix_of_their_resource() ->
     devices = [pb.ContainerDevices(resource_name=name, device_ids=ids) for name, ids in given]
     pods = [pb.PodResources(containers=[pb.ContainerResources(devices=devices)])]
     with kubelet_listing(lambda: pb.ListPodResourcesResponse(pod_resources=pods)) as socket:
-        assert given_by_device_plugins(socket, "nvidia.com/") == {"GPU-1", "GPU-2", "MIG-1"}
+        assert given_by_device_plugins(list_pods(socket), "nvidia.com/") == {"GPU-1", "GPU-2", "MIG-1"}
 
 
 def test_the_containers_of_a_device_are_told_by_name_of_all_pods() -> None:
@@ -147,13 +149,17 @@ def test_the_containers_of_a_device_are_told_by_name_of_all_pods() -> None:
         ]
     )
     with kubelet_listing(lambda: answer) as socket:
-        assert containers_by_device(socket, DRIVER) == {
+        assert containers_by_device(list_pods(socket), DRIVER) == {
             "u1-gpu-0": {
                 ContainerName("team", "one", "a"),
                 ContainerName("team", "one", "c"),
                 ContainerName("team", "two", "a"),
             }
         }
+
+
+def listed(number: int) -> pb.ListPodResourcesResponse:
+    return pb.ListPodResourcesResponse(pod_resources=[pb.PodResources(name=str(number))])
 
 
 class Slow:
@@ -164,14 +170,14 @@ class Slow:
         self.asked = Semaphore(0)
         self.answers = Semaphore(0)
 
-    def __call__(self) -> dict[str, frozenset[ContainerName]]:
+    def __call__(self) -> pb.ListPodResourcesResponse:
         self.calls += 1
         number = self.calls
         self.asked.release()
         assert self.answers.acquire(timeout=10)
         if number == 2:
             raise PodResourcesUnavailable("rejected by rate limit")
-        return {str(number): frozenset()}
+        return listed(number)
 
 
 def test_many_that_ask_at_once_are_one_call_that_began_after_they_asked() -> None:
@@ -183,11 +189,41 @@ def test_many_that_ask_at_once_are_one_call_that_began_after_they_asked() -> Non
         others = [pool.submit(shared.now) for _ in range(19)]
         eventually("all wait", lambda: len(shared._changed._waiters), lambda waiting: waiting == 19)  # type: ignore[attr-defined]  # noqa: SLF001 - who waits shows nowhere else
         kubelet.answers.release(2)
-        assert first.result(10) == {"1": frozenset()}
+        assert first.result(10) == listed(1)
         for other in others:
             with pytest.raises(PodResourcesUnavailable):
                 other.result(10)
     assert kubelet.calls == 2
 
     kubelet.answers.release()
-    assert shared.now() == {"3": frozenset()}
+    assert shared.now() == listed(3)
+
+
+def test_who_looks_from_time_to_time_takes_what_another_has_asked_for() -> None:
+    seconds, calls = [100.0], [0]
+
+    def ask() -> pb.ListPodResourcesResponse:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise PodResourcesUnavailable("rejected by rate limit")
+        return listed(calls[0])
+
+    shared = SharedList(ask, lambda: seconds[0])
+    assert shared.now() == shared.recent() == listed(1)
+    seconds[0] += RECENT_SECONDS
+    for _ in range(2):
+        with pytest.raises(PodResourcesUnavailable):
+            shared.recent()
+    assert shared.now() == listed(3)
+
+
+def test_who_looks_from_time_to_time_waits_for_a_call_that_is_under_way() -> None:
+    kubelet = Slow()
+    shared = SharedList(kubelet)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(shared.now)
+        assert kubelet.asked.acquire(timeout=10)
+        second = pool.submit(shared.recent)
+        kubelet.answers.release()
+        assert first.result(10) == second.result(10) == listed(1)
+    assert kubelet.calls == 1

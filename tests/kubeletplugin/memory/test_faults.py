@@ -10,6 +10,7 @@ import pytest
 from driver.errors import ClaimBlocked, NvmlError, StorageError
 from driver.nvml.api import Code, NoMemoryLimits, NotSupported, NvmlTimeout
 from driver.nvml.memory_limits import NO_LIMIT_BYTES
+from kubeletplugin.journal.entry import Entry
 from kubeletplugin.wire.container_start import NotAnswered
 from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.memory.memory_node import GIB, MIB, Container, MemoryNode
@@ -43,6 +44,24 @@ def test_what_passes_within_the_patience_is_waited_for(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     l4s.machine.fail("set_memory_limits", times=2)
     assert l4s.hard(l4s.run(device)) == 8 * GIB
+
+
+def test_a_journal_that_cannot_be_read_for_a_moment_is_waited_for(l4s: MemoryNode) -> None:
+    l4s.patience_seconds = 10.0
+    l4s.restart()
+    device = l4s.share("u-1", 8 * GIB)
+    container = l4s.container(device)
+    read, failures = l4s.journal.get, [StorageError("too many open files"), StorageError("again")]
+
+    def get(uid: str) -> Entry | None:
+        if failures:
+            raise failures.pop()
+        return read(uid)
+
+    l4s.journal.get = get  # type: ignore[method-assign]  # what the disk does for a moment
+    l4s.start(container)
+    assert l4s.hard(container) == 8 * GIB
+    assert not failures
 
 
 def test_a_container_that_is_gone_is_not_waited_for(l4s: MemoryNode) -> None:

@@ -87,3 +87,24 @@ def test_a_node_without_limited_containers_asks_nobody(l4s: MemoryNode) -> None:
     l4s.memory.run_once()
     l4s.memory.look_at_driver()
     assert not l4s.memory.wanted.is_set()
+
+
+def test_the_driver_is_asked_about_only_while_a_container_has_a_limit(l4s: MemoryNode) -> None:
+    """It is looked at once a second, for as long as the node runs."""
+    l4s.memory.run_once()
+    l4s.driver_generation = "2"
+    l4s.memory.look_at_driver()
+    assert not l4s.memory.wanted.is_set()
+
+    container = l4s.run(l4s.share("u-1", 8 * GIB))
+    l4s.driver_generation = "3"
+    l4s.memory.look_at_driver()
+    assert l4s.memory.wanted.is_set()
+
+    l4s.memory.wanted.clear()
+    l4s.end(container)
+    for _ in range(2):
+        l4s.memory.run_once()
+    l4s.driver_generation = "4"
+    l4s.memory.look_at_driver()
+    assert not l4s.memory.wanted.is_set()

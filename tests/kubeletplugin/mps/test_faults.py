@@ -49,6 +49,20 @@ def test_a_program_that_is_none_is_named(mps: MpsScene) -> None:
     assert nothing_is_left(mps, supervisor)
 
 
+def test_what_clients_wrote_into_a_log_is_quoted_without_what_harms_a_terminal(mps: MpsScene) -> None:
+    supervisor = mps.supervisor()
+    supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
+    folder = mps.folder()
+    with (folder.logs / "control.log").open("a") as log:
+        log.write(f"\x1b[2J{'x' * 4000}\n\x1b]8;;http://evil\x07the end\n")
+
+    words = folder.last_words()
+
+    assert words.isprintable()
+    assert words.endswith("the end")
+    assert len(words) < 1000
+
+
 def test_a_start_that_is_refused_says_what_the_daemon_said(mps: MpsScene) -> None:
     mps.machine.spoil_mps("refuse", "start", "GPU 0 is in compute mode DEFAULT", times=1)
     supervisor = mps.supervisor()

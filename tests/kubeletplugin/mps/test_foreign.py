@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,24 @@ def test_a_pod_without_rights_over_the_node_cannot_keep_a_daemon_from_starting(
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     proc.add(17, CONTROL, "-f", environment=environment, capabilities=capabilities, users=users)
     refuse(proc)
+
+
+def test_what_a_pod_says_of_its_process_is_not_even_read(proc: Proc) -> None:
+    """A process chooses how long its environment is, and a pod how many it has."""
+    folder = proc.add(17, CONTROL, "-d", capabilities=FEW)
+    for name in ("environ", "cmdline"):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)  # whoever reads it waits
+    refuse(proc)
+    assert own_daemon(proc.path / "mps/gpu/pipe", proc.path) is None
+
+
+def test_of_a_process_with_rights_the_beginning_of_its_environment_is_read(proc: Proc) -> None:
+    endless = {"CUDA_MPS_PIPE_DIRECTORY": "/var/mps", "FILL": "x" * (4 << 20)}
+    proc.add(17, CONTROL, "-d", environment=endless)
+    (found,) = mps_processes(proc.path)
+    assert found.pipes == "/var/mps"
+    assert len((found.environment or {})["FILL"]) < 1 << 20
 
 
 def test_what_cannot_be_seen_of_a_process_is_no_right_over_the_node(proc: Proc) -> None:

@@ -155,7 +155,8 @@ def test_clients_of_any_user_reach_the_pipes_and_nobody_else_may_change_them(mps
     def modes(*paths: Path) -> list[int]:
         return [stat.S_IMODE(path.stat().st_mode) for path in paths]
 
-    assert modes(mps.mps_dir, folder.path, folder.pipes, folder.clients, folder.logs) == [0o755] * 5
+    assert modes(mps.mps_dir, folder.path, folder.pipes, folder.logs) == [0o711] * 4
+    assert modes(folder.clients) == [0o755]
     assert modes(folder.record, folder.output) == [0o600] * 2
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from driver.devices.node_state import BlockedPlacement, NodeState
 from driver.errors import ClaimBlocked, ClaimRefused
 from kubeletplugin.host.driver_programs import ProgramHangs
+from kubeletplugin.sharing.gpus import SLICE_SECONDS
 from kubeletplugin.wire.mps_daemon import MpsDaemon, MpsState
 from tests.kubeletplugin.cut_node import handle
 from tests.kubeletplugin.fake_node import Crash, FakeNode
@@ -30,6 +31,12 @@ from tests.kubeletplugin.share_node import (
 )
 
 States = tuple[MpsState, ...] | None
+
+
+def later(node: FakeNode) -> None:
+    """Have so much time gone by that a time-slice is looked at again."""
+    clock = node.keeper._sharing._clock  # noqa: SLF001 - the one clock that the test moves
+    node.keeper._sharing._clock = lambda: clock() + SLICE_SECONDS  # noqa: SLF001 - likewise
 
 
 class TellingMps(FakeMps):
@@ -98,6 +105,7 @@ def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode)
     node.machine.reset(node.gpus[0])
     assert interval(node) == "Default"
 
+    later(node)
     node.keeper.run_once()
 
     assert interval(node) == "Long"
@@ -108,12 +116,35 @@ def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode)
     assert_as_before(node)
 
 
+def test_nvidia_smi_is_not_started_for_a_time_slice_that_was_just_set_or_seen(node: FakeNode) -> None:
+    """It takes a second on a real node, in which the claims of the GPU wait."""
+    node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
+    for looks in (0, 1):
+        for _ in range(3):
+            node.keeper.run_once()
+        assert node.time_slices.looks == looks
+        later(node)
+
+
+def test_a_time_slice_is_looked_at_when_the_plugin_or_the_driver_begins_anew(node: FakeNode) -> None:
+    node.prepare(node.claim_shares("a", shared(node, "ts-4"), config=class_slicing("Long")))
+    node.machine.reset(node.gpus[0])
+    node.restart()
+    node.keeper.run_once()
+    assert interval(node) == "Long"
+    node.machine.reset(node.gpus[0])
+    node.driver_generation = "another load, of which the share is not known to be from before"
+    node.keeper.run_once()
+    assert interval(node) == "Long"
+
+
 def test_a_gpu_for_which_a_program_of_the_driver_hangs_is_blocked_until_it_ends_again(node: FakeNode) -> None:
     with watching(node) as told:
         device = shared(node, "ts-4")
         node.prepare(node.claim_shares("a", device, config=class_slicing("Long")))
         told.wait(NodeState((device,)))
         node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 10 s")]
+        later(node)
         node.keeper.run_once()
         place = BlockedPlacement(node.gpus[0], None, "driver-hangs", "nvidia-smi did not end within 10 s")
         told.wait(NodeState((device,), (place,)))

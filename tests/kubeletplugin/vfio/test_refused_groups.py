@@ -68,6 +68,16 @@ def test_a_group_with_a_disk_that_works_is_refused_and_nothing_is_touched(scene:
     assert scene.drivers() == OWN_DRIVERS
 
 
+def test_what_was_asked_for_may_work_until_then_whoever_made_it(scene: GroupScene) -> None:
+    """The devices of the guest, where the real kernel is tried, are no GPUs."""
+    add_disk(scene, "nvme")
+    scene.bind(GPU, DISK)
+    assert scene.kernel.driver(DISK) == "vfio-pci"
+
+    scene.restore()
+    assert scene.kernel.driver(DISK) == "nvme"
+
+
 def test_a_disk_without_a_driver_goes_with_the_group_and_comes_back(scene: GroupScene) -> None:
     add_disk(scene, "")
     scene.bind()

@@ -85,6 +85,16 @@ class FakeProc:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def rights(
+        self, process: str, user: int, effective: int, bounding: int, users: str = "user:[4026531837]"
+    ) -> None:
+        """What the kernel says of a process; without this nothing."""
+        folder = self.root / process
+        (folder / "ns").mkdir(parents=True)
+        (folder / "ns/user").symlink_to(users)
+        masks = f"CapEff:\t{effective:016x}\nCapBnd:\t{bounding:016x}\n"
+        (folder / "status").write_text(f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\n{masks}")
+
     def process(
         self, pid: int, target: Path, name: str = "train", cgroup: str = "0::/\n", kind: str = "ext4"
     ) -> None:
@@ -125,6 +135,49 @@ def test_a_process_of_the_host_is_of_no_pod(node: Path, proc: FakeProc, cgroup: 
     proc.process(7, node, cgroup=cgroup)
 
     assert users_of([node], proc.root) == (User(7, "train"),)
+
+
+ALL, OF_PODS = 0x1FFFFFFFFFF, 0xA80425FB
+
+
+@pytest.mark.parametrize(
+    ("rights", "is_of_node"),
+    [
+        ((0, ALL, ALL), True),
+        ((113, 0, ALL), True),
+        ((0, 1 << 21, 1 << 21), True),
+        ((1000, 0, ALL), False),
+        ((0, OF_PODS, OF_PODS), False),
+        ((113, 0, OF_PODS), False),
+        ((0, ALL, ALL, "user:[4026532999]"), False),
+    ],
+    ids=[
+        "root of the node",
+        "an account of the system",
+        "a controller that gave up its other rights",
+        "a person",
+        "root of a pod",
+        "another user of a pod",
+        "root of a user namespace",
+    ],
+)
+def test_the_kernel_says_whether_a_process_is_of_the_node(
+    node: Path, proc: FakeProc, rights: tuple[int, int, int] | tuple[int, int, int, str], is_of_node: bool
+) -> None:
+    proc.rights("self", 0, ALL, ALL)
+    proc.process(7, node, name="nvidia-persiste")
+    proc.rights("7", *rights)
+
+    (user,) = users_of([node], proc.root)
+
+    assert user.is_of_node is is_of_node
+
+
+def test_of_whom_the_kernel_says_nothing_is_not_of_the_node(node: Path, proc: FakeProc) -> None:
+    proc.rights("self", 0, ALL, ALL)
+    proc.process(7, node, name="nvidia-persiste")
+
+    assert [user.is_of_node for user in users_of([node], proc.root)] == [False]
 
 
 def test_a_hostile_name_reaches_no_terminal(node: Path, proc: FakeProc) -> None:

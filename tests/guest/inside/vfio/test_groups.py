@@ -35,17 +35,42 @@ from tests.guest.inside.vfio.devices import (
 )
 
 LONG = 60.0
+ALL_IN_ONE = (NETWORK, RANDOM, USB)
 
 
 def test_the_functions_of_one_device_go_together(journal: Journal) -> None:
-    bound = binder().bind(at(NETWORK), [at(NETWORK)], {}, journal.note)
+    bound = binder().bind(at(NETWORK), list(map(at, ALL_IN_ONE)), {}, journal.note)
 
-    assert [driver(address) for address in (NETWORK, RANDOM, USB)] == ["vfio-pci"] * 3
+    assert [driver(address) for address in ALL_IN_ONE] == ["vfio-pci"] * 3
     assert is_viable(NETWORK)
     assert bound == journal.record
     assert binder().restore(bound, journal.note) == {}
-    assert [driver(address) for address in (NETWORK, RANDOM, USB)] == ["e1000", "virtio-pci", "xhci_hcd"]
+    assert [driver(address) for address in ALL_IN_ONE] == ["e1000", "virtio-pci", "xhci_hcd"]
     assert not group_node(NETWORK).exists()
+
+
+def test_a_group_in_which_another_function_works_for_the_node_is_left_to_it(journal: Journal) -> None:
+    with pytest.raises(
+        ClaimBlocked, match=rf"{RANDOM} \(virtio-pci\), {USB} \(xhci_hcd\), which the node would lose"
+    ):
+        binder().bind(at(NETWORK), [at(NETWORK)], {}, journal.note)
+
+    assert [driver(address) for address in ALL_IN_ONE] == ["e1000", "virtio-pci", "xhci_hcd"]
+    assert (journal.steps, journal.record) == ([], {})
+
+
+def test_a_function_that_nobody_works_with_goes_with_the_group_and_stays_so(journal: Journal) -> None:
+    kernel = RealKernel(HOST, SYSFS)
+    idle = (RANDOM, USB)
+    for address in idle:
+        kernel.write(SYSFS / f"bus/pci/drivers/{OWN_DRIVERS[address]}/unbind", address, LONG)
+    bound = binder().bind(at(NETWORK), [at(NETWORK)], {}, journal.note)
+    assert [driver(address) for address in ALL_IN_ONE] == ["vfio-pci"] * 3
+    binder().restore(bound, journal.note)
+
+    assert [driver(address) for address in ALL_IN_ONE] == ["e1000", "", ""]
+    for address in idle:
+        kernel.write(SYSFS / "bus/pci/drivers_probe", address, LONG)
 
 
 def test_devices_behind_a_bridge_go_together_and_the_bridge_stays(journal: Journal) -> None:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from driver.errors import ClaimBlocked, ClaimRefused
 from driver.kinds.partition.names import profile_slug
 from driver.nvml.mig import GpuInstance, Placement
-from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse
+from kubeletplugin.kinds.partition.gpu_instances import InstanceInUse, processes
 from kubeletplugin.kinds.partition.record import PartitionRecord
 from tests.kubeletplugin.partition_scene import Scene, unmade
 
@@ -214,19 +215,34 @@ def test_a_partition_in_use_stays_and_its_process_is_named(scene: Scene) -> None
     scene.machine.set_processes(made.uuid, (os.getpid(),))
     scene.machine.set_processes(other.uuid, (99999999,))
 
-    with pytest.raises(
-        InstanceInUse, match=rf"still used by process {os.getpid()} \(.+\): end them"
-    ) as refused:
+    with pytest.raises(InstanceInUse, match=r"still used by .*: end them") as refused:
         scene.destroy(made)
+    assert f"process {os.getpid()}" in refused.value.for_log
     assert refused.value.process_ids == (os.getpid(),)
     assert refused.value.retryable
-    with pytest.raises(InstanceInUse, match="still used by process 99999999: end them"):
+    with pytest.raises(
+        InstanceInUse, match=r"still used by a process without a name \(process 99999999\): end them"
+    ):
         scene.destroy(other)
     assert scene.partitions.exists(scene.pci(), made)
 
     scene.machine.set_processes(made.uuid, ())
     scene.destroy(made)
     assert [gi.id for gi in scene.instances()] == [other.gpu_instance_id]
+
+
+def test_a_process_of_a_pod_is_named_in_the_nodes_log_alone(tmp_path: Path) -> None:
+    """Another tenant may have it: whoever made the request reads the error in events."""
+    pod = "3f0d8c1e-5b5d-4a59-9d5b-0d2f1c7f5e11"
+    for pid, group in ((7, "/system.slice/dcgm.service"), (8, f"/kubepods/pod{pod}/{'c' * 64}")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "comm").write_text("secret\n")
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::{group}\n")
+
+    assert processes([7], tmp_path) == ("secret (process 7)",) * 2
+    who, told = processes([7, 8], tmp_path)
+    assert who == "processes that the node's log names"
+    assert told == f"secret (process 7), secret (process 8 of pod {pod})"
 
 
 def test_an_instance_in_use_by_nobody_that_nvml_names_says_so(scene: Scene) -> None:

@@ -1,0 +1,171 @@
+"""A claim that has other devices than before gets these, although the kubelet never unprepared the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driver.devices.names import gpu_device_name
+from driver.errors import ApiError, ClaimBlocked, DeviceHeld
+from kubeletplugin.journal.identity import boottime_ns
+from kubeletplugin.wire.claim_call import ClaimRef, PreparedDevice
+from tests.kubeletplugin.cut_node import starts
+from tests.kubeletplugin.fake_node import FakeNode
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    made = FakeNode(tmp_path, "hgx-h100")
+    yield made
+    made.stop()
+
+
+def used(*devices: PreparedDevice) -> set[str]:
+    """The names by which the kubelet lists the devices of a container."""
+    return {name.partition("=")[2] for device in devices for name in device.cdi_device_ids}
+
+
+def looks(node: FakeNode) -> list[str]:
+    """Grows with each look at a claim in the API."""
+    seen: list[str] = []
+    node.before_get = lambda: seen.append("look")
+    return seen
+
+
+def given(node: FakeNode, ref: ClaimRef) -> list[str]:
+    return [device.device for device in node.prepare(ref)]
+
+
+def test_a_kubelet_that_forgot_a_claim_gets_the_gpu_that_it_has_now(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.claim("train", 2, uid=ref.uid)
+    node.register()
+
+    assert given(node, ref) == [gpu_device_name(node.gpus[2])]
+    node.prepare(node.claim("next", 1))
+
+
+def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:
+    ref = node.claim_shares("train", f"{gpu_device_name(node.gpus[1])}-ts-4")
+    (before,) = node.prepare(ref)
+    node.claim_shares("train", before.device, uid=ref.uid)
+    node.register()
+
+    (now,) = node.prepare(ref)
+
+    assert now.share_id != before.share_id
+    assert now.cdi_device_ids[0].partition("=")[2] in node.spec_path(ref).read_text()
+
+
+def test_of_two_gpus_one_may_be_another_now(node: FakeNode) -> None:
+    ref = node.claim("train", 1, 2)
+    node.prepare(ref)
+    node.claim("train", 1, 3, uid=ref.uid)
+
+    assert node.reconciler.run_once() == (ref.uid,)
+    assert given(node, ref) == [gpu_device_name(node.gpus[gpu]) for gpu in (1, 3)]
+
+
+def test_a_partition_makes_room_for_the_one_that_the_claim_has_now(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 1))
+    node.prepare(ref)
+    node.claim_devices("train", node.partition(0, "3g.40gb", 0), uid=ref.uid)
+    node.register()
+
+    node.prepare(ref)
+
+    assert starts(node) == [0]
+
+
+def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> None:
+    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 1))
+    node.in_use = used(*node.prepare(ref))
+    spec = node.spec_path(ref).read_bytes()
+    node.claim_devices("train", node.partition(0, "1g.10gb", 2), uid=ref.uid)
+    node.register()
+
+    with pytest.raises(DeviceHeld, match="a container still has those of before"):
+        node.prepare(ref)
+
+    assert (starts(node), node.spec_path(ref).read_bytes()) == ([1], spec)
+    node.in_use.clear()
+    node.prepare(ref)
+    assert starts(node) == [2]
+
+
+def test_nothing_of_before_is_left_where_the_devices_of_now_cannot_be_had_yet(node: FakeNode) -> None:
+    ref, holder = node.claim("train", 1), node.claim("holder", 2)
+    node.prepare(ref)
+    node.prepare(holder)
+    node.claim("train", 2, uid=ref.uid)
+    node.register()
+
+    with pytest.raises(DeviceHeld, match="still held by another claim"):
+        node.prepare(ref)
+
+    node.prepare(node.claim("next", 1))
+    node.unprepare(holder)
+    assert given(node, ref) == [gpu_device_name(node.gpus[2])]
+
+
+def test_a_claim_without_an_allocation_is_not_answered_with_what_it_had(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.api["team", "train"]["status"] = {}
+    node.register()
+
+    with pytest.raises(ClaimBlocked, match="is not allocated"):
+        node.prepare(ref)
+
+
+def test_each_kubelet_that_begins_costs_one_look_at_each_claim(node: FakeNode) -> None:
+    refs = [node.claim("a", 0), node.claim("b", 1)]
+    first = [node.prepare(ref) for ref in refs]
+    seen = looks(node)
+
+    assert [node.prepare(ref) for ref in refs * 2] == first * 2
+    assert seen == []
+    for begun in (1, 2):
+        node.register()
+        assert [node.prepare(ref) for ref in refs * 2] == first * 2
+        assert len(seen) == begun * len(refs)
+
+
+def test_a_claim_that_was_prepared_for_this_kubelet_is_not_looked_at(node: FakeNode) -> None:
+    node.register()
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    seen = looks(node)
+
+    node.prepare(ref)
+
+    assert seen == []
+
+
+def test_what_was_prepared_stands_while_the_api_does_not_answer(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    first = node.prepare(ref)
+    node.register()
+    node.api_failures = [ApiError("away")]
+
+    assert node.prepare(ref) == first
+
+
+def test_a_call_that_read_the_claim_too_early_takes_nothing_back(node: FakeNode) -> None:
+    """While it waits for the claim's lock, a later call prepares what the claim has by then."""
+    ref = node.claim("train", 1)
+    early = node.call(boottime_ns())
+    stored = node.api["team", "train"]
+
+    def meanwhile() -> None:
+        node.before_get = lambda: None
+        node.claim("train", 2, uid=ref.uid)
+        node.prepare(ref)
+        node.api["team", "train"] = stored
+
+    node.before_get = meanwhile
+
+    assert [one.device for one in node.prepare(ref, early)] == [gpu_device_name(node.gpus[2])]
