@@ -30,6 +30,7 @@ from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.kinds.unknown import refuse_unknown
+from kubeletplugin.sharing.gpus import NotReady
 from kubeletplugin.sharing.of_claims import ClaimShares
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.names import is_safe_uid
@@ -246,9 +247,8 @@ class Preparer:
             claim = self._allocations.changed(ref, known, call)
             gpus = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
-                entry = self._journal.get(ref.uid)
-                if claim is None and entry is not None and self._is_intact(entry, era):
-                    return answer(self._verify(entry).devices)
+                if claim is None and self._journal.get(ref.uid) == known and self._is_intact(known, era):
+                    return answer(self._verify(known).devices)
         claim = claim or self._allocations.of(ref)
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
@@ -256,10 +256,14 @@ class Preparer:
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
+            is_locked = entry is None or not entry.holds or set(gpus).issuperset(entry.places)
             # What was written since the call came in may be from a later look at the claim than this one.
             is_so = entry is not None and (is_newer(entry, call, era.boot_id) or has_allocated(entry, claim))
-            if entry is not None and is_so and self._is_intact(entry, era):
+            can_verify = is_so and (is_locked or (entry is not None and not entry.shares))
+            if entry is not None and can_verify and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
+            if not is_locked:
+                raise NotReady(f"claim {ref.uid} came to other devices meanwhile", "it is tried again")
             refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
