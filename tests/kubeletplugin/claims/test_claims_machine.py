@@ -153,9 +153,12 @@ class ClaimsOfANode(RuleBasedStateMachine):
 
     @rule(ref=claims, wish=wishes, instance=instances)
     def allocate_anew(self, ref: ClaimRef, wish: dict[int, Form], instance: str) -> None:
-        """No pod needs the claim for a while, then another one does, and gets other devices by it."""
-        entry = self.entry(ref)
-        if self.exists(ref) and (entry is None or entry.state in ("released", "preparing")):
+        """No pod needs the claim for a while, then another one does, and gets other devices by it.
+
+        A kubelet that has lost its records does not unprepare it before.
+        """
+        if self.exists(ref):
+            self.node.register()
             former = self.devices[ref.uid]
             self.allocate(ref.name, self.allocated(wish), ref.uid)
             wanted, self.devices[ref.uid] = self.devices[ref.uid], former
