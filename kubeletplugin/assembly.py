@@ -28,9 +28,11 @@ from kubeletplugin.fabric.holders import PartitionHolders
 from kubeletplugin.fabric.of_claims import ClaimFabric
 from kubeletplugin.fabric.persistence import PersistenceOfMembers
 from kubeletplugin.fabric.records import FOLDER as FABRIC
-from kubeletplugin.fabric.records import FabricRecords
+from kubeletplugin.fabric.records import FabricRecords, partition_of
 from kubeletplugin.hardware import Hardware
 from kubeletplugin.healing.healer import Healer
+from kubeletplugin.healing.records import FOLDER as HEALING
+from kubeletplugin.healing.records import gpu_of
 from kubeletplugin.host.gpu_nodes import GpuNodes
 from kubeletplugin.intervals import Intervals
 from kubeletplugin.journal.boot_marker import BootFiles, drop_earlier_boots, remove_litter
@@ -47,7 +49,7 @@ from kubeletplugin.memory.allowances import Allowances
 from kubeletplugin.memory.claim_memory import ClaimMemory
 from kubeletplugin.memory.gpu_limits import GpuLimits
 from kubeletplugin.memory.ledger import FOLDER as MEMORY
-from kubeletplugin.memory.ledger import Ledger
+from kubeletplugin.memory.ledger import Ledger, place_of
 from kubeletplugin.memory.one_gpu import Listed, MemoryPorts
 from kubeletplugin.memory.real_cgroups import RealCgroups
 from kubeletplugin.metadata.of_claims import ClaimMetadata, sweep
@@ -58,7 +60,8 @@ from kubeletplugin.reports.node_watch import NodeWatch
 from kubeletplugin.sharing.gpus import Sharing
 from kubeletplugin.sharing.keeper import SharingKeeper
 from kubeletplugin.sharing.of_claims import ClaimShares, Published
-from kubeletplugin.sharing.records import SharingRecords
+from kubeletplugin.sharing.records import FOLDER as SHARING
+from kubeletplugin.sharing.records import SharingRecords, group_of
 from kubeletplugin.wire.claim_call import ClaimRef
 from kubeletplugin.wire.health_board import HealthBoard
 from kubeletplugin.wire.timing import NO_TIMING, Timing
@@ -172,7 +175,7 @@ def assemble(
         listeners.changed(journal.held_count())
 
     peers, locks, files = _disk(identity, folders, listeners.timing)
-    journal, store = Journal(files.journal, peers.watch(), changed, listeners.timing), CdiStore(files.cdi)
+    journal, store = Journal(files.journal, peers.watch(), changed, listeners.timing), CdiStore(folders.cdi)
     told = MetadataStore(folders.data.absolute() / "metadata")
     hooks = _hooks(hardware, folders, peers)
     nodes = GpuNodes(hardware.driver, hardware.sysfs_root)
@@ -233,9 +236,8 @@ def _disk(identity: Identity, folders: Folders, timing: Timing) -> Disk:
     """What several instances and boots have in common on the disk, without what is left of earlier boots."""
     data = folders.data
     peers, locks = Peers(data / "instances"), KeyedLocks(data / "locks", timing.waited)
-    files = BootFiles(
-        data / "boot", data / "journal", data / "sharing", folders.cdi, data / FABRIC, data / MEMORY
-    )
+    records = {SHARING: group_of, FABRIC: partition_of, MEMORY: place_of, HEALING: gpu_of}
+    files = BootFiles(data, folders.cdi, records)
     with peers.starting(_STARTING_SECONDS):
         drop_earlier_boots(files, identity.boot_id)
         remove_litter(files, peers.alone)
@@ -266,7 +268,7 @@ def _memory(
     peers, locks, files = disk
     generation = identity.driver_generation
     ports = MemoryPorts(
-        Ledger(files.memory, identity.boot_id, peers.watch()),
+        Ledger(files.data / MEMORY, identity.boot_id, peers.watch()),
         GpuLimits(hardware.discovery, generation),
         hardware.cgroups or RealCgroups(hardware.sysfs_root / "fs/cgroup"),
         Allowances(journal, identity.era),
@@ -284,7 +286,7 @@ def _sharing(
     keeper: Callable[[], SharingKeeper],
 ) -> Sharing:
     peers, files = disk
-    records = SharingRecords(files.sharing, identity.era, kinds.parse, peers.watch())
+    records = SharingRecords(files.data / SHARING, identity.era, kinds.parse, peers.watch())
     return Sharing(
         hardware.discovery,
         hardware.time_slices,
@@ -307,7 +309,7 @@ def _fabric(
     listeners: Listeners,
 ) -> ClaimFabric:
     peers, locks, files = disk
-    records = FabricRecords(files.fabric, peers.watch())
+    records = FabricRecords(files.data / FABRIC, peers.watch())
     holders = PartitionHolders(kinds, journal, identity.era, listeners.step)
     boards, era, step = hardware.discovery, identity.era, listeners.step
     members = PersistenceOfMembers(Persistence(boards))

@@ -79,7 +79,7 @@ class Numbers:
         return [
             entry
             for entry in self._parts.journal.held()
-            if entry.state == "prepared" and entry.is_named and kinds.all_live(entry, era)
+            if entry.is_named and kinds.standing(entry, era) == "prepared"
         ]
 
     def _by_type(self, node_name: str) -> Iterator[Reading]:

@@ -48,7 +48,7 @@ def healer(
         hardware.users,
         hardware.gpu_reset or GpuReset(DriverPrograms(hardware.driver, data / "libraries")),
         claims,
-        HealRecords(data / FOLDER, identity.boot_id, peers.alone),
+        HealRecords(data / FOLDER, identity.boot_id, peers.watch()),
         watch,
         step,
     )

@@ -24,8 +24,8 @@ _RANDOM_BYTES = 6
 
 
 @contextmanager
-def _storage_errors(path: str | Path, doing: str) -> Iterator[None]:
-    """Translate the operating system's refusal into an error that names the file and the way out."""
+def storage_errors(path: str | Path, doing: str) -> Iterator[None]:
+    """Translate the operating system's refusal of ``doing`` something into an error with the way out."""
     try:
         yield
     except OSError as error:
@@ -33,6 +33,12 @@ def _storage_errors(path: str | Path, doing: str) -> Iterator[None]:
             f"{doing} {path} failed: {error.strerror}",
             f"see that the folder {Path(path).parent} exists, can be written to and has space",
         ) from error
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder of ours if it is not there, with those above it; raises StorageError."""
+    with storage_errors(folder, "making"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def fsync_folder(folder: str | Path) -> None:
@@ -57,7 +63,7 @@ def write_atomically(path: str | Path, data: bytes, mode: int = 0o600) -> None:
     After a power cut the file may be the old one, the new one, a part of it, or missing. Raises
     StorageError, with the old file untouched.
     """
-    with _storage_errors(path, "writing"):
+    with storage_errors(path, "writing"):
         _replace(path, data, mode, lasting=False)
 
 
@@ -67,7 +73,7 @@ def write_durably(path: str | Path, data: bytes, mode: int = 0o600) -> None:
     Once this returns it leaves the new one. Raises StorageError, with the old file untouched, or with the
     new one there that a power cut may undo.
     """
-    with _storage_errors(path, "writing"):
+    with storage_errors(path, "writing"):
         _replace(path, data, mode, lasting=True)
         fsync_folder(os.path.dirname(path) or os.curdir)  # noqa: PTH120 - text or path
 
@@ -96,7 +102,7 @@ def _replace(path: str | Path, data: bytes, mode: int, *, lasting: bool) -> None
 
 def remove(path: str | Path) -> None:
     """Remove the file at ``path`` if it is there; a power cut may bring it back. Raises StorageError."""
-    with _storage_errors(path, "removing"), suppress(FileNotFoundError):
+    with storage_errors(path, "removing"), suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108 - text
 
 
@@ -105,7 +111,7 @@ def remove_durably(path: str | Path) -> None:
 
     Raises StorageError.
     """
-    with _storage_errors(path, "removing"):
+    with storage_errors(path, "removing"):
         try:
             os.unlink(path)  # noqa: PTH108 - text
         except FileNotFoundError:

@@ -30,6 +30,7 @@ from kubeletplugin.journal.journal import Journal
 from kubeletplugin.journal.locks import KeyedLocks, claim_key, gpu_key
 from kubeletplugin.kinds.kind import HeldKinds, Look
 from kubeletplugin.kinds.unknown import refuse_unknown
+from kubeletplugin.sharing.gpus import NotReady
 from kubeletplugin.sharing.of_claims import ClaimShares
 from kubeletplugin.wire.claim_call import Call, ClaimRef, PreparedDevice
 from kubeletplugin.wire.names import is_safe_uid
@@ -196,7 +197,7 @@ class Preparer:
         the kubelet does not ask again. Raises DriverError.
         """
         with self._unchanged(entry) as is_so:
-            if not is_so or not self._may_be_renewed(entry):
+            if not is_so or not self._is_as_made(entry):
                 return False
             spec = self._specs.spec(entry, self._ports.look())
             if spec.sha256 == entry.spec_sha256:
@@ -246,9 +247,8 @@ class Preparer:
             claim = self._allocations.changed(ref, known, call)
             gpus = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
-                entry = self._journal.get(ref.uid)
-                if claim is None and entry is not None and self._is_intact(entry, era):
-                    return answer(self._verify(entry).devices)
+                if claim is None and self._journal.get(ref.uid) == known and self._is_intact(known, era):
+                    return answer(self._verify(known).devices)
         claim = claim or self._allocations.of(ref)
         planned = plan(claim, self._identity.pool, self._kinds)
         before = known.places if known is not None else ()
@@ -256,10 +256,14 @@ class Preparer:
         with self._locks.holding([claim_key(ref.uid), *map(gpu_key, gpus)], lock_seconds(call)):
             era = self._identity.era()  # the wait for the locks may have been long
             entry = self._journal.get(ref.uid)
+            is_locked = entry is None or not entry.holds or set(gpus).issuperset(entry.places)
             # What was written since the call came in may be from a later look at the claim than this one.
             is_so = entry is not None and (is_newer(entry, call, era.boot_id) or has_allocated(entry, claim))
-            if entry is not None and is_so and self._is_intact(entry, era):
+            can_verify = is_so and (is_locked or (entry is not None and not entry.shares))
+            if entry is not None and can_verify and self._is_intact(entry, era):
                 return answer(self._verify(entry).devices)
+            if not is_locked:
+                raise NotReady(f"claim {ref.uid} came to other devices meanwhile", "it is tried again")
             refuse_late_prepare(entry, call, era.boot_id)
             if entry is not None:
                 refuse_unknown(entry, self._kinds)
@@ -381,16 +385,15 @@ class Preparer:
         return self._commit(entry, spec)
 
     def _is_finished(self, entry: Entry, era: Era) -> bool:
-        """Whether the claim was prepared in this era; before, nothing is left of it but the record."""
-        return entry.state == "prepared" and self._kinds.all_live(entry, era) and not entry.rebuilt
-
-    def _may_be_renewed(self, entry: Entry) -> bool:
-        """Whether its devices are as they were made: also where another load of the driver made no change."""
-        era = self._identity.era()
-        outlives = entry.boot_id == era.boot_id and self._kinds.outlive_driver(entry)
-        return self._is_intact(entry, era) or (entry.state == "prepared" and outlives)
+        """Whether the claim is prepared in this era, and nothing has to be known that is lost."""
+        return self._kinds.standing(entry, era) == "prepared"
 
     def _is_intact(self, entry: Entry, era: Era) -> bool:
-        return self._is_finished(entry, era) and all(
-            self._kinds.of(held).intact(held) for held in entry.devices
-        )
+        return self._is_finished(entry, era) and self._kinds.all_intact(entry)
+
+    def _is_as_made(self, entry: Entry) -> bool:
+        """Whether its devices are as they were made: also where another load of the driver made no change."""
+        now = self._kinds.standing(entry, self._identity.era())
+        if now == "reloaded":
+            return self._kinds.outlive_driver(entry)
+        return now == "prepared" and self._kinds.all_intact(entry)

@@ -6,26 +6,21 @@ and has no file is somebody else's. Who needs a partition stands in the journal 
 
 from __future__ import annotations
 
-import json
 import re
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from driver.errors import StorageError
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
-from driver.process.durable import remove, write_atomically
 from driver.process.log import get_logger
+from driver.process.record_folder import Damage, RecordFiles, RecordFolder, compact_json, put_aside
 from kubeletplugin.journal.identity import Era
-from kubeletplugin.journal.journal import NOT_OF_THE_FILE
 
 FOLDER = "fabric"
 """The folder of the records in the plugin's own."""
 
-_NAME = re.compile(r"partition-(?P<number>\d{1,9})\.json", re.ASCII)
-_ASIDE = ".unreadable"
+_NAME = re.compile(r"partition-(?P<number>0|[1-9][0-9]{0,8})\.json", re.ASCII)
 
 _log = get_logger("fabric")
 
@@ -60,93 +55,57 @@ class FabricRecords:
 
     def __init__(self, folder: Path, changed_elsewhere: Callable[[], bool]) -> None:
         """The folder is made with the first record: most nodes have no fabric."""
-        self._folder = folder
-        self._changed_elsewhere = changed_elsewhere
-        self._has_to_read = True
-        self._lock = threading.RLock()
-        self._known: dict[int, FabricRecord] = {}
+        self._files = RecordFolder(folder, _FILES, _damaged, changed_elsewhere, made_late=True)
 
     def look(self) -> tuple[FabricRecord, ...]:
         """All records as they are now, in the order of the partitions."""
-        with self._lock:
-            self._has_to_read |= self._changed_elsewhere()
-            if self._has_to_read:
-                self._known = {record.partition: record for record in self._read()}
-                self._has_to_read = False
-            return tuple(self._known[number] for number in sorted(self._known))
+        return self._files.records()
 
     def on(self, gpus: Iterable[str]) -> tuple[FabricRecord, ...]:
         """The records that concern any of the GPUs."""
-        wanted = set(gpus)
-        return tuple(record for record in self.look() if not wanted.isdisjoint(record.gpus))
+        return self._files.at(gpus)
 
     def put(self, record: FabricRecord) -> None:
         """Write a record."""
-        body = json.dumps(asdict(record), sort_keys=True, separators=(",", ":"))
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"making {self._folder} failed: {error.strerror}", "check the disk") from error
-        write_atomically(self._path(record.partition), f"{body}\n".encode())
-        with self._lock:
-            self._known[record.partition] = record
+        self._files.put(record.partition, record)
 
     def forget(self, record: FabricRecord) -> None:
         """Remove a record."""
-        remove(self._path(record.partition))
-        with self._lock:
-            self._known.pop(record.partition, None)
-
-    def _path(self, partition: int) -> Path:
-        return self._folder / f"partition-{partition}.json"
-
-    def _read(self) -> Iterable[FabricRecord]:
-        try:
-            paths = sorted(path for path in self._folder.iterdir() if _NAME.fullmatch(path.name))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageError(
-                f"listing {self._folder} failed: {error.strerror}", "check the disk"
-            ) from error
-        for path in paths:
-            record = _record(path)
-            if record is not None:
-                yield record
+        self._files.forget(record.partition)
 
 
-def _record(path: Path) -> FabricRecord | None:
-    """The record in a file; one that cannot be read is put aside, since nobody knows what was activated."""
-    try:
-        return _parsed(path)
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in NOT_OF_THE_FILE:
-            raise StorageError(
-                f"reading {path} failed: {error.strerror}", "give the plugin more of it"
-            ) from error
-        _log.error("record of a fabric partition cannot be read", file=str(path), reason=str(error))
-        try:
-            path.replace(path.with_suffix(_ASIDE))
-        except OSError as refused:
-            raise StorageError(
-                f"putting {path} aside failed: {refused.strerror}", "check the disk"
-            ) from error
-        return None
+def _damaged(partition: int, damage: Damage[FabricRecord]) -> None:
+    """Put the file aside, since nobody knows what was activated."""
+    _log.error("record of a fabric partition cannot be read", partition=partition, reason=damage.reason)
+    put_aside(damage.path)
 
 
-def _parsed(path: Path) -> FabricRecord:
-    body = decode_json(path.read_bytes())
+def _name_of(partition: int) -> str:
+    return f"partition-{partition}.json"
+
+
+def partition_of(name: str) -> int | None:
+    """The partition whose record a file of this name is; None for files of others."""
+    match = _NAME.fullmatch(name)
+    return int(match["number"]) if match else None
+
+
+def _read(partition: int, data: bytes) -> FabricRecord:
+    """Read a partition's record; raises what ``MALFORMED`` has when it is none."""
+    body = decode_json(data)
     gpus = tuple(str(PciAddress.parse(pci)) for pci in body["gpus"])
-    record = FabricRecord(
-        int(body["partition"]),
+    if not gpus or body["partition"] != partition:
+        raise ValueError("it is of another partition, or of no GPU")
+    return FabricRecord(
+        partition,
         gpus,
         str(body["boot_id"]),
         str(body["driver_generation"]),
         body["active"] is True,
         tuple(str(PciAddress.parse(pci)) for pci in body["persistent"]),
     )
-    if not gpus or path.name != f"partition-{record.partition}.json":
-        raise ValueError("it is of another partition, or of no GPU")
-    return record
+
+
+_FILES: RecordFiles[int, FabricRecord] = RecordFiles(
+    partition_of, _name_of, _read, lambda record: compact_json(asdict(record)), lambda record: record.gpus
+)

@@ -86,7 +86,6 @@ class Healer:
         self._step = step
         self._busy = Lock()
         self._may_be_unfinished = True
-        records.drop_earlier_boots()
         self._tell_healed()
 
     def heal(self, wish: HealWish) -> Iterator[HealProgress]:

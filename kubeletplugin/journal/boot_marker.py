@@ -10,20 +10,20 @@ marker may be lost with the disk's help, so what proves to be of this boot stays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import StorageError
 from driver.kube.decode import decode_json
-from driver.process.durable import fsync_folder, remove, remove_unfinished, write_durably
+from driver.process.durable import fsync_folder, remove, remove_unfinished, storage_errors, write_durably
 from driver.process.log import get_logger
+from driver.process.record_folder import MALFORMED, NOT_OF_THE_FILE
 from kubeletplugin.journal.entry import MalformedEntry, decode
-from kubeletplugin.journal.journal import NOT_OF_THE_FILE, uid_of_entry
-from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec, is_safe_uid
+from kubeletplugin.journal.journal import uid_of_entry
+from kubeletplugin.wire.names import cdi_spec_file_name, claim_of_cdi_spec
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_PARTITION = "partition-"
 _LONGEST_BYTES = 1 << 24
 
 _log = get_logger("boot")
@@ -36,17 +36,25 @@ def running_boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class BootFiles:
-    """Where the marker lies, and the folders whose files mean something within one boot only.
+    """The files that mean something within one boot only, and the marker that names the boot.
 
-    ``cdi`` is shared with other drivers, and may be on a disk or on a tmpfs.
+    ``data`` is the plugin's folder. ``cdi`` is shared with other drivers, and may be on a disk or on a tmpfs.
+    ``records`` are the folders of records in ``data``, with what is None for the name of a file that is none.
     """
 
-    marker: Path
-    journal: Path
-    sharing: Path
+    data: Path
     cdi: Path
-    fabric: Path
-    memory: Path
+    records: Mapping[str, Callable[[str], object]]
+
+    @property
+    def marker(self) -> Path:
+        """Names the boot whose files these are."""
+        return self.data / "boot"
+
+    @property
+    def journal(self) -> Path:
+        """The journal's folder."""
+        return self.data / "journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,8 @@ def drop_earlier_boots(files: BootFiles, boot_id: str) -> Dropped:
             specs=dropped.specs,
         )
     if marked is None:
-        _fsync(files.marker.parent.parent)
+        with storage_errors(files.data.parent, "writing to its disk"):  # it is to last as the marker does
+            fsync_folder(files.data.parent)
     write_durably(files.marker, _mark(boot_id))
     return dropped
 
@@ -85,17 +94,15 @@ def remove_litter(files: BootFiles, alone: Callable[[], bool]) -> None:
 
     What cannot be removed harms nobody, and is logged.
     """
-    ours: dict[Path, Callable[[str], bool]] = {
-        files.marker.parent: lambda name: name == files.marker.name,
-        files.journal: lambda name: uid_of_entry(name) is not None,
-        files.sharing: lambda name: _group(name) is not None,
-        files.fabric: lambda name: name.startswith(_PARTITION),
-        files.memory: _is_of_memory,
-        files.cdi: lambda name: claim_of_cdi_spec(name) is not None,
+    ours: dict[Path, Callable[[str], object]] = {
+        files.data: lambda name: name if name == files.marker.name else None,
+        files.journal: uid_of_entry,
+        files.cdi: claim_of_cdi_spec,
+        **{files.data / folder: key_of for folder, key_of in files.records.items()},
     }
-    for folder, is_ours in ours.items():
+    for folder, key_of in ours.items():
         try:
-            remove_unfinished(folder, is_ours, alone)
+            remove_unfinished(folder, _is_ours(key_of), alone)
         except StorageError as error:
             _log.warning("unfinished files stay", error=str(error))
 
@@ -109,17 +116,15 @@ class _Dropping:
 
     def run(self) -> Dropped:
         # Specs first: the entry of a claim is written before its spec.
-        specs = {uid for name in _names(self.files.cdi) if (uid := claim_of_cdi_spec(name)) is not None}
-        entries = {uid for name in _names(self.files.journal) if (uid := uid_of_entry(name)) is not None}
-        groups = {group for name in _names(self.files.sharing) if (group := _group(name)) is not None}
-        for name in _names(self.files.fabric):
-            self._drop_partition(self.files.fabric / name)
-        for name in _names(self.files.memory):
-            self._drop_memory(self.files.memory / name)
+        specs = _ours(self.files.cdi, claim_of_cdi_spec)
+        entries = _ours(self.files.journal, uid_of_entry)
         claims = [self._drop_claim(uid, uid in specs) for uid in sorted(specs | entries)]
         return Dropped(
             sum(entry for entry, _ in claims),
-            sum(self._drop_record(group) for group in sorted(groups)),
+            sum(
+                self._drop_records(self.files.data / name, key_of)
+                for name, key_of in self.files.records.items()
+            ),
             sum(spec for _, spec in claims),
         )
 
@@ -136,22 +141,13 @@ class _Dropping:
             remove(entry)
         return boot_id is not None, has_spec
 
-    def _drop_record(self, group: str) -> bool:
-        record = self.files.sharing / f"{group}.json"
-        if _boot_of_record(record) in (self.boot_id, None):
-            return False
-        remove(record)
-        return True
-
-    def _drop_partition(self, record: Path) -> None:
-        """Drop the record of a fabric partition."""
-        if record.name.startswith(_PARTITION) and _boot_of_record(record) != self.boot_id:
+    def _drop_records(self, folder: Path, key_of: Callable[[str], object]) -> int:
+        """How many records of a folder were dropped."""
+        names = [name for name in _names(folder) if key_of(name) is not None]
+        old = [folder / name for name in names if _boot_of_record(folder / name) != self.boot_id]
+        for record in old:
             remove(record)
-
-    def _drop_memory(self, file: Path) -> None:
-        """Drop what containers of an earlier boot had."""
-        if _is_of_memory(file.name) and _boot_of_record(file) != self.boot_id:
-            remove(file)
+        return len(old)
 
     def _boot_of_entry(self, uid: str, path: Path) -> str | None:
         """The boot that a claim's entry is of; empty where it does not prove one, None without an entry."""
@@ -166,24 +162,12 @@ class _Dropping:
 
 
 def _boot_of_record(path: Path) -> str | None:
-    """The boot that a record of sharing is of; empty where it does not prove one, None without a record."""
+    """The boot that a record is of; empty where it does not prove one, None without a record."""
     content = _content(path)
     try:
         return None if content is None else str(decode_json(content)["boot_id"])
-    except (ValueError, KeyError, TypeError):
+    except MALFORMED:
         return ""
-
-
-def _group(name: str) -> str | None:
-    """What is shared as one and has its record in a file of this name."""
-    group = name.removesuffix(".json")
-    return group if group != name and group.startswith("gpu-") else None
-
-
-def _is_of_memory(name: str) -> bool:
-    """Whether a file of this name says what the containers of a claim may have of a GPU."""
-    claim_uid, _, pci = name.removesuffix(".json").rpartition("_")
-    return name.endswith(".json") and is_safe_uid(claim_uid) and ":" in pci
 
 
 def _mark(boot_id: str) -> bytes:
@@ -222,11 +206,10 @@ def _names(folder: Path) -> Iterator[str]:
         ) from error
 
 
-def _fsync(folder: Path) -> None:
-    """Have the data folder outlive a power cut as its marker does; raises StorageError."""
-    try:
-        fsync_folder(folder)
-    except OSError as error:
-        raise StorageError(
-            f"writing the folder {folder} to its disk failed: {error.strerror}", "check the disk"
-        ) from error
+def _is_ours(key_of: Callable[[str], object]) -> Callable[[str], bool]:
+    return lambda name: key_of(name) is not None
+
+
+def _ours(folder: Path, key_of: Callable[[str], str | None]) -> set[str]:
+    """The claims whose files lie in a folder."""
+    return {uid for name in _names(folder) if (uid := key_of(name)) is not None}

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from driver.devices.sharing import Strategy
 from driver.kube.decode import decode_json
@@ -26,7 +26,10 @@ NEWER_SCHEMA = "schema "
 SCHEMA = 1
 
 State = Literal["preparing", "prepared", "releasing", "released"]
-_STATES = ("preparing", "prepared", "releasing", "released")
+_STATES: tuple[State, ...] = get_args(State)
+
+Standing = State | Literal["unknown", "over", "reloaded", "rebuilt"]
+"""What a claim's entry means now, see ``standing``."""
 
 Record = Mapping[str, Any]
 """What a kind remembers of a device that it has found or made: JSON, which only the kind reads."""
@@ -244,6 +247,26 @@ class Entry:
         After a reboot, or another load of the NVIDIA driver, nothing of what was made is there.
         """
         return era.covers(self.boot_id, self.driver_generation)
+
+
+def standing(
+    entry: Entry | None, era: Era, outlives: Callable[[HeldDevice], bool] = lambda _: False
+) -> Standing:
+    """What a claim's entry means in this era. ``outlives`` is whether a device outlives a load of the driver.
+
+    ``unknown``: there is none. ``over``: the node or the NVIDIA driver was started anew, so nothing that was
+    made for the claim is there. ``reloaded``: the same of a prepared claim, after a load of the driver; what
+    nobody made for it may be there again. ``rebuilt``: the claim holds devices, and only its CDI spec is
+    known. Else it is what the state of the entry says.
+    """
+    if entry is None:
+        return "unknown"
+    if not entry.holds:
+        return entry.state
+    is_same_boot = entry.boot_id == era.boot_id
+    if not entry.is_live(era) and not (is_same_boot and all(map(outlives, entry.devices))):
+        return "reloaded" if is_same_boot and entry.state == "prepared" and not entry.rebuilt else "over"
+    return "rebuilt" if entry.rebuilt else entry.state
 
 
 def encode(entry: Entry) -> bytes:

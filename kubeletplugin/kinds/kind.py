@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from driver.kinds.kind import Kinds
 from kubeletplugin.host.gpu_nodes import FolderStamps
+from kubeletplugin.journal.entry import standing
 
 if TYPE_CHECKING:
     from driver.devices.device import AttributeValue
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from driver.kinds.kind import DeviceName, OfferedKind
     from driver.nvml.pci_address import PciAddress
     from kubeletplugin.cdi.spec import Edits
-    from kubeletplugin.journal.entry import Entry, HeldDevice, Record
+    from kubeletplugin.journal.entry import Entry, HeldDevice, Record, Standing
     from kubeletplugin.journal.identity import Era
     from kubeletplugin.wire.planned import PlannedDevice
 
@@ -180,9 +181,13 @@ class HeldKinds:
             return entry.boot_id == era.boot_id
         return entry.is_live(era)
 
-    def all_live(self, entry: Entry, era: Era) -> bool:
-        """Whether what the entry says of its devices means anything in this era."""
-        return all(self.is_live(entry, held, era) for held in entry.devices)
+    def standing(self, entry: Entry | None, era: Era) -> Standing:
+        """What a claim's entry means in this era."""
+        return standing(entry, era, self.leaves_driver)
+
+    def all_intact(self, entry: Entry) -> bool:
+        """Whether the hardware has all of the claim's devices as they were made."""
+        return all(self.of(held).intact(held) for held in entry.devices)
 
     def outlive_driver(self, entry: Entry) -> bool:
         """Whether its devices are there with any load of the driver: nothing was made for the claim."""

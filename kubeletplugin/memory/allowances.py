@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from driver.errors import ClaimRefused
+from kubeletplugin.journal.entry import standing
 from kubeletplugin.memory.division import extras
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 Device = tuple[str, str]
 """Claim UID and CDI device."""
 
-_HOLDING = ("preparing", "prepared")
 _ANEW = "delete the pod, so that its claim is prepared anew"
 
 
@@ -61,12 +61,13 @@ class Allowances:
         Raises ClaimRefused where the container must not have the device, StorageError.
         """
         entry = self._journal.get(start.claim_uid)
-        if entry is None or entry.state not in _HOLDING:
+        now = standing(entry, self._era())
+        if entry is None or now in ("released", "releasing"):
             raise ClaimRefused(
                 f"claim {start.claim_uid} is not prepared on this node, so no container can have its devices",
                 _ANEW,
             )
-        if not entry.is_live(self._era()):
+        if now in ("over", "reloaded"):
             raise ClaimRefused(
                 f"claim {entry.namespace}/{entry.name} was prepared before the node, or its NVIDIA driver, "
                 "was started anew",

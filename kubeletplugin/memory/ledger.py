@@ -6,20 +6,16 @@ So the sum of what it says is never below what the containers together can alloc
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from driver.errors import StorageError
 from driver.kube.decode import decode_json
 from driver.nvml.pci_address import PciAddress
-from driver.process.durable import remove, write_atomically
-from driver.process.stamp import Stamp, stamp_of
+from driver.process.record_folder import Kept, RecordFiles, RecordFolder, compact_json
 from kubeletplugin.host.cgroups import Cgroup
-from kubeletplugin.journal.journal import NOT_OF_THE_FILE
 from kubeletplugin.memory.division import Portion
 from kubeletplugin.wire.container_name import ContainerName
 from kubeletplugin.wire.names import is_safe_uid
@@ -29,7 +25,6 @@ FOLDER = "memory/claims"
 
 SCHEMA = 1
 _SUFFIX = ".json"
-_MALFORMED = (ValueError, TypeError, KeyError, AttributeError)
 
 PartKey = tuple[str, str, Cgroup]
 """Claim UID, CDI device and group: what a part is of."""
@@ -56,114 +51,50 @@ class Part:
         return self.claim_uid, self.cdi_device, self.cgroup
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What a file said when it was read; ``wrong`` is empty, or why nobody knows what it says."""
-
-    parts: tuple[Part, ...] = ()
-    stamp: Stamp | None = None
-    wrong: str = ""
-
-
 class Ledger:
     """The files of one folder, remembered. Whoever writes holds the lock of the GPU (see ``claim_memory``).
 
     ``boot_id`` is that of the running boot: what another one has left says nothing. ``changed_elsewhere``
-    tells whether another instance may have written since it was last asked.
+    tells whether another instance may have written since it was last asked. All calls raise StorageError.
     """
 
     def __init__(self, folder: Path, boot_id: str, changed_elsewhere: Callable[[], bool]) -> None:
-        """Raises StorageError where the folder cannot be made."""
-        self._folder = folder
-        self._boot_id = boot_id
-        self._changed_elsewhere = changed_elsewhere
-        self._has_to_read = True
-        self._lock = threading.RLock()
-        self._known: dict[Place, _Known] = {}
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"the folder {folder} cannot be made: {error.strerror}", "free space, or make it writable"
-            ) from error
+        files: RecordFiles[Place, tuple[Part, ...]] = RecordFiles(
+            place_of,
+            lambda place: f"{place[0]}_{place[1]}{_SUFFIX}",
+            partial(_read, boot_id),
+            partial(_written, boot_id),
+            lambda parts: {part.pci for part in parts},
+        )
+        # Containers of its claim are refused, until the claim ends and its file is removed.
+        self._files = RecordFolder(
+            folder, files, lambda _, damage: Kept(None, damage.reason), changed_elsewhere
+        )
 
     def places(self) -> tuple[Place, ...]:
-        """What there are files of, sorted. Raises StorageError, as everything here does."""
-        with self._lock:
-            self._refresh()
-            return tuple(sorted(self._known))
+        """What there are files of, sorted."""
+        return tuple(self._files.all())
 
     def on_gpu(self, pci: str) -> tuple[Part, ...]:
         """The parts of all claims on a GPU, those aside whose file nobody can read."""
-        with self._lock:
-            self._refresh()
-            found = [known.parts for (_, gpu), known in sorted(self._known.items()) if gpu == pci]
-        return tuple(part for parts in found for part in parts)
+        return tuple(part for parts in self._files.at([pci]) for part in parts)
 
     def wrong(self, claim_uid: str, pci: str) -> str:
         """Why nobody knows what a claim's containers have of a GPU; empty where that is known."""
-        with self._lock:
-            self._refresh()
-            return self._known.get((claim_uid, pci), _Known()).wrong
+        known = self._files.get((claim_uid, pci))
+        return known.wrong if known else ""
 
     def put(self, claim_uid: str, pci: str, parts: Iterable[Part]) -> None:
         """Write all that a claim's containers have of a GPU; nothing removes the file."""
         held = tuple(parts)
-        if not held:
+        if held:
+            self._files.put((claim_uid, pci), held)
+        else:
             self.forget(claim_uid, pci)
-            return
-        body = {"schema": SCHEMA, "boot_id": self._boot_id, "parts": [_plain(part) for part in held]}
-        data = json.dumps(body, sort_keys=True, separators=(",", ":"))
-        write_atomically(self._path(claim_uid, pci), f"{data}\n".encode())
-        with self._lock:
-            self._known[claim_uid, pci] = _Known(held)
 
     def forget(self, claim_uid: str, pci: str) -> None:
         """Remove a file, also one that nobody can read."""
-        remove(self._path(claim_uid, pci))
-        with self._lock:
-            self._known.pop((claim_uid, pci), None)
-
-    def _refresh(self) -> None:
-        self._has_to_read |= self._changed_elsewhere()
-        if not self._has_to_read:
-            return
-        try:
-            names = [path.name for path in self._folder.iterdir()]
-        except OSError as error:
-            raise StorageError(
-                f"listing {self._folder} failed: {error.strerror}", "check the disk"
-            ) from error
-        found = {place for name in names if (place := place_of(name)) is not None}
-        for place in found:
-            self._load(place)
-        for place in self._known.keys() - found:
-            del self._known[place]
-        self._has_to_read = any(known.wrong for known in self._known.values())
-
-    def _load(self, place: Place) -> None:
-        path, known, stamp = self._path(*place), self._known.get(place), None
-        try:
-            stamp = stamp_of(path)
-            if known is not None and stamp is not None and known.stamp == stamp:
-                return
-            self._known[place] = _Known(_read(place, path.read_bytes(), self._boot_id), stamp)
-        except FileNotFoundError:
-            self._known.pop(place, None)
-        except _MALFORMED as error:
-            self._known[place] = _Known((), stamp, str(error) or type(error).__name__)
-        except OSError as error:
-            if error.errno in NOT_OF_THE_FILE:
-                raise StorageError(
-                    f"reading {path} failed: {error.strerror}", "give the plugin more of it"
-                ) from error
-            self._known[place] = _Known((), None, str(error.strerror))
-
-    def _path(self, claim_uid: str, pci: str) -> Path:
-        name = f"{claim_uid}_{pci}{_SUFFIX}"
-        if place_of(name) != (claim_uid, pci):
-            raise StorageError(f"{name[:128]!r} cannot name a file", "a claim's UID is a UUID")
-        return self._folder / name
+        self._files.forget((claim_uid, pci))
 
 
 def place_of(name: str) -> Place | None:
@@ -177,6 +108,10 @@ def place_of(name: str) -> Place | None:
         return None
 
 
+def _written(boot_id: str, parts: Iterable[Part]) -> bytes:
+    return compact_json({"schema": SCHEMA, "boot_id": boot_id, "parts": [_plain(part) for part in parts]})
+
+
 def _plain(part: Part) -> dict[str, Any]:
     return {
         "cdi_device": part.cdi_device,
@@ -187,8 +122,8 @@ def _plain(part: Part) -> dict[str, Any]:
     }
 
 
-def _read(place: Place, data: bytes, boot_id: str) -> tuple[Part, ...]:
-    """The parts in a file, none of another boot; raises what ``_MALFORMED`` has."""
+def _read(boot_id: str, place: Place, data: bytes) -> tuple[Part, ...]:
+    """The parts in a file, none of another boot; raises what ``MALFORMED`` has."""
     body = decode_json(data)
     if body["schema"] != SCHEMA:
         raise ValueError(f"it has schema {body['schema']!r}, and this version reads {SCHEMA}")

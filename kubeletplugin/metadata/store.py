@@ -6,8 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from driver.errors import StorageError
-from driver.process.durable import TEMPORARY_PREFIX, remove, remove_unfinished, write_atomically
+from driver.process.durable import (
+    TEMPORARY_PREFIX,
+    make_private_folder,
+    remove,
+    remove_unfinished,
+    storage_errors,
+    write_atomically,
+)
 from kubeletplugin.wire.names import claim_of_metadata_file, metadata_file_name
 
 
@@ -17,14 +23,8 @@ class MetadataStore:
     def __init__(self, folder: Path) -> None:
         """Make the folder where it is missing; raises StorageError."""
         self.folder = folder
-        try:
-            # A file is mounted by itself, so containers need no way through the folder.
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"the folder {folder} for device metadata cannot be made: {error.strerror}",
-                "free space, or make it writable",
-            ) from error
+        # A file is mounted by itself, so containers need no way through the folder.
+        make_private_folder(folder)
 
     def write(self, uid: str, request: str, data: bytes) -> None:
         """Write the file of a request, which everybody may read in its container. Raises StorageError."""
@@ -56,10 +56,8 @@ class MetadataStore:
         remove_unfinished(self.folder, lambda name: claim_of_metadata_file(name) is not None, alone)
 
     def _names(self) -> list[str]:
-        try:
+        with storage_errors(self.folder, "listing"):
             return [name for name in os.listdir(self.folder) if not name.startswith(TEMPORARY_PREFIX)]  # noqa: PTH208 - text
-        except OSError as error:
-            raise StorageError(f"listing {self.folder} failed: {error.strerror}", "check the disk") from error
 
     def _path(self, uid: str, request: str) -> str:
         return f"{self.folder}/{metadata_file_name(uid, request)}"

@@ -15,17 +15,16 @@ Containers keep their folder mounted while a daemon is restarted: it is emptied,
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from driver.errors import ClaimRefused, StorageError
-from driver.process.durable import remove_durably, write_durably
+from driver.errors import ClaimRefused
+from driver.process.durable import remove_durably, storage_errors, write_durably
 from driver.process.log import get_logger
+from driver.process.record_folder import put_aside
 from driver.process.sockets import checked_socket_path
 from kubeletplugin.wire.mps_daemon import checked_name, read_spec, write_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from kubeletplugin.wire.mps_daemon import MpsDaemon
@@ -92,10 +91,8 @@ class DaemonFolder:
                 raise ValueError(f"it is that of {daemon.name}")
             return daemon
         except (ValueError, ClaimRefused) as error:
-            aside = self.record.with_suffix(".unreadable")
+            aside = put_aside(self.record)
             _log.error("record of an MPS daemon is unreadable", put_aside_as=str(aside), error=str(error))
-            with storage_errors(self.record, "putting aside"):
-                self.record.replace(aside)
             return None
 
     def let_clients_in(self) -> None:
@@ -186,15 +183,3 @@ def _tail(path: Path) -> str:
     except OSError:
         return ""
     return " / ".join(line.strip() for line in lines[-_TAIL_LINES:] if line.strip())
-
-
-@contextmanager
-def storage_errors(path: Path, doing: str) -> Iterator[None]:
-    """Raise StorageError for what the system refuses while ``doing`` something to a path."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"{doing} {path} failed: {error.strerror}",
-            f"see that {path.parent} exists, can be written to and has space",
-        ) from error

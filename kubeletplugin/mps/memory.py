@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from driver.errors import ConfigError, NodeIncomplete
+from driver.process.durable import storage_errors
 from driver.process.log import get_logger
 from kubeletplugin.mps import mounts
-from kubeletplugin.mps.folders import FOLDER_MODE, make_folder, storage_errors
+from kubeletplugin.mps.folders import FOLDER_MODE, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from driver.process.metrics.reading import Reading
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice, standing
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.wire.container_memory import ContainerMemory
 
@@ -82,7 +82,7 @@ def used_together(containers: Iterable[ContainerMemory]) -> int | None:
 def _limited(entries: Iterable[Entry], era: Era) -> Iterator[tuple[Entry, HeldDevice]]:
     """The devices with limits, of claims that are prepared and known by name."""
     for entry in entries:
-        if entry.state == "prepared" and entry.is_live(era) and not entry.rebuilt:
+        if standing(entry, era) == "prepared":
             for held in entry.devices:
                 if held.memory is not None:
                     yield entry, held

@@ -217,8 +217,8 @@ class NodeWatch:
             if not device.admin_access
         }
         unknown = (
-            *of_another_driver(entries, era, self._kinds),
-            *of_deleted([entry for entry in entries if entry.uid in deleted], era, self._kinds),
+            *of_another_driver(entries, self._kinds),
+            *of_deleted([entry for entry in entries if entry.uid in deleted], self._kinds),
         )
         blocked = (*foreign, *leftovers(left, era, self._kinds), *unknown, *down, *hanging)
         return NodeState(tuple(sorted(held)), blocked, busy, healed=healed)
@@ -230,7 +230,7 @@ class NodeWatch:
             self._changed.notify_all()
 
 
-def of_another_driver(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+def of_another_driver(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
     """The places of what claims have that another driver published and prepared.
 
     A scheduler forgot these claims with the slices of that driver, and what is published of the places now is
@@ -244,15 +244,18 @@ def of_another_driver(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> t
             f"claim {entry.owner} has it as {held.published_as} of pool {held.pool}",
         )
         for entry in entries
-        if entry.holds and entry.is_live(era)
+        if entry.holds
         for held in entry.devices
         if held.published_as and not held.admin_access
         for region in kinds.of(held).occupies(held)
     )
 
 
-def of_deleted(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
-    """The places of what containers have from claims that are gone from the API: a scheduler forgot them."""
+def of_deleted(entries: Iterable[Entry], kinds: HeldKinds) -> tuple[BlockedPlacement, ...]:
+    """The places of what containers have from claims that are gone from the API: a scheduler forgot them.
+
+    Another load of the driver ends none of it here: whoever else is given the place is refused all the same.
+    """
     return tuple(
         BlockedPlacement(
             region.pci,
@@ -261,7 +264,7 @@ def of_deleted(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> tuple[Bl
             f"{held.device} is in a container's hands from claim {entry.owner}, which is deleted",
         )
         for entry in entries
-        if entry.holds and entry.is_live(era)
+        if entry.holds
         for held in entry.devices
         if not held.admin_access
         for region in kinds.of(held).occupies(held)

@@ -18,7 +18,7 @@ def share_uses(entries: Iterable[Entry], era: Era, kinds: HeldKinds) -> Iterator
     What an entry of an earlier boot says is left out; a rebuilt entry does not know what it has.
     """
     for entry in entries:
-        if entry.state == "prepared" and entry.is_live(era):
+        if kinds.standing(entry, era) == "prepared":
             for held in entry.devices:
                 if held.share is not None:
                     yield _use(entry, held, held.share, kinds.of(held).cuda_uuid(held))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from driver.process.metrics.reading import Reading
-from kubeletplugin.journal.entry import Entry, HeldDevice
+from kubeletplugin.journal.entry import Entry, HeldDevice, standing
 from kubeletplugin.journal.identity import Era
 from kubeletplugin.kinds.partition.record import partition_name, record_of
 
@@ -19,7 +19,7 @@ def partition_uses(entries: Iterable[Entry], era: Era) -> Iterator[Reading]:
     says, and a rebuilt entry, which does not know what it has.
     """
     for entry in entries:
-        if not entry.holds or not entry.is_live(era) or entry.rebuilt:
+        if standing(entry, era) not in ("preparing", "prepared", "releasing"):
             continue
         for held in entry.devices:
             use = None if held.admin_access else _use(entry, held)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from driver.errors import DeviceHeld
 from kubeletplugin.journal.entry import Entry
 from tests.kubeletplugin.cut_node import ONE, foreign, handle, instances, uuid_of
 from tests.kubeletplugin.fake_node import FakeNode
@@ -94,3 +95,19 @@ def test_a_claim_stays_as_it_is_while_nobody_knows_which_load_it_was(node: FakeN
     assert instances(node) == (before,)
     node.unprepare(ref)
     assert instances(node) == ()
+
+
+def test_what_a_container_has_from_a_deleted_claim_stays_blocked(
+    node: FakeNode, reload: Callable[[], None]
+) -> None:
+    """Whoever else is given the GPU would be refused as before the reload."""
+    (device,) = node.prepare(node.claim("train", 1))
+    del node.api["team", "train"]
+    node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
+    node.reconciler.run_once()
+    (before,) = node.watch.state().blocked
+    reload()
+
+    assert node.watch.state().blocked == (before,)
+    with pytest.raises(DeviceHeld):
+        node.prepare(node.claim("next", 1))

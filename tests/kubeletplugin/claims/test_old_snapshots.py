@@ -10,8 +10,10 @@ import pytest
 
 from kubeletplugin.claims.preparer import Preparer
 from kubeletplugin.journal.entry import Entry
+from kubeletplugin.sharing.gpus import NotReady
 from kubeletplugin.wire.claim_call import ClaimRef
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.share_node import shared
 
 Acts = Callable[[Preparer, Entry], object]
 
@@ -66,3 +68,38 @@ def test_a_claim_that_was_prepared_anew_meanwhile_stays_as_it_is_now(node: FakeN
 
     assert read(node, ref) == now
     assert node.spec_path(ref).stat().st_ino == spec
+
+
+def test_a_tombstone_stays_when_its_claim_came_back_or_ended_again_meanwhile(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    node.prepare(ref)
+    node.unprepare(ref)
+    tomb = read(node, ref)
+    node.prepare(ref)
+    node.preparer.forget(tomb)
+    assert read(node, ref).state == "prepared"
+
+    node.unprepare(ref)
+    node.preparer.forget(tomb)
+    assert read(node, ref).changed_ns > tomb.changed_ns
+    node.preparer.forget(read(node, ref))
+    assert node.journal.get(ref.uid) is None
+
+
+def test_a_call_does_not_work_on_gpus_whose_locks_it_does_not_hold(node: FakeNode) -> None:
+    """Another call prepared the claim while this one asked the API, which has other devices of it by now."""
+    ref = node.claim_shares("train", shared(node, "mps-4", 0))
+
+    def prepared_by_another_call() -> None:
+        node.before_get = lambda: None
+        node.prepare(ref)
+        node.claim_shares("train", shared(node, "mps-4", 1), uid=ref.uid)
+        node.mps.running.clear()
+
+    node.before_get = prepared_by_another_call
+    with pytest.raises(NotReady, match="came to other devices meanwhile"):
+        node.prepare(ref)
+
+    assert not node.mps.running
+    node.prepare(ref)
+    assert node.mps.running

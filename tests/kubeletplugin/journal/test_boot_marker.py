@@ -13,8 +13,12 @@ import pytest
 
 from driver.errors import StorageError
 from driver.process.log import configure
+from kubeletplugin.fabric.records import partition_of
+from kubeletplugin.healing.records import gpu_of
 from kubeletplugin.journal.boot_marker import BootFiles, Dropped, drop_earlier_boots, remove_litter
 from kubeletplugin.journal.entry import Entry, HeldDevice, encode
+from kubeletplugin.memory.ledger import place_of
+from kubeletplugin.sharing.records import group_of
 from kubeletplugin.wire.names import cdi_spec_file_name
 from tests.kubeletplugin.no_descriptors import no_descriptor_left
 
@@ -29,15 +33,10 @@ class Disk:
 
     def __init__(self, folder: Path) -> None:
         data = folder / "data"
-        self.files = BootFiles(
-            data / "boot",
-            data / "journal",
-            data / "sharing",
-            folder / "cdi",
-            data / "fabric",
-            data / "memory",
-        )
-        for made in (self.files.journal, self.files.sharing, self.files.cdi):
+        records = {"sharing": group_of, "fabric": partition_of, "memory": place_of, "healing": gpu_of}
+        self.files = BootFiles(data, folder / "cdi", records)
+        self.sharing = data / "sharing"
+        for made in (self.files.journal, self.sharing, self.files.cdi):
             made.mkdir(parents=True)
         self.locks = data / "locks"
 
@@ -58,14 +57,14 @@ class Disk:
     def record(self, content: str | bytes, group: str = GROUP) -> None:
         """A record of the boot with this id, or whatever these bytes are."""
         data = json.dumps({"boot_id": content}).encode() if isinstance(content, str) else content
-        (self.files.sharing / f"{group}.json").write_bytes(data)
+        (self.sharing / f"{group}.json").write_bytes(data)
 
     def spec(self, uid: str) -> None:
         (self.files.cdi / cdi_spec_file_name(uid)).write_text("{}")
 
     def left(self) -> list[str]:
         """What lies in the three folders."""
-        folders = (self.files.journal, self.files.sharing, self.files.cdi)
+        folders = (self.files.journal, self.sharing, self.files.cdi)
         return sorted(name for folder in folders for name in os.listdir(folder))
 
 
@@ -114,7 +113,7 @@ def test_once_it_was_dropped_all_stays_for_the_boot(disk: Disk) -> None:
 
 def test_a_first_start_on_an_empty_node_only_sets_the_marker(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    for made in (disk.files.journal, disk.files.sharing, disk.files.cdi):
+    for made in (disk.files.journal, disk.sharing, disk.files.cdi):
         made.rmdir()
     log = logged()
     assert disk.start() == Dropped()
@@ -184,7 +183,7 @@ def test_files_of_others_stay(disk: Disk) -> None:
     (disk.files.journal / "unreadable").mkdir()
     (disk.files.journal / "unreadable" / "u-1-0011").write_text("{")
     (disk.files.journal / "u-folder.json").mkdir()
-    (disk.files.sharing / f"{GROUP}.unreadable").write_text("{")
+    (disk.sharing / f"{GROUP}.unreadable").write_text("{")
     left = disk.left()
     assert disk.start() == Dropped()
     assert disk.left() == left
@@ -237,8 +236,8 @@ def test_a_marker_that_cannot_be_written_is_named_with_the_way_out(disk: Disk) -
 
 
 def test_a_folder_that_cannot_be_listed_is_named_and_nothing_is_marked(disk: Disk) -> None:
-    disk.files.sharing.rmdir()
-    disk.files.sharing.write_text("")
+    disk.sharing.rmdir()
+    disk.sharing.write_text("")
     with pytest.raises(StorageError, match=r"listing .*sharing failed: Not a directory: check the disk"):
         disk.start()
     assert not disk.files.marker.exists()
@@ -261,7 +260,7 @@ def test_litter_goes_and_what_cannot_go_harms_nobody(disk: Disk) -> None:
     litter = {
         disk.files.marker.parent: f".tmp-boot-{rest}",
         disk.files.journal: f".tmp-u-1.json-{rest}",
-        disk.files.sharing: f".tmp-{GROUP}.json-{rest}",
+        disk.sharing: f".tmp-{GROUP}.json-{rest}",
         disk.files.cdi: f".tmp-{cdi_spec_file_name('u-1')}-{rest}",
     }
     for folder, name in litter.items():
@@ -279,21 +278,29 @@ def test_litter_goes_and_what_cannot_go_harms_nobody(disk: Disk) -> None:
     assert [line["event"] for line in lines(log)] == ["unfinished files stay"]
 
 
-def test_what_containers_had_in_an_earlier_boot_is_dropped_and_what_they_have_in_this_one_stays(
-    disk: Disk,
-) -> None:
-    disk.marked(f"{BEFORE}\n")
-    disk.files.memory.mkdir()
-    for uid, content in (("u-1", BEFORE), ("u-2", NOW), ("u-3", None)):
-        data = "{" if content is None else json.dumps({"boot_id": content})
-        (disk.files.memory / f"{uid}_{PCI}.json").write_text(data)
-    (disk.files.memory / "notes.json").write_text("mine")
-    disk.start()
-    assert sorted(os.listdir(disk.files.memory)) == ["notes.json", f"u-2_{PCI}.json"]
+RECORDS = [
+    ("sharing", f"{GROUP}.json"),
+    ("fabric", "partition-3.json"),
+    ("memory", f"u-1_{PCI}.json"),
+    ("healing", f"{PCI}.json"),
+]
 
 
-def test_what_is_left_half_written_of_what_containers_have_is_removed(disk: Disk) -> None:
-    disk.files.memory.mkdir()
-    (disk.files.memory / f".tmp-u-1_{PCI}.json-0123456789ab").write_text("{")
+@pytest.mark.parametrize(("folder", "name"), RECORDS)
+def test_a_record_stays_within_its_boot_only_whosever_it_is(disk: Disk, folder: str, name: str) -> None:
+    at = disk.files.data / folder
+    at.mkdir(exist_ok=True)
+    (at / "notes.json").write_text("mine")
+    (at / f".tmp-{name}-0123456789ab").write_text("{")
     remove_litter(disk.files, lambda: True)
-    assert os.listdir(disk.files.memory) == []
+    assert os.listdir(at) == ["notes.json"]
+    for content, stays in (
+        (json.dumps({"boot_id": NOW}), True),
+        (json.dumps({"boot_id": BEFORE}), False),
+        ("{", False),
+    ):
+        disk.marked(f"{BEFORE}\n")
+        (at / name).write_text(content)
+        assert disk.start() == Dropped(records=0 if stays else 1)
+        assert (at / name).exists() == stays
+    assert os.listdir(at) == ["notes.json"]

@@ -21,8 +21,7 @@ WHETHER_IT_IS_SHARED = {"plan.py wish_of", "of_claims.py ClaimShares.shared"}
 
 WHAT_EARLIER_SHARES_LEFT = {
     *("of_claims.py ClaimShares.reach", "of_claims.py ClaimShares.clear", "gpus.py Sharing.records_on"),
-    *("records.py SharingRecords.on", "records.py SharingRecords._refresh"),
-    *("records.py SharingRecords._groups", "records.py _storage_errors"),
+    "records.py SharingRecords.on",
 }
 """Whether there is a record of an earlier share: a look at a folder, and at what was read from it before."""
 

@@ -241,7 +241,7 @@ def test_a_name_that_is_no_device_never_becomes_a_file(records: SharingRecords, 
 
 def test_a_folder_that_is_no_folder_is_a_storage_error(tmp_path: Path, records: SharingRecords) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="check the disk"):
+    with pytest.raises(StorageError, match="can be written to"):
         SharingRecords(tmp_path / "file", lambda: Era("boot"), KINDS.parse)
     (tmp_path / "sharing").rmdir()
     with pytest.raises(StorageError):

@@ -1,0 +1,240 @@
+"""Keeps small files of one kind in a folder, and remembers what they say.
+
+One place for what all such folders have in common:
+
+- A file is read once, and again when another instance may have written it and its stamp is another.
+- A file is written whole, and is remembered once the disk has it.
+- A file that makes no sense, or that the disk does not give, is damaged. Its owner decides what that means,
+  no other file suffers, and it is read again at each look until it is whole or gone.
+- A process that lacks file descriptors or memory learns nothing about a file: who asks hears of it, and all
+  is read again.
+- A file whose name is none of the owner's is left alone.
+
+``docs/architecture.md`` says what the owners decide.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from driver.errors import StorageError
+from driver.process.durable import make_private_folder, remove, storage_errors, write_atomically
+from driver.process.stamp import Stamp, stamp_of
+
+NOT_OF_THE_FILE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of a read that say nothing about what was to be read."""
+
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError)
+"""What a reader of JSON raises when the document is not what it expects."""
+
+K = TypeVar("K", str, int, tuple[str, str])
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFiles(Generic[K, T]):
+    """How a record becomes a file.
+
+    ``key_of`` is None for the name of a file that is none of the owner's. ``decode`` raises what
+    ``MALFORMED`` has. ``places`` are the words by which a record is found beside its key.
+    """
+
+    key_of: Callable[[str], K | None]
+    name_of: Callable[[K], str]
+    decode: Callable[[K, bytes], T]
+    encode: Callable[[T], bytes]
+    places: Callable[[T], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage(Generic[T]):
+    """A file that cannot be read, and why.
+
+    ``before`` is what was read of it earlier, where only the disk does not give it now.
+    """
+
+    path: Path
+    reason: str
+    before: T | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Generic[T]):
+    """What is remembered of a file: ``wrong`` is empty, or why nobody knows what it says.
+
+    ``record`` then is what its owner assumes instead.
+    """
+
+    record: T | None
+    wrong: str = ""
+    stamp: Stamp | None = None
+
+
+class RecordFolder(Generic[K, T]):
+    """The files of one folder, remembered. Callers see to it that one of them at a time writes a record.
+
+    ``damaged`` is what is to be remembered of a damaged file, None where its owner has moved it away.
+    ``changed_elsewhere`` tells whether another instance may have written since it was last asked. All calls
+    raise StorageError.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        files: RecordFiles[K, T],
+        damaged: Callable[[K, Damage[T]], Kept[T] | None],
+        changed_elsewhere: Callable[[], bool],
+        *,
+        made_late: bool = False,
+    ) -> None:
+        """``made_late`` makes the folder with the first record: for what most nodes never have."""
+        self._folder = folder
+        self._files: RecordFiles[K, T] = files
+        self._damaged: Callable[[K, Damage[T]], Kept[T] | None] = damaged
+        self._changed_elsewhere = changed_elsewhere
+        self._made_late = made_late
+        self._has_to_read = True
+        self._lock = threading.RLock()
+        self._known: dict[K, Kept[T]] = {}
+        self._at: dict[str, set[K]] = {}
+        if not made_late:
+            make_private_folder(folder)
+
+    def get(self, key: K) -> Kept[T] | None:
+        """What is known of a record, None without a file."""
+        with self._lock:
+            self._refresh()
+            return self._known.get(key)
+
+    def all(self) -> Mapping[K, Kept[T]]:
+        """What is known of all files, in the order of their keys."""
+        with self._lock:
+            self._refresh()
+            return {key: self._known[key] for key in sorted(self._known)}
+
+    def records(self) -> tuple[T, ...]:
+        """The records of all files, in the order of their keys."""
+        return tuple(kept.record for kept in self.all().values() if kept.record is not None)
+
+    def at(self, places: Iterable[str]) -> tuple[T, ...]:
+        """The records at any of the places, in the order of their keys."""
+        with self._lock:
+            self._refresh()
+            return self.at_last_look(places)
+
+    def at_last_look(self, places: Iterable[str]) -> tuple[T, ...]:
+        """As ``at``, without another look at the folder."""
+        with self._lock:
+            keys = {key for place in places for key in self._at.get(place, ())}
+            found = [self._known[key].record for key in sorted(keys)]
+        return tuple(record for record in found if record is not None)
+
+    def count_at(self, place: str) -> int:
+        """How many records are at a place, as of the last look."""
+        return len(self._at.get(place, ()))
+
+    def put(self, key: K, record: T) -> T | None:
+        """Write a record; what was known of it before. Where it cannot be written, that stays."""
+        if self._made_late:
+            make_private_folder(self._folder)
+        write_atomically(self.path(key), self._files.encode(record))
+        with self._lock:
+            before = self._known.get(key)
+            self._remember(key, Kept(record))
+        return before.record if before else None
+
+    def forget(self, key: K) -> None:
+        """Remove a record; where it cannot be removed, it stays known."""
+        remove(self.path(key))
+        self._remember(key, None)
+
+    def path(self, key: K) -> str:
+        """Where the file of a record lies. Text, since every claim comes here some times."""
+        name = self._files.name_of(key)
+        if self._files.key_of(name) != key:
+            raise StorageError(
+                f"{name[:128]!r} cannot name a file", "what it is named after is a claim's UID or a device"
+            )
+        return f"{self._folder}/{name}"
+
+    def _refresh(self) -> None:
+        """Read what another instance may have written."""
+        self._has_to_read |= self._changed_elsewhere()
+        if not self._has_to_read:
+            return
+        found = self._listed()
+        for key in sorted(found):
+            self._load(key)
+        for key in self._known.keys() - found:
+            self._remember(key, None)
+        self._has_to_read = any(kept.wrong for kept in self._known.values())
+
+    def _listed(self) -> set[K]:
+        with storage_errors(self._folder, "listing"):
+            try:
+                names = os.listdir(self._folder)  # noqa: PTH208 - names are what is looked at
+            except FileNotFoundError:
+                if not self._made_late:
+                    raise
+                names = []
+        return {key for name in names if (key := self._files.key_of(name)) is not None}
+
+    def _load(self, key: K) -> None:
+        path, known = self.path(key), self._known.get(key)
+        kept: Kept[T] | None
+        try:
+            stamp = stamp_of(path)
+            if known is not None and stamp is not None and known.stamp == stamp:
+                return
+            kept = Kept(self._files.decode(key, Path(path).read_bytes()), "", stamp)
+        except FileNotFoundError:
+            kept = None
+        except MALFORMED as error:
+            kept = self._damaged(key, Damage(Path(path), str(error) or type(error).__name__))
+        except OSError as error:
+            if error.errno in NOT_OF_THE_FILE:
+                raise StorageError(
+                    f"reading {path} failed: {error.strerror}",
+                    "give the plugin more of it, or find what uses it up",
+                ) from error
+            before = known.record if known else None
+            kept = self._damaged(key, Damage(Path(path), str(error.strerror), before))
+        self._remember(key, kept)
+
+    def _remember(self, key: K, kept: Kept[T] | None) -> None:
+        with self._lock:
+            known = self._known.pop(key, None)
+            for place in self._places(known):
+                self._at[place].discard(key)
+                if not self._at[place]:
+                    del self._at[place]
+            if kept is not None:
+                self._known[key] = kept
+                for place in self._places(kept):
+                    self._at.setdefault(place, set()).add(key)
+
+    def _places(self, kept: Kept[T] | None) -> Iterable[str]:
+        return self._files.places(kept.record) if kept is not None and kept.record is not None else ()
+
+
+def put_aside(path: Path) -> Path:
+    """Move a damaged file out of the way, over the one that was there before; where it lies now.
+
+    Raises StorageError.
+    """
+    aside = path.with_suffix(".unreadable")
+    with storage_errors(path, "putting aside"):
+        path.replace(aside)
+    return aside
+
+
+def compact_json(body: Mapping[str, Any]) -> bytes:
+    """A document on one line, the same for the same content."""
+    return f"{json.dumps(body, sort_keys=True, separators=(',', ':'))}\n".encode()
