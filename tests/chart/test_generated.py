@@ -78,6 +78,14 @@ def test_every_example_of_a_node_configuration_is_taken_as_it_stands() -> None:
     assert refused == {}
 
 
+def test_the_values_for_all_tiers_fit_and_have_the_configuration_of_that_example() -> None:
+    values = yaml.safe_load((ROOT / "deploy" / "all-tiers.yaml").read_text())
+    example = ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml"
+
+    jsonschema.Draft7Validator(SCHEMA).validate(values)
+    assert values["nodeConfig"] == yaml.safe_load(example.read_text())
+
+
 @pytest.mark.parametrize(
     "values",
     [
