@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from chart.described import Object, Schema
 from driver.health.health_rules import SCHEMA as HEALTH_SCHEMA
@@ -14,6 +14,7 @@ from driver.policy.config_schema import pool_schema, rule_schema
 class NodeConfiguration:
     """In which forms GPUs are offered; it becomes a ConfigMap, and a change is seen without a restart."""
 
+    version: Annotated[Literal["v1"], "The version of its format, as in a file."] = "v1"
     rules: Annotated[
         list[Annotated[Object, Schema(rule_schema())]],
         "Rules of the nodes that no pool takes in. Without any, every GPU is offered whole, or as "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpuctl.explain.findings import Finding
@@ -56,6 +56,24 @@ def too_many(claims: Sequence[RequestedClaim]) -> tuple[Finding, ...]:
         )
         for claim in claims
         if (least := _least(claim)) > MOST_DEVICES
+    )
+
+
+def looking_on(claims: Iterable[RequestedClaim], findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The rule that keeps claims with admin access waiting where room is what is missing."""
+    if not any(one.kind in ("counters", "capacity", "together") for one in findings):
+        return ()
+    return tuple(
+        Finding(
+            "admin-access",
+            f"request {one.full_name} looks on with admin access: it may have devices that others hold, but "
+            "the scheduler wants free counters and a free share for it as for any other claim",
+            "ask for devices of one form, and start it before others; once allocated it stays",
+        )
+        for claim in claims
+        for alternatives in claim.requests
+        for one in alternatives
+        if one.admin_access
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuctl.explain.asked import missing_classes, too_many, wants
+from gpuctl.explain.asked import looking_on, missing_classes, too_many, wants
 from gpuctl.explain.devices import outcomes
 from gpuctl.explain.findings import Finding, NodeReport, RequestReport
 from gpuctl.explain.nodes import closed
@@ -83,8 +83,9 @@ def judge(snapshot: Snapshot, asked: Asked) -> Judged:
         return Judged((), (Finding("error", error.what, error.way_out),))
     judged = _told(looks, nodes, walk.prospects)
     if judged.findings:
-        asked_for = (claim for look in looks for claim in look.read)
-        judged = replace(judged, findings=(*judged.findings, *unheld(snapshot.slices, asked_for)))
+        asked_for = [claim for look in looks for claim in look.read]
+        rules = dict.fromkeys(looking_on(asked_for, judged.findings))
+        judged = replace(judged, findings=(*judged.findings, *rules, *unheld(snapshot.slices, asked_for)))
     if any(finding.kind == "no-match" for finding in judged.findings):
         more = (*changing(snapshot.slices, snapshot.claims), *withheld(snapshot.slices))
         return replace(judged, findings=(*judged.findings, *more))

@@ -60,6 +60,32 @@ def test_no_mapping_takes_a_name_that_nobody_knows() -> None:
     assert [path for path, schema in mappings if schema.get("additionalProperties") is not False] == []
 
 
+def test_every_example_of_a_node_configuration_is_taken_as_it_stands() -> None:
+    deploy = ROOT / "deploy"
+    examples = [
+        *deploy.glob("examples/node-config/*.yaml"),
+        *deploy.glob("scenarios/from-device-plugin/pools.yaml"),
+    ]
+    refused = {
+        file.name: error.message
+        for file in examples
+        for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(
+            {"nodeConfig": yaml.safe_load(file.read_text())}
+        )
+    }
+
+    assert len(examples) > 12
+    assert refused == {}
+
+
+def test_the_values_for_all_tiers_fit_and_have_the_configuration_of_that_example() -> None:
+    values = yaml.safe_load((ROOT / "deploy" / "all-tiers.yaml").read_text())
+    example = ROOT / "deploy" / "examples" / "node-config" / "all-tiers.yaml"
+
+    jsonschema.Draft7Validator(SCHEMA).validate(values)
+    assert values["nodeConfig"] == yaml.safe_load(example.read_text())
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -72,6 +98,7 @@ def test_no_mapping_takes_a_name_that_nobody_knows() -> None:
         {"apiServer": {"port": 6443}},
         {"controller": {"resources": {"requests": {"memory": "64 MB"}}}},
         {"nodeConfig": {"pools": [{"name": "a"}]}},
+        {"nodeConfig": {"version": "v2"}},
         {"extraVolumes": [{}]},
     ],
 )

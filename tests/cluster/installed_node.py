@@ -76,16 +76,23 @@ class InstalledNode:
 
 def values(host: str, port: int, tag: str) -> Object:
     """Values of the chart for a cluster of such nodes whose pods reach the API server there."""
-    nvml = [f"--nvml={NVML}", f"--sysfs-root={GPUS}/sys"]
     return {
         "image": {"repository": "localhost/gpu-dra", "tag": tag, "pullPolicy": "Never"},
-        "apiServer": {"host": host, "port": str(port)},
         "gpuNodes": "all",
+        "mps": {"enabled": True},
+        "metrics": {"enabled": True},
+        **values_of_fakes(host, port),
+    }
+
+
+def values_of_fakes(host: str, port: int) -> Object:
+    """The values without which the driver finds neither the GPUs of such nodes nor the API server."""
+    nvml = [f"--nvml={NVML}", f"--sysfs-root={GPUS}/sys"]
+    return {
+        "apiServer": {"host": host, "port": str(port)},
         "driver": {"root": DRIVER_ROOT},
         "controller": {"extraArgs": nvml},
         "plugin": {"extraArgs": nvml},
-        "mps": {"enabled": True},
-        "metrics": {"enabled": True},
         "extraVolumes": [{"name": "gpus", "hostPath": {"path": "/run/nvidia", "type": "Directory"}}],
         "extraVolumeMounts": [{"name": "gpus", "mountPath": "/run/nvidia"}],
     }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +19,10 @@ from driver.kube.paths import NODES, object_path
 from driver.policy.config import parse_file
 from envtest.client.api import APPLY, FIELD_MANAGER
 from envtest.client.errors import ApiRefused
+from envtest.client.shipped import PACKAGE_ROOT
 from envtest.real.chart import CHART, HELMS, HelmRefused, helm, rendered
 from envtest.real.cluster import RealCluster
+from envtest.real.go_programs import go_programs
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.mps.__main__ import main as mps_main
@@ -177,6 +182,27 @@ def test_the_driver_understands_the_node_configuration(name: str) -> None:
         assert len(file.pool_of({"pool": "a"}).rules.rules) == 3
         assert file.pool_of({"gpu": "l4"}).name == "b"
     assert file.pool_of({}).name == ""
+
+
+@pytest.mark.parametrize("program", HELMS)
+def test_an_example_of_a_node_configuration_is_rendered_as_the_page_says(
+    program: str, tmp_path: Path
+) -> None:
+    page = (PACKAGE_ROOT / "docs" / "node-configuration.md").read_text()
+    (tmp_path / "deploy").symlink_to(PACKAGE_ROOT / "deploy")
+    shown = subprocess.run(
+        ["bash", "-euc", page.partition("```sh\n")[2].partition("```")[0]],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{go_programs(program)}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert shown.returncode == 0, shown.stderr
+    example = PACKAGE_ROOT / "deploy" / "examples" / "node-config" / "mps.yaml"
+    config = yaml.safe_load(shown.stdout)["data"]["config.yaml"]
+    assert yaml.safe_load(config) == yaml.safe_load(example.read_text())
 
 
 @pytest.mark.parametrize("program", HELMS)

@@ -23,6 +23,7 @@ CLASSES = tuple(
         ("whole", f'{OURS}.type == "gpu"'),
         ("small", f'{OURS}.type == "mig" && {OURS}.profile == "1g.10gb"'),
         ("half", f'{OURS}.type == "mig" && {OURS}.profile == "3g.40gb"'),
+        ("every", "true"),
         ("media", f'{OURS}.type == "mig" && {OURS}.profile == "1g.10gb+me"'),
     )
 )
@@ -52,10 +53,15 @@ def claim(name: str, device_class: str, *held: str) -> dict[str, Any]:
     }
 
 
-def explained(slices: tuple[dict[str, Any], ...], wanted: str, *held: dict[str, Any]) -> Explanation:
+def explained(
+    slices: tuple[dict[str, Any], ...], wanted: str, *held: dict[str, Any], **exactly: Any
+) -> Explanation:
+    """Why a claim of this class waits; ``exactly`` has more fields of its request."""
     node = {"metadata": {"name": "node-a"}, "spec": {}}
     state = Snapshot((node,), slices, CLASSES, held, (), (), ())
-    return explain_claim(claim("mine", wanted), state)
+    mine = claim("mine", wanted)
+    mine["spec"]["devices"]["requests"][0]["exactly"] |= exactly
+    return explain_claim(mine, state)
 
 
 def by_counters(told: Explanation) -> list[tuple[str, int]]:
@@ -89,6 +95,30 @@ def test_partitions_of_a_gpu_that_is_held_as_a_whole_say_so(slices: tuple[dict[s
     file = io.StringIO()
     Console(file=file, width=200).print(picture(told))
     assert "what helps: frees when claim default/all ends" in file.getvalue()
+
+
+def test_a_claim_that_looks_on_is_told_that_it_wants_room_like_any_other(
+    slices: tuple[dict[str, Any], ...],
+) -> None:
+    def rule(*held: dict[str, Any], admin: bool = True) -> list[str]:
+        told = explained(slices, "whole", *held, adminAccess=admin)
+        return [one.message for one in told.findings if one.kind == "admin-access"]
+
+    cut = claim("a", "small", f"{GPU}-mig-1g-10gb-0")
+    (message,) = rule(cut)
+    assert "request gpu looks on" in message
+    assert "free counters" in message
+    assert rule(cut, admin=False) == []
+    assert rule(claim("all", "whole", GPU)) == [message]  # the GPU has counters, which its holder has
+    assert rule() == []
+
+
+def test_a_claim_that_looks_on_at_all_forms_of_a_gpu_at_once_is_told_so_too(
+    slices: tuple[dict[str, Any], ...],
+) -> None:
+    told = explained(slices, "every", adminAccess=True, allocationMode="All")
+
+    assert [one.kind for one in told.findings] == ["together", "admin-access"]
 
 
 def test_partitions_of_a_gpu_that_is_shared_name_all_who_have_a_share(tmp_path: Path) -> None:

@@ -104,3 +104,15 @@ def test_a_gpu_of_which_anything_is_taken_counts_as_taken(device_class: str) -> 
     assert utilization(slices, []) == 0
     assert utilization(slices, filled(slices, device_class, 1)) == 1 / 8
     assert utilization(slices, filled(slices, device_class)) == 1
+
+
+@pytest.mark.parametrize(("slice_count", "fitting"), [(1, {"gpu.nvidia.com", "monitoring"}), (0, set())])
+def test_the_plain_class_alone_fits_the_template_that_cluster_api_makes_of_annotations(
+    slice_count: int, fitting: set[str]
+) -> None:
+    gpu = {"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}
+    pool = {"name": OTHER, "generation": 0, "resourceSliceCount": slice_count}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": OTHER, "pool": pool, "devices": [gpu]}
+    template = {"metadata": {"name": "template"}, "spec": spec}
+
+    assert {name for name in classes(*DEFAULT_FILES) if filled([template], name, 1)} == fitting
