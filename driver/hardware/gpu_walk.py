@@ -156,6 +156,7 @@ class GpuWalk:
             architecture=architecture,
             cuda_compute_capability=capability,
             memory_bytes=self._ask(watch, "memory_bytes", device.memory_bytes, before.memory_bytes),
+            reserved_bytes=self._reserved(device, watch, before.reserved_bytes),
             addressing_mode=self._ask(
                 watch, "addressing_mode", device.addressing_mode, before.addressing_mode
             ),
@@ -203,6 +204,14 @@ class GpuWalk:
         self.problems.append(problem_of(error, keeps_away=known and name in DECIDING))
         if not known:
             self._untold.add(name)
+
+    def _reserved(self, device: NvmlDevice, watch: Watch, before: int | None) -> int | None:
+        """What the NVIDIA driver keeps of the memory: the most that this board has told.
+
+        It is not the same in MIG mode and out of it. Shares would get other sizes with each change of mode.
+        """
+        now = self._ask(watch, "memory_use", lambda: device.memory_use().reserved_bytes, before)
+        return now if now is None or before is None else max(now, before)
 
     def _mig_mode(self, device: NvmlDevice, watch: Watch, before: Gpu) -> tuple[MigMode | None, bool | None]:
         """The mode, and whether the GPU knows MIG at all; None is not told."""

@@ -39,6 +39,20 @@ def test_what_another_board_has_told_is_not_known_of_the_one_that_took_its_place
     assert (gpu.memory_bytes, gpu.untold) == (None, frozenset({"memory_bytes"}))
 
 
+def test_the_most_counts_that_the_driver_has_kept_of_the_memory_of_a_board(node: Node) -> None:
+    def kept() -> int | None:
+        return node.discovery.snapshot().gpus[0].reserved_bytes
+
+    assert kept() == 454 * 2**20
+    node.machine.use(0, reserved_bytes=446 * 2**20)
+    assert kept() == 454 * 2**20
+    node.machine.use(0, reserved_bytes=500 * 2**20)
+    assert kept() == 500 * 2**20
+    node.machine.replace_board(0)
+    node.machine.use(0, reserved_bytes=446 * 2**20)
+    assert kept() == 446 * 2**20
+
+
 def test_not_supported_is_a_fault_of_a_board_that_has_answered_before(node: Node) -> None:
     before = node.discovery.snapshot()
     node.machine.not_supported("mig_mode", gpu=0)
