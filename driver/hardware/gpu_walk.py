@@ -46,10 +46,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Virtual = Literal["none", "vgpu", "host-vgpu"]
 
-_FABRIC_STARTS = (
-    "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
-    "manager runs"
-)
+FABRIC_NOT_STARTED = "not-started"
+_FABRIC_IS_NOT_UP = {
+    FABRIC_NOT_STARTED: Problem(
+        GPU_CALLS["fabric"],
+        "fabric",
+        "nobody has begun to set up the NVLink fabric, and CUDA fails with error 802 before that: start the "
+        "fabric manager",
+        FABRIC_NOT_STARTED,
+    ),
+    "in-progress": Problem(
+        GPU_CALLS["fabric"],
+        "fabric",
+        "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
+        "manager runs",
+    ),
+}
 _LICENSE_NEEDED = (
     "this vGPU has no license, without which CUDA stops to work after a while: see that nvidia-gridd runs, "
     "and what it logs"
@@ -288,10 +300,11 @@ class GpuWalk:
             self._notice("fabric", error, known=self._known("fabric"))
             return before
         self._fabric_up = info.state == "completed"
-        if info.state != "in-progress":
+        problem = _FABRIC_IS_NOT_UP.get(info.state)
+        if problem is None:
             return _clique(info)
         if mode is None or not mode.enabled:
-            self.problems.append(Problem(GPU_CALLS["fabric"], "fabric", _FABRIC_STARTS))
+            self.problems.append(problem)
         return before
 
     def _in_fabric(self, gpu: Gpu) -> bool:
