@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -188,10 +189,10 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCall
         return MigMode(enabled=gpu.mig.enabled, pending=gpu.mig.pending)
 
     def fabric(self) -> FabricInfo:
-        self._call("fabric")
+        state, _ = self._call("fabric")
         if self._spec.fabric is None:
             raise self._not_supported("fabric")
-        return self._spec.fabric
+        return replace(self._spec.fabric, state=state.fabric.gpus or self._spec.fabric.state)
 
     def module_id(self) -> int:
         self._call("module_id")

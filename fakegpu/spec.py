@@ -38,6 +38,7 @@ class Product:
     ``device_id`` is the PCI device id; ``mig`` is what the GPU offers as MIG instances, ``vgpu`` which vGPUs
     a host can make of it. ``license`` is the product that a vGPU guest takes a license for, None where the
     machine knows no licensing; ``licensed`` is whether it has one when the machine is looked at first.
+    ``reserved_bytes`` is what the NVIDIA driver keeps of the memory for itself.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Product:
     architecture: str
     compute_capability: tuple[int, int]
     memory_bytes: int | None
+    reserved_bytes: int
     addressing_mode: AddressingMode | None
     mig: MigCatalogue | None
     virtualization: Virtualization
@@ -236,6 +238,7 @@ def _product(fields: Fields) -> Product:
         architecture=fields.name("architecture", set(ARCHITECTURES.values())),
         compute_capability=(int(major or 0), int(minor or 0)),
         memory_bytes=memory_mib * 2**20 or None,
+        reserved_bytes=_reserved_mib(fields, memory_mib) * 2**20,
         addressing_mode=fields.choice("addressing_mode", ("HMM", "ATS", "None"), default=None),
         mig=load_catalogue(mig) if mig else None,
         virtualization=fields.choice(
@@ -252,6 +255,15 @@ def _product(fields: Fields) -> Product:
         fields.refuse("sriov", "is needed by the framework vfio of product.vgpu")
     fields.refuse_unknown()
     return product
+
+
+def _reserved_mib(fields: Fields, memory_mib: int) -> int:
+    if "reserved_mib" not in fields:
+        return min(512, memory_mib // 16)
+    reserved_mib = fields.number("reserved_mib", minimum=0)
+    if reserved_mib >= memory_mib:
+        fields.refuse("reserved_mib", "must be less than memory_mib")
+    return reserved_mib
 
 
 def _slot(fields: Fields) -> Slot:

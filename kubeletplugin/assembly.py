@@ -183,7 +183,7 @@ def assemble(
     watch = _watch(identity, hardware, listeners, journal, kinds, intervals)
     memory = _memory(identity, hardware, cluster, (peers, locks, files), journal, listeners, intervals)
     sharing = _sharing(identity, hardware, (peers, files), kinds, listeners.step, lambda: keeper)
-    shares = ClaimShares(sharing, kinds, journal, identity.era, _published(cluster), memory.supports)
+    shares = ClaimShares(sharing, kinds, journal, identity.era, _published(cluster), memory)
     keeper = SharingKeeper(sharing, shares, kinds, journal, locks, hardware.mps, watch.daemons, watch.hanging)
     fabric = _fabric(identity, hardware, cluster, (peers, locks, files), kinds, journal, listeners)
     specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, told.folder)

@@ -37,6 +37,10 @@ WORDS = {
     "product.architecture": "the architecture, likewise",
     "product.compute_capability": "the CUDA compute capability",
     "product.memory_mib": "the memory of a GPU as NVML counts it; absent where NVML tells none",
+    "product.reserved_mib": (
+        "what the NVIDIA driver keeps of it for itself; where the file does not say it, 512, and at most a "
+        "sixteenth of the memory"
+    ),
     "product.addressing_mode": "absent where the driver is too old to tell",
     "product.mig": "which partitions MIG can make, by the name of a file in `fakegpu/mig_profiles/`",
     "product.virtualization": "what NVML says of virtual machines",

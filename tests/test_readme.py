@@ -75,11 +75,11 @@ def test_what_the_pod_is_shown_to_see_is_its_share_of_that_gpu() -> None:
     (result,) = allocations[0]["devices"]["results"]
     gpu = planned.inventory.gpus[0]
     assert gpu.product_name is not None
-    assert gpu.memory_bytes is not None
+    assert gpu.shareable_bytes is not None
     assert result["device"].endswith("-mps-4")
     shown = README.partition("```\nGPU 0: ")[2].partition("```")[0]
     assert shown.startswith(gpu.product_name)
-    assert f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={gpu.memory_bytes // 4 // _MIB}M " in shown
+    assert f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={gpu.shareable_bytes // 4 // _MIB}M " in shown
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 " in shown
 
 

@@ -270,6 +270,7 @@ class Publisher:
         self.book.take_over(faults, booted_seconds())
         if wanted.offers.blind and not stored:
             return ""
+        self._writer.ask_again()
         now = self._changeover.next_offers(
             wanted.offers,
             wanted.held,

@@ -22,6 +22,8 @@ Spec = dict[str, Any]
 
 _INDEX = re.compile(r"^([0-9a-f]{5,})-", re.ASCII)
 _INDEX_DIGITS = 5
+_LAST_GENERATION = 2**63 - 1
+"""The greatest that the API stores: no generation comes after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def plan_sync(
     a stored spec will do for the wanted spec of an index. ``times`` are those of the taints.
 
     The generation stays when nothing has to be created and at most one slice updated, since then the
-    pool is whole before and after the write. Otherwise it rises and every slice is written.
+    pool is whole before and after the write. Otherwise it rises and every slice is written. One that cannot
+    rise any more was written by somebody else, and the pool begins anew.
     """
     pool = specs[0]["pool"]["name"]
     generation, matched, obsolete = _match(pool, len(specs), stored)
@@ -79,6 +82,9 @@ def plan_sync(
     }
     missing = [index for index in range(len(specs)) if index not in matched]
     if missing or len(changed) > 1:
+        if generation >= _LAST_GENERATION:
+            obsolete, matched, missing = [*obsolete, *matched.values()], {}, list(range(len(specs)))
+            generation = 0
         generation += 1
         changed = set(matched)
     return SyncPlan(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
+from controller.publish.server_floor import server_version
 from controller.publish.slice_diff import generate_name
-from driver.errors import ConfigError
+from driver.errors import ApiError, ConfigError
 from driver.event_reasons import EventReason
+from driver.kube.backoff import Backoff
 from driver.kube.errors import NotFound
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
 from driver.process.log import get_logger
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.observe.node_events import NodeEvents
+    from controller.publish.server_floor import ServerVersion
     from controller.publish.slice_diff import Create, Update
     from driver.kube.client import KubeClient
     from driver.process.metrics import Metrics
@@ -34,13 +38,19 @@ _GATES = {
 }
 """The feature gates of the API server without which it drops a field of a slice or of its devices."""
 
+_HEAD = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+
+_ASK_AGAIN_SECONDS = 60.0, 900.0
+"""When a server that dropped a field is first asked whether it stores it now, and how seldom at last."""
+
 
 class SliceWriter:
     """Creates, updates and deletes slices of one node and tells people what is wrong with them.
 
     A server drops fields of disabled feature gates silently. What it stored instead is remembered for
     each index and then counts as right, so that the same write is not repeated for ever; ``dropped``
-    names all fields that were lost so. All methods raise ApiError. Used by one thread.
+    names all fields that were lost so, until ``ask_again`` finds that the server stores them now. All methods
+    raise ApiError. Used by one thread.
     """
 
     def __init__(
@@ -52,6 +62,7 @@ class SliceWriter:
         node: str,
         driver: str,
         on_node: Callable[[Object], None] = lambda _node: None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._events = events
@@ -60,7 +71,52 @@ class SliceWriter:
         self._on_node = on_node
         self._accepted: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
         self._told: set[str] = set()
-        self.dropped: frozenset[str] = frozenset()
+        self._now = now
+        self._lost: dict[str, Mapping[str, Any]] = {}
+        self._version: ServerVersion | None = None
+        self._backoff = Backoff(*_ASK_AGAIN_SECONDS, jitter=lambda: 0.0)
+        self._look_at = self._ask_at = 0.0
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """The fields that the API server does not store, as far as it is known."""
+        return frozenset(self._lost)
+
+    def ask_again(self) -> None:
+        """See whether the API server stores now what it once dropped, and then forget that it did not.
+
+        A gate was turned on, or one of several servers was older than the others during an upgrade. It is
+        asked as soon as it tells another version, and otherwise less and less often. It is asked by dry runs:
+        a slice without its counters must not be there even for a moment.
+        """
+        now = self._now()
+        if not self._lost or now < self._look_at:
+            return
+        self._look_at = now + _ASK_AGAIN_SECONDS[0]
+        try:
+            version = server_version(self._client)
+            if version != self._version:
+                self._backoff.reset()
+            elif now < self._ask_at:
+                return
+            self._version, self._ask_at = version, now + self._backoff.next_seconds()
+            still = {field for spec in self._lost.values() for field in _dropped(spec, self._try(spec))}
+        except ApiError as error:
+            _log.info("whether the API server stores what it dropped is not known", error=str(error))
+            return
+        if back := sorted(self._lost.keys() - still):
+            _log.info("the API server stores fields that it dropped before", fields=back)
+            for field in back:
+                del self._lost[field]
+            self._accepted.clear()
+            self._told.clear()
+
+    def _try(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the API server would store of a slice."""
+        name = generate_name(0, self._driver, self._node)
+        body = {**_HEAD, "metadata": {"generateName": name}, "spec": spec}
+        stored: Mapping[str, Any] = self._client.create(RESOURCE_SLICES, body, {"dryRun": "All"})["spec"]
+        return stored
 
     def owner(self) -> Object:
         """The reference to the Node that owns the slices, read afresh: a node may come back with another UID.
@@ -117,8 +173,7 @@ class SliceWriter:
         stored = self._client.create(
             RESOURCE_SLICES,
             {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceSlice",
+                **_HEAD,
                 "metadata": {
                     "generateName": generate_name(create.index, self._driver, self._node),
                     "ownerReferences": [owner],
@@ -142,7 +197,9 @@ class SliceWriter:
             return
         self._accepted[index] = (sent, stored["spec"])
         fields = sorted(_missing_fields(sent, stored["spec"]))
-        self.dropped |= _absent_fields(fields, stored["spec"])
+        if not self._lost:
+            self._look_at = self._now() + _ASK_AGAIN_SECONDS[0]
+        self._lost |= dict.fromkeys(_dropped(sent, stored["spec"]), sent)
         gates = sorted({_GATES[field] for field in fields if field in _GATES})
         dropped = ", ".join(fields) or "something"
         way_out = f": enable the feature gate {', '.join(gates)} of the API server" if gates else ""
@@ -174,8 +231,8 @@ def _missing_fields(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[s
     }
 
 
-def _absent_fields(fields: list[str], stored: Mapping[str, Any]) -> frozenset[str]:
-    """Those of the fields that nothing of the slice has: others may only be written in another way."""
+def _dropped(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> set[str]:
+    """The missing fields that nothing of the slice has: others may only be written in another way."""
     there = {field for device in stored.get("devices") or [] for field, value in device.items() if value}
     there.update(field for field, value in stored.items() if value)
-    return frozenset(fields) - there
+    return _missing_fields(sent, stored) - there

@@ -37,7 +37,11 @@ CLASS_KINDS: dict[str, type[Document]] = {
     "vfio.gpu.nvidia.com": VfioDeviceConfig,
     "vgpu.gpu.nvidia.com": VfioDeviceConfig,
 }
-"""The classes that come with the driver by what their devices are; of any other class nothing is said."""
+"""The classes that come with the driver by what their devices are; of any other class nothing is said.
+
+A claim under review only names its class, and the webhook has no right to read that. An admin can give most
+of these names to other classes, so what is said of them says of which class it is true.
+"""
 
 WHOLE_GPUS = frozenset({"gpu.nvidia.com", "large", "medium"})
 """The classes whose devices a claim has for itself, unless it asks for a part of a fractional GPU."""
@@ -161,8 +165,8 @@ def _of_other_kinds(decoded: list[_Decoded], requests: tuple[Request, ...]) -> I
         for one in decoded:
             if wanted not in (None, one.kind) and one.names(request):
                 yield (
-                    f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and class "
-                    f"{request.class_name} stands for {_devices(wanted)}, for which prepare refuses it"
+                    f"{one.config.path}: {one.word} is for {_devices(one.kind)}, and {request.class_words} "
+                    f"stands for {_devices(wanted)}, for which prepare refuses it"
                 )
 
 
@@ -211,8 +215,8 @@ def _of_other_strategies(decoded: list[_Decoded], requests: tuple[Request, ...])
             wanted = None if isinstance(one.document, VfioDeviceConfig) else one.document.strategy
             if wanted not in (None, strategy) and one.kind is CLASS_KINDS[request.class_name]:
                 yield (
-                    f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: class "
-                    f"{request.class_name} stands for GPUs that are shared by {strategy}"
+                    f"{one.config.path}.opaque.parameters.sharing: prepare refuses {wanted}: "
+                    f"{request.class_words} stands for GPUs that are shared by {strategy}"
                 )
 
 
@@ -232,7 +236,7 @@ def _of_own_intervals(decoded: list[_Decoded], requests: tuple[Request, ...]) ->
         if one and wanted not in ("", "Default"):
             yield (
                 f"{one.config.path}.opaque.parameters.sharing.timeSlicingConfig.interval: prepare refuses "
-                f"{wanted} unless class {request.class_name} gives it: its GPUs are shared, and the class "
+                f"{wanted} unless {request.class_words} gives it: its GPUs are shared, and the class "
                 "decides for all claims"
             )
 

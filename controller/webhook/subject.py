@@ -6,6 +6,7 @@ v1beta1. They differ in where a request says its class: below ``exactly``, or, i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -17,6 +18,20 @@ VERSIONS = ("v1", "v1beta2", "v1beta1")
 KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
 MOST_ITEMS = 128
 """The API takes 32 requests and as many configurations; far more would take minutes to compare."""
+
+
+_IS = re.compile(r"\.(type|sharing)\s*==\s*['\"]([a-z-]+)['\"]")
+_OF_PARTITIONS = re.compile(r"(?<!!\()['\"]profile['\"]\s+in\s+device\.attributes")
+_SELECTED = {
+    ("gpu", ""): "gpu.nvidia.com",
+    ("mig", ""): "mig.nvidia.com",
+    ("vfio", ""): "vfio.gpu.nvidia.com",
+    ("vgpu", ""): "vgpu.gpu.nvidia.com",
+    ("shared", ""): "shared-memory",
+    ("shared", "time-slicing"): "shared-timesliced",
+    ("shared", "mps"): "shared-mps",
+}
+"""The class of this driver that stands for the same devices, by the attributes that selectors ask for."""
 
 
 class ReviewMalformed(ValueError):
@@ -37,11 +52,24 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for: a request, or ``<request>/<subrequest>`` of a list by priority."""
+    """What is asked for: a request, or ``<request>/<subrequest>`` of a list by priority.
+
+    ``class_name`` is the class that it names. Of a DeviceClass under review, whose own name says nothing of
+    what it selects, it is the class of this driver that has the same devices; empty where none is known.
+    """
 
     name: str
     class_name: str
     admin_access: bool = False
+
+    @property
+    def class_words(self) -> str:
+        """The class in a sentence. Only names with this driver's domain are nobody else's."""
+        if not self.name:
+            return "this class"
+        if self.class_name.endswith(DRIVER_NAME.partition(".")[2]):
+            return f"class {self.class_name}"
+        return f"class {self.class_name}, as it comes with this driver,"
 
     @property
     def top(self) -> str:
@@ -66,8 +94,7 @@ def read_subject(kind: str, stored: Any) -> Subject:
     """Read an object of one of ``KINDS``; raises ReviewMalformed when it is none."""
     spec = _mapping(_mapping(stored, "object").get("spec"), "object.spec")
     if kind == "DeviceClass":
-        metadata = _mapping(_mapping(stored, "object").get("metadata"), "object.metadata")
-        return Subject(_configs(spec, "spec"), (Request("", _text(metadata, "name")),), is_class=True)
+        return Subject(_configs(spec, "spec"), (Request("", _selected(spec)),), is_class=True)
     path = "spec"
     if kind == "ResourceClaimTemplate":
         spec, path = _mapping(spec.get("spec"), "object.spec.spec"), "spec.spec"
@@ -77,6 +104,18 @@ def read_subject(kind: str, stored: Any) -> Subject:
         _configs(devices, path),
         tuple(leaf for where, request in requests for leaf in _leaves(where, request)),
     )
+
+
+def _selected(spec: Mapping[str, Any]) -> str:
+    """The class of this driver that has the same devices; empty for selectors that cannot be read as such."""
+    selectors = [_mapping(one.get("cel"), path) for path, one in _items(spec, "selectors", "spec")]
+    text = " ".join(_text(one, "expression") for one in selectors)
+    asked = dict(_IS.findall(text))
+    if "||" in text or "?" in text or len(_IS.findall(text)) != len(asked):
+        return ""
+    if asked.get("type") == "shared" and _OF_PARTITIONS.search(text):
+        return "shared-mig"
+    return _SELECTED.get((asked.get("type", ""), asked.get("sharing", "")), "")
 
 
 def _configs(holder: Mapping[str, Any], path: str) -> tuple[Config, ...]:

@@ -17,6 +17,7 @@ DECIDING: Mapping[str, str] = {
     "vgpu_types": "which vGPUs a host can make of the GPU",
     "mig_mode": "a GPU in MIG mode is no whole GPU",
     "memory_bytes": "decides whether the memory can be shared out, and in which steps",
+    "memory_use": "how much of the memory the NVIDIA driver keeps for itself, and nobody can share",
     "compute_capability": "decides whether MPS can limit its clients",
     "gpu_instance_profiles": "which partitions can be made",
     "gpu_instance_placements": "where partitions can lie",
@@ -67,6 +68,9 @@ FABRIC_PARTITIONS = "fabric_partitions"
 
 EVERYTHING = frozenset({*DECIDING, *DESCRIBING})
 """What is not known of a GPU whose walk ended early."""
+
+MEMORY_CALLS = frozenset({"memory_bytes", "memory_use"})
+"""The calls on which it depends how much memory claims can share."""
 
 PROFILE_CALLS = frozenset({"gpu_instance_profiles", "gpu_instance_placements"})
 INSTANCE_CALLS = frozenset({"gpu_instances", "compute_instances", "mig_devices"})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from driver.fabric.seen import NO_FABRIC, FabricView
+from driver.hardware.asked import MEMORY_CALLS
 from driver.hardware.condition.condition import NOT_ASKED, Condition
 from driver.hardware.functions import NOTHING_SEEN, PciView
 from driver.nvml.pci_address import PciAddress
@@ -116,9 +117,10 @@ class Gpu:
     """One physical GPU as it is now. Every field that may be unknown is None when it is.
 
     ``cuda_compute_capability``, ``driver_version`` and the like are as NVML prints them; the memory
-    is in bytes. ``links`` holds direct NVLinks; ``switch_links`` counts links into NVSwitches.
-    ``pcie_switches`` are ports of PCIe switches above it, and ``cpu_affinity`` the CPUs that are near it, as
-    driver.hardware.pci tells them.
+    is in bytes: ``memory_bytes`` is all of it, ``reserved_bytes`` what the NVIDIA driver keeps for itself,
+    None also where a driver is too old to tell. ``links`` holds direct NVLinks; ``switch_links`` counts links
+    into NVSwitches. ``pcie_switches`` are ports of PCIe switches above it, and ``cpu_affinity`` the CPUs
+    that are near it, as driver.hardware.pci tells them.
     ``module_id`` is its place on the baseboard. ``fabric_clique`` is ``<cluster uuid>.<clique id>`` of a
     multi-node NVLink domain, and only there. ``mig`` is None where the GPU knows no MIG or could not tell; a
     vGPU guest has none either. A GPU that is passed through to this machine is as on bare metal. ``vgpu`` is
@@ -139,6 +141,7 @@ class Gpu:
     architecture: str | None = None
     cuda_compute_capability: str | None = None
     memory_bytes: int | None = None
+    reserved_bytes: int | None = None
     addressing_mode: str | None = None
     numa_node: int | None = None
     pcie_root: str | None = None
@@ -159,6 +162,13 @@ class Gpu:
     mig: GpuMig | None = None
     untold: frozenset[str] = frozenset()
     condition: Condition = NOT_ASKED
+
+    @property
+    def shareable_bytes(self) -> int | None:
+        """The memory that claims can divide among them; None where it is not known."""
+        if self.memory_bytes is None or not self.untold.isdisjoint(MEMORY_CALLS):
+            return None
+        return self.memory_bytes - (self.reserved_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True)

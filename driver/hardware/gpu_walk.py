@@ -46,10 +46,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Virtual = Literal["none", "vgpu", "host-vgpu"]
 
-_FABRIC_STARTS = (
-    "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
-    "manager runs"
-)
+FABRIC_NOT_STARTED = "not-started"
+_FABRIC_IS_NOT_UP = {
+    FABRIC_NOT_STARTED: Problem(
+        GPU_CALLS["fabric"],
+        "fabric",
+        "nobody has begun to set up the NVLink fabric, and CUDA fails with error 802 before that: start the "
+        "fabric manager",
+        FABRIC_NOT_STARTED,
+    ),
+    "in-progress": Problem(
+        GPU_CALLS["fabric"],
+        "fabric",
+        "the NVLink fabric is still being set up, and CUDA does not start before that: see that the fabric "
+        "manager runs",
+    ),
+}
 _LICENSE_NEEDED = (
     "this vGPU has no license, without which CUDA stops to work after a while: see that nvidia-gridd runs, "
     "and what it logs"
@@ -156,6 +168,7 @@ class GpuWalk:
             architecture=architecture,
             cuda_compute_capability=capability,
             memory_bytes=self._ask(watch, "memory_bytes", device.memory_bytes, before.memory_bytes),
+            reserved_bytes=self._reserved(device, watch, before.reserved_bytes),
             addressing_mode=self._ask(
                 watch, "addressing_mode", device.addressing_mode, before.addressing_mode
             ),
@@ -203,6 +216,14 @@ class GpuWalk:
         self.problems.append(problem_of(error, keeps_away=known and name in DECIDING))
         if not known:
             self._untold.add(name)
+
+    def _reserved(self, device: NvmlDevice, watch: Watch, before: int | None) -> int | None:
+        """What the NVIDIA driver keeps of the memory: the most that this board has told.
+
+        It is not the same in MIG mode and out of it. Shares would get other sizes with each change of mode.
+        """
+        now = self._ask(watch, "memory_use", lambda: device.memory_use().reserved_bytes, before)
+        return now if now is None or before is None else max(now, before)
 
     def _mig_mode(self, device: NvmlDevice, watch: Watch, before: Gpu) -> tuple[MigMode | None, bool | None]:
         """The mode, and whether the GPU knows MIG at all; None is not told."""
@@ -279,10 +300,11 @@ class GpuWalk:
             self._notice("fabric", error, known=self._known("fabric"))
             return before
         self._fabric_up = info.state == "completed"
-        if info.state != "in-progress":
+        problem = _FABRIC_IS_NOT_UP.get(info.state)
+        if problem is None:
             return _clique(info)
         if mode is None or not mode.enabled:
-            self.problems.append(Problem(GPU_CALLS["fabric"], "fabric", _FABRIC_STARTS))
+            self.problems.append(problem)
         return before
 
     def _in_fabric(self, gpu: Gpu) -> bool:

@@ -16,7 +16,7 @@ from driver.hardware.condition.condition import NOT_ASKED, unheard
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER
 from driver.hardware.gate import Gate, LetGo
 from driver.hardware.gpu import Gpu, Inventory, Problem, UnreadGpu
-from driver.hardware.gpu_walk import GpuWalk, problem_of, unread_gpus
+from driver.hardware.gpu_walk import FABRIC_NOT_STARTED, GpuWalk, problem_of, unread_gpus
 from driver.hardware.pci_view import pci_view
 from driver.nvml.api import (
     DriverNotLoaded,
@@ -295,6 +295,8 @@ class Discovery:
         fabric = NO_FABRIC if self._fabric is None else self._fabric.look()
         if fabric.untold:
             found = tuple(replace(gpu, untold=gpu.untold | {FABRIC_PARTITIONS}) for gpu in found)
+        if fabric != NO_FABRIC:
+            found = tuple(_before_its_partition(gpu) for gpu in found)
         return Inventory(found, driver, self._last_cuda, tuple(problems), unread, seen, fabric, cgroup_v2)
 
     def _walk(self, count: int, present: Collection[PciAddress], cgroup_v2: bool) -> list[GpuWalk]:
@@ -371,6 +373,12 @@ class Discovery:
 def _has_cgroup_v2(sysfs_root: Path) -> bool:
     """Whether the node has cgroup v2 where NVML looks for it; not where it is beside v1 (cgroups(7))."""
     return (sysfs_root / "fs" / "cgroup" / "cgroup.controllers").is_file()
+
+
+def _before_its_partition(gpu: Gpu) -> Gpu:
+    """The GPU where NVSwitches are shared out: its fabric is set up once a claim has its partition."""
+    problems = tuple(one for one in gpu.problems if one.value != FABRIC_NOT_STARTED)
+    return replace(gpu, problems=problems)
 
 
 def _before_this_driver(gpu: Gpu) -> Gpu:

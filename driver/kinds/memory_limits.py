@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driver.devices.memory_limits import BY_CGROUP, FIRST_DRIVER, LIMITS_WITHHELD, MEMORY_LIMITS
+from driver.hardware.asked import MEMORY_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ def memory_limits(gpu: Gpu, inventory: Inventory, policy: GpuPolicy) -> dict[str
         return {LIMITS_WITHHELD: FORBIDDEN}
     if not inventory.cgroup_v2:
         return {LIMITS_WITHHELD: CGROUP_V1}
-    if gpu.memory_limits is None or "memory_bytes" in gpu.untold:
+    if gpu.memory_limits is None or not gpu.untold.isdisjoint(MEMORY_CALLS):
         return {}
     if not gpu.memory_limits:
         return {LIMITS_WITHHELD: NOT_OF_THIS_GPU}
@@ -67,7 +68,7 @@ def memory_limits(gpu: Gpu, inventory: Inventory, policy: GpuPolicy) -> dict[str
 
 def limits_untold(gpu: Gpu, policy: GpuPolicy) -> bool:
     """Whether nobody knows, for the time being, if containers can be held to memory of the GPU."""
-    return not _is_forbidden(policy) and not gpu.untold.isdisjoint(("memory_limits", "memory_bytes"))
+    return not _is_forbidden(policy) and not gpu.untold.isdisjoint({"memory_limits", *MEMORY_CALLS})
 
 
 def _is_forbidden(policy: GpuPolicy) -> bool:

@@ -178,11 +178,14 @@ class MigMode:
     pending: bool
 
 
+FabricInfoState = Literal["not-supported", "not-started", "in-progress", "completed"]
+
+
 @dataclass(frozen=True, slots=True)
 class FabricInfo:
     """A GPU's place in a multi-node NVLink fabric; ``cluster_uuid`` is all zero where there is none."""
 
-    state: Literal["not-supported", "not-started", "in-progress", "completed"]
+    state: FabricInfoState
     cluster_uuid: str
     clique: int
 

@@ -1,4 +1,4 @@
-"""Asks NVML whether the NVIDIA driver can hold the processes of cgroups to limits of a GPU's memory."""
+"""Asks NVML how much memory of a GPU claims can share, and whether the NVIDIA driver limits it by cgroup."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
 _ROOT = "/sys/fs/cgroup"
 """Where NVML has cgroup v2; nobody limits its root."""
+
+
+def shareable_bytes(device: NvmlDevice, watch: Watch) -> int:
+    """The memory that claims can divide among them: what the NVIDIA driver keeps for itself is taken off.
+
+    A driver from before R510 does not tell that.
+    """
+    try:
+        use = watch("memory_use", device.memory_use)
+    except NotSupported:
+        return watch("memory_bytes", device.memory_bytes)
+    return use.total_bytes - use.reserved_bytes
 
 
 def can_be_limited(device: NvmlDevice, watch: Watch) -> bool:

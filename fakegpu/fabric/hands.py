@@ -13,6 +13,7 @@ from fakegpu.fabric.state import FabricFault, FabricState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from driver.nvml.api import FabricInfoState
     from fakegpu.spec import MachineSpec
     from fakegpu.state import StateStore
 
@@ -54,6 +55,10 @@ class FakeFabric:
                 connected=fabric.connected if keeps else (),
             )
         )
+
+    def register(self, gpus: FabricInfoState) -> None:
+        """Say how far the GPUs have come with their registration in the fabric."""
+        self._change(lambda fabric: replace(fabric, gpus=gpus))
 
     def fail(
         self, call: str, code: int | None = None, times: int | None = None, *, after: bool = False

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from driver.nvml.api import FabricInfoState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class FabricState:
     """The fabric now. ``connected`` is what the switches do, ``active`` what the fabric manager believes.
 
     ``session`` counts its starts. ``shared`` is whether it runs in shared NVSwitch mode. ``waits`` is whether
-    it was started with FABRIC_MODE_RESTART=1 and was not told yet what is active.
+    it was started with FABRIC_MODE_RESTART=1 and was not told yet what is active. ``gpus`` is how far GPUs
+    have come with their registration, as NVML says it; empty is what the machine file says.
     """
 
     running: bool = True
@@ -36,6 +40,7 @@ class FabricState:
     active: tuple[int, ...] = ()
     connected: tuple[int, ...] = ()
     faults: tuple[FabricFault, ...] = ()
+    gpus: FabricInfoState | Literal[""] = ""
 
     def after_boot(self) -> FabricState:
         """Nothing is connected, and the fabric manager was started in the same mode."""

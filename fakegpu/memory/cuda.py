@@ -73,7 +73,9 @@ class FakeCudaClient:
         _check(more_bytes)
 
         def edit(memory: GpuMemory, client: CudaClient) -> GpuMemory:
-            if refusal := memory.refusal(client, more_bytes, self._spec.product.memory_bytes or 0):
+            product = self._spec.product
+            free_for_clients = (product.memory_bytes or 0) - product.reserved_bytes
+            if refusal := memory.refusal(client, more_bytes, free_for_clients):
                 raise OutOfMemory(f"on {self._pci}, {refusal}")
             return memory.with_client(replace(client, allocated_bytes=client.allocated_bytes + more_bytes))
 

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from fakegpu.spec import MachineSpec, Slot
     from fakegpu.state import GpuState, MachineState
 
-RESERVED_BYTES = 512 * 2**20
-"""What the driver keeps for itself of a whole GPU: some hundred MiB on a real one."""
-
 IDLE_CELSIUS = 31
 _WITH_GPM = ("Hopper", "Blackwell")
 _LIMIT_WATTS: tuple[tuple[str, int], ...] = (
@@ -43,7 +40,9 @@ class FakeUseCalls:
         total = self._spec.product.memory_bytes
         if total is None:
             raise self._no("memory_use")
-        reserved = min(RESERVED_BYTES, total // 16)
+        reserved = gpu.use.reserved_bytes
+        if reserved is None:
+            reserved = self._spec.product.reserved_bytes
         used = gpu.use.used_bytes
         if used is None:
             used = sum(one.memory_bytes or 0 for one in _processes(state, gpu)) + _of_nobody(state, gpu)

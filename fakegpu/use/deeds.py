@@ -42,6 +42,7 @@ class UseDeeds:
         compute: float | None = None,
         memory: float | None = None,
         used_bytes: int | None = None,
+        reserved_bytes: int | None = None,
         power_milliwatts: int | None = None,
         temperature_celsius: int | None = None,
         processes: Mapping[int, ProcessState | int] | None = None,
@@ -50,11 +51,13 @@ class UseDeeds:
 
         ``compute`` and ``memory`` go from 0 to 1. ``processes`` are all that there are from now on, by their
         ids, each with its bytes of memory or all that is said of it; without ``used_bytes`` their memory is
-        what is used. A MIG device has neither ``memory`` nor power nor temperature of its own.
+        what is used. ``reserved_bytes`` is what the NVIDIA driver keeps for itself. A MIG device has neither
+        that nor ``memory``, power and temperature of its own.
         """
         said = {
             "compute": compute, "memory": memory, "used_bytes": used_bytes,
-            "power_milliwatts": power_milliwatts, "temperature_celsius": temperature_celsius,
+            "reserved_bytes": reserved_bytes, "power_milliwatts": power_milliwatts,
+            "temperature_celsius": temperature_celsius,
         }  # fmt: skip
         known = {name: value for name, value in said.items() if value is not None}
         if isinstance(gpu, str) and gpu.startswith(_MIG):

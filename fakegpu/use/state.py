@@ -29,13 +29,14 @@ class PartitionUse:
 class GpuUse:
     """How much of a GPU is used; ``compute`` and ``memory`` go from 0 to 1.
 
-    ``used_bytes`` None is what its processes have. Power and temperature are those of a GPU that idles
-    where they are None.
+    ``used_bytes`` None is what its processes have, ``reserved_bytes`` None what the machine file says. Power
+    and temperature are those of a GPU that idles where they are None.
     """
 
     compute: float = 0.0
     memory: float = 0.0
     used_bytes: int | None = None
+    reserved_bytes: int | None = None
     power_milliwatts: int | None = None
     temperature_celsius: int | None = None
     processes: tuple[ProcessState, ...] = ()

@@ -92,7 +92,7 @@ def check_shares(
     if modes != {gpu.device: MODE}:
         raise DemoFailed(f"the pods share {gpu.device} by MPS, but the compute modes are {dict(modes)}")
     part = form.shares or PODS
-    memory_mib = (gpu.memory_bytes or 0) // part >> 20
+    memory_mib = (gpu.shareable_bytes or 0) // part >> 20
     for one in limits:
         if one.percentage != 100 // part or one.memory_mib != memory_mib:
             raise DemoFailed(f"a share is {100 // part} percent and {memory_mib} MiB, but MPS says {one}")

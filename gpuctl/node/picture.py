@@ -33,11 +33,12 @@ class GpuFacts:
     """A physical GPU as it is published and the pods that hold it; what the slices do not say is None.
 
     ``nvlink_peer_links`` counts the NVLinks to each of ``nvlink_peers``, empty where that is not published.
+    ``shareable_bytes`` is the memory of which its shares, where it has some, are parts.
     ``pcie_switches`` are ports of PCIe switches from the root down, shared with who stands below the same.
 
     ``device`` is the name of the GPU as a whole, whether it is offered so or not: ``forms`` are those in
     which it is, with how many devices there are of each: ``(("whole", 1), ("1g.10gb", 7))``; a shared GPU
-    has its form in words: ``MPS: 4 shares of 19.9 GiB``. ``held_by`` names a pod with what it holds where
+    has its form in words: ``MPS: 4 shares of 19.8 GiB``. ``held_by`` names a pod with what it holds where
     that is not the GPU: ``train (1g.10gb at 6)``, ``notebook (shares 1)``.
     """
 
@@ -55,6 +56,7 @@ class GpuFacts:
     cpu_affinity: str | None = None
     forms: tuple[tuple[str, int], ...] = ((WHOLE, 1),)
     held_by: tuple[str, ...] = ()
+    shareable_bytes: int | None = None
 
     @property
     def label(self) -> str:
@@ -63,7 +65,7 @@ class GpuFacts:
 
     @property
     def offered_as(self) -> str:
-        """The forms in words: ``whole | MPS: 4 shares of 19.9 GiB | 7 x 1g.10gb, 3 x 2g.20gb``."""
+        """The forms in words: ``whole | MPS: 4 shares of 19.8 GiB | 7 x 1g.10gb, 3 x 2g.20gb``."""
         alone = [name for name, _ in self.forms if _is_all_of_it(name)]
         parts = ", ".join(f"{count} x {name}" for name, count in self.forms if not _is_all_of_it(name))
         return " | ".join((*alone, parts) if parts else alone)
@@ -136,14 +138,15 @@ def _facts(
     if pci is not None:
         pci = str(parse_gpu_device_name(name) or pci)  # a device of several GPUs tells that of the first
     switches, peers = text("pcieSwitches"), _numbers(text("nvlinkPeers"))
-    memory = ((whole or {}).get("capacity") or {}).get("memory")
+    shared = next((one for one in listed if name != one["name"] and unshared_name(one["name"]) == name), None)
     return GpuFacts(
         device=name,
         index=number("index"),
         product=text("productName"),
         pci=pci,
         numa_node=number("numaNode"),
-        memory_bytes=None if memory is None else int(parse_quantity(memory["value"])),
+        memory_bytes=_memory_bytes(whole),
+        shareable_bytes=_memory_bytes(shared),
         nvlink_island=text("nvlinkDomain"),
         nvlink_peers=peers,
         pcie_root=text("resource.kubernetes.io/pcieRoot"),
@@ -153,6 +156,11 @@ def _facts(
         forms=_forms(name, listed),
         held_by=tuple(_holder(one, *holder) for one in listed for holder in holders.get(one["name"], ())),
     )
+
+
+def _memory_bytes(device: Mapping[str, Any] | None) -> int | None:
+    memory = ((device or {}).get("capacity") or {}).get("memory")
+    return None if memory is None else int(parse_quantity(memory["value"]))
 
 
 def _links(published: str | None, peers: int) -> tuple[int, ...]:

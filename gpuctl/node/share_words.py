@@ -19,7 +19,7 @@ _GIB = 2**30
 
 
 def share_words(device: Device) -> str | None:
-    """``MPS: 4 shares of 19.9 GiB``, ``time-slicing: 4 shares``; None for a device that is not shared.
+    """``MPS: 4 shares of 19.8 GiB``, ``time-slicing: 4 shares``; None for a device that is not shared.
 
     A fractional device begins with ``whole``, which is what a claim gets that asks for no amount. Time-sliced
     memory says whether anybody holds a share to it; MPS always does.

@@ -78,6 +78,10 @@ class ClaimMemory:
         """Whether the GPU takes limits, asked once for each load of its driver; raises NvmlError."""
         return self._ports.limits.supports(pci)
 
+    def shareable_bytes(self, pci: str) -> int:
+        """The memory of a GPU that claims can divide among them; raises NvmlError."""
+        return self._ports.limits.shareable_bytes(pci)
+
     def start(self, start: ContainerStart) -> None:
         """Hold a container that is about to run to its part of its claim's memory.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from driver.errors import ClaimBlocked
 from driver.nvml.api import Code, NoMemoryLimits, NotFound, NotSupported, NvmlCallFailed
-from driver.nvml.limits_probe import can_be_limited
+from driver.nvml.limits_probe import can_be_limited, shareable_bytes
 from driver.nvml.pci_address import PciAddress
 from kubeletplugin.memory.division import MIB, Portion
 
@@ -52,11 +52,9 @@ class GpuLimits:
         self._supported[pci] = generation, found
         return found
 
-    def memory_bytes(self, pci: str) -> int:
-        """All memory of a GPU."""
-        return self._discovery.on_gpu(
-            PciAddress.parse(pci), lambda device, watch: watch("memory_bytes", device.memory_bytes)
-        )
+    def shareable_bytes(self, pci: str) -> int:
+        """The memory of a GPU that claims can divide among them."""
+        return self._discovery.on_gpu(PciAddress.parse(pci), shareable_bytes)
 
     def read(self, pci: str, cgroups: Iterable[str]) -> dict[str, MemoryLimits | None]:
         """The limits of groups, by path, with what they use; None where a group has none.

@@ -200,7 +200,7 @@ class OneGpu:
 
     def _memory_bytes(self) -> int:
         if self._gpu_bytes is None:
-            self._gpu_bytes = self._ports.limits.memory_bytes(self.pci)
+            self._gpu_bytes = self._ports.limits.shareable_bytes(self.pci)
         return self._gpu_bytes
 
     def _of(self, device: Device) -> list[Part]:

@@ -61,12 +61,11 @@ def share_bytes(share: ShareRecord, form: SharedForm | None, total_bytes: int) -
 def _record(
     one: Shareable, share: ShareRecord, division: MemoryDivision, burst: Burst | None
 ) -> MemoryRecord:
-    total_bytes = one.memory_bytes
     form = one.wish.form if one.wish else None
-    guaranteed_bytes = share_bytes(share, form if share.is_part else None, total_bytes)
-    if guaranteed_bytes > total_bytes:
+    guaranteed_bytes = share_bytes(share, form if share.is_part else None, one.shareable_bytes)
+    if guaranteed_bytes > one.memory_bytes:
         raise ClaimRefused(
-            f"the claim was given {guaranteed_bytes} bytes of {one.device}, which has {total_bytes}",
+            f"the claim was given {guaranteed_bytes} bytes of {one.device}, which has {one.memory_bytes}",
             "delete the pod, so that it is scheduled anew",
         )
     if guaranteed_bytes < SMALLEST_LIMIT_BYTES:
@@ -78,7 +77,7 @@ def _record(
     _refuse_too_much(one, division, guaranteed_bytes)
     return MemoryRecord(
         guaranteed_bytes,
-        _most_bytes(guaranteed_bytes, total_bytes, burst),
+        _most_bytes(guaranteed_bytes, one.shareable_bytes, burst),
         burst is not None,
         division.each_bytes,
         dict(division.parts),
@@ -103,7 +102,7 @@ def _refuse_too_much(one: Shareable, division: MemoryDivision, guaranteed_bytes:
         )
 
 
-def _most_bytes(guaranteed_bytes: int, total_bytes: int, burst: Burst | None) -> int:
+def _most_bytes(guaranteed_bytes: int, shareable_bytes: int, burst: Burst | None) -> int:
     """The most that the claim ever has; of what is beyond its guarantee, only what no claim is guaranteed.
 
     NVML's soft limit reserves nothing: memory that another claim has taken is not given back to its owner.
@@ -111,5 +110,5 @@ def _most_bytes(guaranteed_bytes: int, total_bytes: int, burst: Burst | None) ->
     if burst is None:
         return guaranteed_bytes
     if burst.factor is None:
-        return total_bytes
-    return min(total_bytes, int(guaranteed_bytes * burst.factor))
+        return max(guaranteed_bytes, shareable_bytes)
+    return max(guaranteed_bytes, min(shareable_bytes, int(guaranteed_bytes * burst.factor)))

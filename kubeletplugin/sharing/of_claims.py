@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from driver.devices.memory_limits import BY_CGROUP, MEMORY_LIMITS
 from driver.errors import ClaimBlocked, DriverError
@@ -34,11 +34,22 @@ class Published:
     attributes: Callable[[str], Mapping[str, Any]]
 
 
+class GpuMemory(Protocol):
+    """What NVML says of the memory of a GPU; raises NvmlError."""
+
+    def supports(self, pci: str) -> bool:
+        """Whether the NVIDIA driver can hold containers to parts of it."""
+        ...
+
+    def shareable_bytes(self, pci: str) -> int:
+        """How much of it claims can divide among them."""
+        ...
+
+
 class ClaimShares:
     """The shares of the claims of one node, in the era that is now.
 
-    Callers hold the locks of the claim and of its GPUs. ``supports(pci)`` is whether the NVIDIA driver can
-    hold containers to their memory of a GPU; it raises NvmlError.
+    Callers hold the locks of the claim and of its GPUs.
     """
 
     def __init__(
@@ -48,14 +59,14 @@ class ClaimShares:
         journal: Journal,
         era: Callable[[], Era],
         published: Published,
-        supports: Callable[[str], bool],
+        memory: GpuMemory,
     ) -> None:
         self._sharing = sharing
         self._kinds = kinds
         self._journal = journal
         self._era = era
         self._published = published
-        self._supports = supports
+        self._memory = memory
 
     def shared(
         self, uid: str, planned: Sequence[PlannedDevice], held: Sequence[HeldDevice]
@@ -162,13 +173,16 @@ class ClaimShares:
         """The device with what its limits depend on; raises ClaimBlocked, NotReady, NvmlError."""
         limits = self._has_limits(device, held)
         name = device.allocated.device
+        published_bytes = self._published.memory(name)
+        memory_bytes = self._memory_bytes(device, held, limits=limits)
         return Shareable(
             name,
             device.allocated.request,
             device.wish,
             self._kinds.of(held).cuda_uuid(held),
-            self._memory_bytes(device, held, limits=limits),
-            self._published.memory(name),
+            memory_bytes,
+            self._divided_bytes(device, held, memory_bytes, published_bytes),
+            published_bytes,
             whole=device.name.kind.has_modes,
             limits=limits,
         )
@@ -184,7 +198,7 @@ class ClaimShares:
         published = self._published.attributes(name)
         if published and published.get(MEMORY_LIMITS) != _HELD:
             return False
-        if self._supports(held.pci):
+        if self._memory.supports(held.pci):
             if published:
                 return True
             raise NotReady(
@@ -210,6 +224,20 @@ class ClaimShares:
                 "see whether nvidia-smi tells it on the node",
             )
         return found
+
+    def _divided_bytes(
+        self, device: PlannedDevice, held: HeldDevice, memory_bytes: int, published_bytes: int | None
+    ) -> int:
+        """What claims can divide of the memory of a shared device, 0 where nobody asks; raises NvmlError.
+
+        The slice of a share says it, so that equal shares are equal. Of a GPU that a claim has for itself the
+        slice says all memory, with what the NVIDIA driver keeps for itself. A partition has nothing of that.
+        """
+        if device.name.shared is not None and published_bytes:
+            return min(memory_bytes, published_bytes)
+        if memory_bytes and device.name.kind.has_modes:
+            return self._memory.shareable_bytes(held.pci)
+        return memory_bytes
 
 
 def groups_of(entry: Entry) -> dict[str, tuple[str, ...]]:

@@ -29,7 +29,8 @@ _LOWER = "ask for no more than the share, or leave the limit out"
 class Shareable:
     """One device with what its limits depend on.
 
-    ``memory_bytes`` is its memory, ``published_bytes`` as its slice has it, None where that was never seen.
+    ``memory_bytes`` is all of its memory, ``shareable_bytes`` what claims can divide of it, and
+    ``published_bytes`` what its slice says, None where that was never seen.
     ``uuid`` is what limits by device can name it by, empty for a partition that is not made yet. ``whole``
     is whether it is a GPU, and ``limits`` whether the NVIDIA driver holds containers to their memory of it.
     """
@@ -39,6 +40,7 @@ class Shareable:
     wish: Wish | None
     uuid: str
     memory_bytes: int
+    shareable_bytes: int
     published_bytes: int | None
     whole: bool = True
     limits: bool = False
@@ -249,16 +251,16 @@ def _has_all(one: Shareable, wish: Wish) -> bool:
 
 def _limits(one: Shareable, form: SharedForm, share: Share) -> tuple[int, int]:
     """Percent of the threads and MiB of memory that a share stands for."""
-    total = one.memory_bytes
-    if share.memory_bytes is not None and share.memory_bytes > total:
+    if share.memory_bytes is not None and share.memory_bytes > one.memory_bytes:
         raise ClaimRefused(
-            f"the claim was given {share.memory_bytes} bytes of {one.device}, which has {total}", _ANEW
+            f"the claim was given {share.memory_bytes} bytes of {one.device}, which has {one.memory_bytes}",
+            _ANEW,
         )
     memory = share.memory_bytes
     if form.shares is None or share.shares is None:
-        return max(1, 100 * (memory or 0) // total), (memory or 0) // MIB
+        return min(100, max(1, 100 * (memory or 0) // one.shareable_bytes)), (memory or 0) // MIB
     if memory is None:
-        memory = total * share.shares // form.shares
+        memory = one.shareable_bytes * share.shares // form.shares
     return max(1, 100 * share.shares // form.shares), memory // MIB
 
 

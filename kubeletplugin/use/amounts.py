@@ -47,9 +47,7 @@ def allocated_bytes(
     if name is not None and name.kind.word in _CUT:
         all_bytes = kinds.of(held).memory_bytes(held) or published(held.device)
     else:
-        all_bytes = published(held.device) or _sum(
-            gpus[pci].memory_bytes if pci in gpus else None for pci in held.gpus
-        )
+        all_bytes = published(held.device) or _sum(_has(held, gpus.get(pci)) for pci in held.gpus)
     if share is None or not share.is_part:
         return all_bytes or None
     most = None if name is None or name.shared is None else name.shared.shares
@@ -63,7 +61,7 @@ def share_ratio(
     name = kinds.parse(held.device)
     if name is not None and name.kind.word not in _CUT and not is_part(held):
         return 1.0
-    total = _sum(gpus[pci].memory_bytes if pci in gpus else None for pci in held.gpus)
+    total = _sum(_has(held, gpus.get(pci)) for pci in held.gpus)
     if memory_bytes and total:
         return min(1.0, memory_bytes / total)
     if name is None or name.shared is None or not name.shared.shares or held.share is None:
@@ -108,6 +106,13 @@ def utilisation(held: HeldDevice, use: NodeUse, owners: Attributed, listed: List
             return None
         found += sum(one.compute for one in told if one.pid in of_device.pids.get(pci, ()))
     return min(1.0, found / len(held.gpus))
+
+
+def _has(held: HeldDevice, gpu: Gpu | None) -> int | None:
+    """The memory of a GPU of which the device is all or a part; shares have none of what the driver keeps."""
+    if gpu is None:
+        return None
+    return gpu.shareable_bytes if is_part(held) and instance_of(held) is None else gpu.memory_bytes
 
 
 def _busy_alone(use: NodeUse, pci: str, instance: Instance | None) -> float | None:

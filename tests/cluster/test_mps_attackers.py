@@ -42,7 +42,7 @@ rules:
 """
 SHM_MIB = 8
 ALL_PROCESSES = ("--proc-root", "/proc")
-QUARTER = (["25.0"], [f"{81559 // 4 // 1024}G"])
+QUARTER = (["25.0"], [f"{(81559 - 454) // 4 // 1024}G"])
 POSE = f"""printf '#!/bin/sh\\nwhile true; do sleep 1; done\\n' >/own/{CONTROL}
 chmod +x /own/{CONTROL}
 exec /own/{CONTROL} -f"""
@@ -188,7 +188,7 @@ def test_the_root_of_a_pod_with_a_share_harms_neither_the_daemon_nor_its_neighbo
         assert (daemon_pid(pipes), defaults(driver, pipes)) == before
         cannot_fill(driver, sh)
         with clients(driver, namespace, "neighbour") as (limits,):
-            assert (limits.percentage, limits.pinned_mib) == (25.0, {"0": 81559 // 4})
+            assert (limits.percentage, limits.pinned_mib) == (25.0, {"0": (81559 - 454) // 4})
         end(real_cluster, namespace, "attacker", "neighbour")
 
 

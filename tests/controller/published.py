@@ -106,6 +106,7 @@ class Published:
             self.metrics,
             node="node-a",
             driver=DRIVER_NAME,
+            now=self.clock,
         )
         self.publisher = Publisher(
             self.client,
@@ -181,10 +182,10 @@ class Published:
         newest = max(int(item["metadata"]["resourceVersion"]) for item in self.slices())
         self.becomes(lambda: int(self.publisher.reflector.snapshot()[1] or 0) >= newest)
         for _ in range(2):
-            self._look()
+            self.look()
         return self.writes()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Make the publisher sync now."""
         before = self.writer.looks
         self.publisher.plugin_serves(False)

@@ -46,10 +46,10 @@ def test_units_stay_in_the_head_and_leave_the_values(programs: Programs) -> None
 
     head, first, *_ = ask(programs, fields, "--format=csv,nounits")
     assert head == "memory.total [MiB], utilization.gpu [%], memory.used [MiB], memory.free [MiB]"
-    assert first == "81559, 0, 0, 81047"
-    assert ask(programs, fields)[0] == "81559 MiB, 0 %, 0 MiB, 81047 MiB"
-    assert ask(programs, fields, NO_UNITS)[0] == "81559, 0, 0, 81047"
-    assert ask(programs, "memory.reserved")[0] == "512 MiB"
+    assert first == "81559, 0, 0, 81105"
+    assert ask(programs, fields)[0] == "81559 MiB, 0 %, 0 MiB, 81105 MiB"
+    assert ask(programs, fields, NO_UNITS)[0] == "81559, 0, 0, 81105"
+    assert ask(programs, "memory.reserved")[0] == "454 MiB"
 
 
 def test_used_memory_is_what_processes_have(programs: Programs, tmp_path: Path) -> None:
@@ -57,12 +57,12 @@ def test_used_memory_is_what_processes_have(programs: Programs, tmp_path: Path) 
     client = programs.machine.cuda(0, group, process_id=4711)
     client.allocate(3 * 2**30)
 
-    assert ask(programs, "memory.used,memory.free")[:2] == ["3072 MiB, 77975 MiB", "0 MiB, 81047 MiB"]
+    assert ask(programs, "memory.used,memory.free")[:2] == ["3072 MiB, 78033 MiB", "0 MiB, 81105 MiB"]
     programs.machine.use(0, processes={12: 2**30})
-    assert ask(programs, "memory.used,memory.free")[0] == "4096 MiB, 76951 MiB"
+    assert ask(programs, "memory.used,memory.free")[0] == "4096 MiB, 77009 MiB"
     programs.machine.use(0, processes={})
     client.end()
-    assert ask(programs, "memory.used,memory.free")[0] == "0 MiB, 81047 MiB"
+    assert ask(programs, "memory.used,memory.free")[0] == "0 MiB, 81105 MiB"
 
 
 def test_says_how_busy_and_how_hot_a_gpu_is(programs: Programs) -> None:

@@ -41,7 +41,10 @@ rules:
     shared: {strategy: MPS, shares: 4}
   - offer: hidden
 """
-QUARTER_MIB = 81559 // 4
+SHARED_MIB = 81559 - 454
+"""The memory of an H100 without what its driver keeps."""
+
+QUARTER_MIB = SHARED_MIB // 4
 
 Object = dict[str, Any]
 
@@ -182,9 +185,9 @@ def test_a_bigger_share_gets_more_of_the_gpu(driver: DriverNode, namespace: str)
     with shared(driver, namespace, (NODE_CONFIGS / "mps.yaml").read_text()):
         (big,) = start_all(driver.cluster, namespace, SAMPLES / "by-number.yaml")
         (small,) = start_all(driver.cluster, namespace, SAMPLES / "mps.yaml")
-        half = dict(zip(LIMITS, ("50", f"0={81559 // 2}M"), strict=True))
+        half = dict(zip(LIMITS, ("50", f"0={SHARED_MIB // 2}M"), strict=True))
         assert mps_environment(driver, namespace, big) == half
         with clients(driver, namespace, big, small) as limits:
             assert [one.percentage for one in limits] == [50.0, 25.0]
-            assert [one.pinned_mib["0"] for one in limits] == [81559 // 2, QUARTER_MIB]
+            assert [one.pinned_mib["0"] for one in limits] == [SHARED_MIB // 2, QUARTER_MIB]
         assert {one["name"] for one in offered(driver)} >= {share_of(driver, namespace, big).device}

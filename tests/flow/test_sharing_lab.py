@@ -31,7 +31,7 @@ from tests.flow.share_scene import (
 from tests.flow.test_explain import explained
 from tests.flow.test_pods_and_claims import wait_refused, wait_told
 
-H100_MIB = 81559
+H100_MIB = 81559 - 454
 
 
 def test_four_pods_take_turns_on_one_gpu_and_the_fifth_waits_for_one_to_end(

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 from driver.devices.names import parse_gpu_device_name
 from envtest.client import paths
 from envtest.client.watching import wait_for, wait_for_list, wait_gone
-from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start, wait_published
+from tests.flow.claims import (
+    allocated,
+    claim_of,
+    gpu_pod,
+    make_template,
+    start,
+    wait_published,
+    wait_running,
+    wait_unschedulable,
+)
 from tests.flow.mig_scene import restart_controller, wait_offered
 
 if TYPE_CHECKING:
@@ -80,6 +89,23 @@ def node_event(reason: str) -> Callable[[list[dict[str, Any]]], bool]:
     return lambda events: any(
         event["reason"] == reason and event["involvedObject"]["kind"] == "Node" for event in events
     )
+
+
+def test_no_pod_gets_a_gpu_before_its_fabric_is_set_up(driver: DriverNode, namespace: str) -> None:
+    cluster = driver.cluster
+    slices = wait_published(driver)
+    names = [device["name"] for item in slices for device in item["spec"].get("devices", [])]
+    driver.machine.fabric.register("not-started")
+    ill = {name: ["fabric=not-started:NoSchedule"] for name in names}
+    wait_for_list(cluster.api, paths.resource_slice(), tainted(ill), 60)
+    make_template(cluster, namespace)
+    cluster.api.create(gpu_pod("early"), namespace)
+    wait_unschedulable(cluster, namespace, "early")
+
+    driver.machine.fabric.register("completed")
+
+    wait_running(cluster, namespace, "early")
+    wait_for_list(cluster.api, paths.resource_slice(), tainted({}), 60)
 
 
 def test_an_xid_taints_the_gpu_and_its_pod_hears_of_it_until_nvml_says_that_all_is_well(

@@ -17,8 +17,8 @@ from tests.kubeletplugin.fake_sharing import time_slice
 
 MIB = 1 << 20
 GIB = 1 << 30
-H100_MIB = 81559
-"""The memory of one GPU of the node in the fixture."""
+H100_MIB = 81559 - 454
+"""The memory that shares of one GPU of the node in the fixture have."""
 
 
 def whole(node: FakeNode, gpu: int = 0) -> str:

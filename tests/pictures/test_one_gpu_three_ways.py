@@ -16,7 +16,7 @@ def test_each_pod_is_drawn_with_what_it_was_given() -> None:
 
     words = words_of(root)
     assert {f"pod {one.name}" for way in WAYS for one in way.wanted} <= set(words)
-    assert {"the whole GPU, 79.6 GiB", "3g.40gb, 39.5 GiB", "a share of 4, 19.9 GiB"} <= set(words)
+    assert {"the whole GPU, 79.6 GiB", "3g.40gb, 39.5 GiB", "a share of 4, 19.8 GiB"} <= set(words)
     assert [len(boxes(root, kind)) for kind in ("whole", "partition", "shared")] == [1, 3, 3]
     assert words.count("free") == 2
 

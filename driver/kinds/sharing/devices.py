@@ -93,10 +93,11 @@ def why_not_shared(gpu: Gpu, exclusive: Device, offer: SharedOffer) -> str | Non
         step = format_bytes(offer.step_bytes)
         if memory_bytes is None:
             return "NVML does not tell its memory, which is to be shared out"
+        has = f"of its memory {format_bytes(memory_bytes)} can be shared, less than two"
         if memory_bytes < 2 * offer.step_bytes:
-            return f"its memory of {format_bytes(memory_bytes)} is less than two steps of {step}"
+            return f"{has} steps of {step}"
         if memory_bytes < _least_steps(offer.step_bytes, least_bytes) + offer.step_bytes:
-            return f"its memory of {format_bytes(memory_bytes)} is less than two shares: {_TOO_SMALL}"
+            return f"{has} shares: {_TOO_SMALL}"
     elif offer.shares is not None and memory_bytes is not None and memory_bytes < offer.shares * least_bytes:
         most = memory_bytes // least_bytes
         return f"{offer.shares} shares of its memory are too small, {most} would do: {_TOO_SMALL}"

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from driver.devices.names import gpu_device_name
+from driver.devices.sharing import MEMORY
+from driver.hardware.asked import MEMORY_CALLS
 from driver.kinds.forms import GpuForms, alternatives
 from driver.kinds.memory_limits import limits_untold
 from driver.kinds.sharing.devices import shared_device, why_not_shared
@@ -34,14 +36,14 @@ def with_shared(gpu: Gpu, policy: GpuPolicy, forms: GpuForms) -> GpuForms:
     if not forms.whole:
         reason = dict(forms.withheld).get("whole")
         return forms if reason is None else _withholding(forms, reason)
-    reasons = {one: why_not_shared(gpu, forms.physical, one) for one in policy.shared}
+    reasons = {one: why_not_shared(gpu, _to_share(gpu, forms.physical), one) for one in policy.shared}
     ways = [one for one, reason in reasons.items() if reason is None]
     kept_back = "; ".join(f"{one.strategy}: {reason}" for one, reason in reasons.items() if reason)
     found = replace(forms, whole=policy.form == "whole")
     if found.counters is None and found.whole + len(ways) > 1:
         found = replace(found, counters=alternatives(gpu.pci, ("gpu",)))
-    untold = limits_untold(gpu, policy)
-    shared = tuple(shared_device(found.all_of_it, one, limits_untold=untold) for one in ways)
+    untold, to_share = limits_untold(gpu, policy), _to_share(gpu, found.all_of_it)
+    shared = tuple(shared_device(to_share, one, limits_untold=untold) for one in ways)
     found = replace(found, shared=shared)
     return _withholding(found, kept_back) if kept_back else found
 
@@ -54,7 +56,19 @@ def _unknown(gpu: Gpu, policy: GpuPolicy) -> str:
         if "virtualization" in gpu.untold:
             return "virtualization"
     by_memory = policy.form != "partitions" and any(one.step_bytes is not None for one in policy.shared)
-    return "memory" if by_memory and "memory_bytes" in gpu.untold else ""
+    return "memory" if by_memory and not gpu.untold.isdisjoint(MEMORY_CALLS) else ""
+
+
+def _to_share(gpu: Gpu, whole: Device) -> Device:
+    """The whole GPU with the memory that shares can have: without what the NVIDIA driver keeps for itself.
+
+    Of a partition NVML tells all that there is for programs, so nothing is to be taken off.
+    """
+    shareable_bytes = gpu.shareable_bytes
+    capacity = {name: amount for name, amount in whole.capacity.items() if name != MEMORY}
+    return replace(
+        whole, capacity=capacity if shareable_bytes is None else {**capacity, MEMORY: shareable_bytes}
+    )
 
 
 def _shared_partitions(gpu: Gpu, offers: Sequence[SharedOffer], forms: GpuForms) -> GpuForms:

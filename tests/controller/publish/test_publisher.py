@@ -273,6 +273,22 @@ def test_an_api_server_that_was_away_gets_what_changed_meanwhile(
     published.publishes(7)
 
 
+def test_a_pool_at_the_greatest_generation_is_published_anew(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    published.start(gpus(1))
+    published.publishes(1)
+    item = copy.deepcopy(published.slices()[0])
+    item["spec"]["pool"]["generation"] = 2**63 - 1
+    server.replace(f"{SLICES}/{item['metadata']['name']}", item)
+    published.settles()
+
+    published.offer(gpus(70))
+
+    published.publishes(70)
+    assert {one["spec"]["pool"]["generation"] for one in published.slices()} == {1}
+
+
 def test_fields_that_the_server_drops_are_told_once_and_not_written_for_ever(
     server: EmbeddedApiServer, published: Published
 ) -> None:

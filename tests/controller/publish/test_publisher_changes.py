@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from driver.devices.device import Taint
 from driver.devices.taints import TAINT_CHANGING
 from tests.controller.allocated import allocate, end_claim
 from tests.controller.mig_node import BALANCED, DYNAMIC, SHARED, SMALL, WHOLE, names, offers
-from tests.controller.published import SLICES, Published
+from tests.controller.published import SLICES, Published, gpus
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
@@ -286,6 +287,76 @@ def test_an_api_server_that_stores_no_counters_gets_whole_gpus_only(
         for device in change.item["spec"].get("devices", [])
     ]
     assert "gpu-0000-1b-00-0-mig-1g-10gb-6" not in seen
+
+
+def minute(published: Published) -> None:
+    """Let a minute pass for the publisher, and have it sync."""
+    published.clock.seconds += 60
+    published.look()
+
+
+@pytest.fixture
+def gated(server: EmbeddedApiServer, published: Published) -> Published:
+    """A publisher whose API server stores no counters."""
+    server.verbs.disabled_gates = frozenset({"DRAPartitionableDevices"})
+    published.publisher.offer(offers(DYNAMIC))
+    published.start()
+    published.becomes(lambda: len(published.device_names()) == 2 and published.complete())
+    return published
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 4])
+def test_counted_forms_come_once_the_api_server_stores_counters(gated: Published, minutes: int) -> None:
+    gated.settles()
+    before = gated.slices()
+    for _ in range(minutes - 1):
+        minute(gated)
+    gated.settles()
+    assert gated.slices() == before, "the server is asked, and nothing is written"
+
+    gated.server.verbs.disabled_gates = frozenset()
+    minute(gated)
+
+    becomes(gated, offers(DYNAMIC))
+
+
+def test_an_api_server_of_another_version_is_asked_at_once_what_it_stores(gated: Published) -> None:
+    for _ in range(8):
+        minute(gated)
+
+    gated.server.verbs.disabled_gates = frozenset()
+    minute(gated)
+    gated.settles()
+    assert len(gated.device_names()) == 2, "it is asked seldom by now"
+    gated.server.minor = "38"
+    minute(gated)
+
+    becomes(gated, offers(DYNAMIC))
+
+
+def test_a_server_that_cannot_be_asked_is_asked_again(gated: Published) -> None:
+    gated.server.verbs.disabled_gates = frozenset()
+    gated.server.fail("create", "/resourceslices", code=503, times=1)
+    minute(gated)
+    gated.settles()
+    assert len(gated.device_names()) == 2
+    minute(gated)
+
+    becomes(gated, offers(DYNAMIC))
+
+
+def test_taints_that_were_dropped_are_written_once_the_server_stores_them(
+    server: EmbeddedApiServer, published: Published
+) -> None:
+    server.verbs.disabled_gates = frozenset({"DRADeviceTaints"})
+    published.start(gpus(1, taints=(Taint("gpu.nvidia.com/gpu-lost", "x", "NoSchedule"),)))
+    published.publishes(1)
+    published.settles()
+
+    server.verbs.disabled_gates = frozenset()
+    minute(published)
+
+    published.becomes(lambda: published.slices()[0]["spec"]["devices"][0].get("taints"))
 
 
 def test_an_api_server_that_stores_no_shares_gets_no_shared_devices(

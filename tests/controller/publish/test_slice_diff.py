@@ -84,6 +84,18 @@ def test_two_changed_slices_are_a_new_generation_of_all() -> None:
     assert generations(made) == {4}
 
 
+def test_a_pool_whose_generation_cannot_rise_begins_anew() -> None:
+    last = 2**63 - 1
+    two = [spec(name, count=2) for name in "ab"]
+    kept = plan(two, stored("00000-x", two[0], last), stored("00001-x", spec("old", count=2), last))
+    assert (generations(kept), names(kept.deletes)) == ({last}, []), "the pool is whole with one write"
+
+    made = plan(two, stored("00000-x", two[0], last), stored("00001-y", spec("b"), generation=3))
+
+    assert names(made.deletes) == ["00001-y", "00000-x"]
+    assert ([one.index for one in made.creates], made.updates, generations(made)) == ([0, 1], (), {1})
+
+
 def test_a_missing_slice_is_a_new_generation_of_all() -> None:
     two = [spec("a", count=2), spec("b", count=2)]
     made = plan(two, stored("00001-x", two[1], generation=5))

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from controller.plugin.blocked import with_blocked
 from controller.publish.changeover import Changeover, published
+from controller.publish.feature_gates import COUNTER_FIELDS
 from controller.publish.late_claims import LateClaims
 from driver.devices.device import Device
 from driver.devices.node_state import NodeState
@@ -27,6 +28,10 @@ FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
 TRUE_SPANS = {device.name: device.span for form in FORMS for device in offers(form).devices}
 
 
+OWN = ("changeover", "late", "given", "followed", "wanted")
+"""What each controller has of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """A device that a claim was given."""
@@ -39,7 +44,9 @@ class Node(RuleBasedStateMachine):
     """What is stored, what claims have, and a scheduler that knows no more than what is published.
 
     Slices go at any time, all of them or some; the controller ends at any time, and the next one knows only
-    what is stored. A claim that was given a device may never be prepared.
+    what is stored. Two controllers take turns, as those of two releases do that do not share a folder: each
+    remembers what it did itself, and may have another configuration. A claim that was given a device may
+    never be prepared.
     """
 
     def __init__(self) -> None:
@@ -50,7 +57,17 @@ class Node(RuleBasedStateMachine):
         self.prepared: set[str] = set()
         self.seconds = 0.0
         self.can_list = True
+        self.dropped: frozenset[str] = frozenset()
         self.begin()
+        self.other = dict(vars(self))
+        self.begin()
+
+    @rule()
+    def take_turns(self) -> None:
+        """The other controller goes on, with what it remembers."""
+        mine = {name: getattr(self, name) for name in OWN}
+        vars(self).update({name: self.other[name] for name in OWN})
+        self.other = mine
 
     @rule()
     def begin(self) -> None:
@@ -64,18 +81,29 @@ class Node(RuleBasedStateMachine):
     def configure(self, forms: list[Any]) -> None:
         self.wanted = offers(*forms)
 
-    @rule(looks=st.booleans(), cut_off=st.integers(0, 3), late=st.none() | st.randoms(use_true_random=False))
-    def sync(self, looks: bool, cut_off: int, late: Any) -> None:
-        """The controller does a step, and perhaps dies before it has written every slice.
+    @rule(
+        looks=st.sampled_from([True, True, True, False]),
+        cut_off=st.sampled_from([0, 0, 0, 0, 0, 1, 2, 3]),
+        dies=st.booleans(),
+        wiped=st.sampled_from([False, False, False, False, True]),
+        late=st.none() | st.randoms(use_true_random=False),
+    )
+    def sync(self, looks: bool, cut_off: int, late: Any, *, dies: bool = True, wiped: bool = False) -> None:
+        """The controller does a step; perhaps a write fails, or it dies before it has written every slice.
 
-        Between its look at the claims and its writes the scheduler goes on.
+        Between its look at the claims and its writes the scheduler goes on, and a kubelet may delete what the
+        controller is about to write: the API server finds nothing to replace then.
         """
         self.can_list = looks
         held = frozenset(self.prepared)
         state = NodeState(tuple(sorted(held | self.given)))
         devices = with_blocked(self.wanted.devices, state, mig_node.inventory().gpus)
         now = self.changeover.next_offers(
-            replace(self.wanted, devices=devices), held, self.stored, heeded=self.given
+            replace(self.wanted, devices=devices),
+            held,
+            self.stored,
+            heeded=self.given,
+            dropped=self.dropped,
         )
         offered = {one.name for one in now.offers.devices}
         self.late.check(
@@ -85,13 +113,24 @@ class Node(RuleBasedStateMachine):
         )
         if late is not None:
             self.allocate(late)
+        if wiped and self.stored:
+            self.wipe()
+            return
         generation = max((item["spec"]["pool"]["generation"] for item in self.stored), default=0) + 1
         new = slices(now.offers, generation)
         for item in new:
             item["metadata"]["creationTimestamp"] = self._now().isoformat()
         self.stored = new if cut_off == 0 else new[:-cut_off] + self.stored[len(new[:-cut_off]) :]
-        if cut_off:
+        if cut_off and dies:
             self.begin()
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def settle(self, choice: Any) -> None:
+        """Nothing goes wrong for a while, and pods come."""
+        for _ in range(3):
+            self.sync(looks=True, cut_off=0, late=None)
+        for _ in range(3):
+            self.allocate(choice)
 
     @precondition(lambda self: self.followed)
     @rule()
@@ -118,6 +157,11 @@ class Node(RuleBasedStateMachine):
         del self.taken[name]
         self.prepared.discard(name)
 
+    @rule(dropped=st.sampled_from([frozenset(), COUNTER_FIELDS]))
+    def find_out(self, dropped: frozenset[str]) -> None:
+        """The controller finds that the API server stores no counters, or that it stores them now."""
+        self.dropped = dropped
+
     @rule()
     def wait_an_hour(self) -> None:
         self.seconds += 3600.0
@@ -135,9 +179,12 @@ class Node(RuleBasedStateMachine):
 
     @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
     def reboot(self, forms: list[Any]) -> None:
-        """The machine starts anew, perhaps with another configuration."""
+        """The machine starts anew, perhaps with another configuration; nothing is prepared any more."""
         self.configure(forms)
+        self.prepared.clear()
         self.wipe()
+        self.begin()
+        self.take_turns()
         self.begin()
 
     @invariant()

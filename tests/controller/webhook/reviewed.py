@@ -51,13 +51,14 @@ def template(*configs: Object, version: str = "v1") -> Object:
     }
 
 
-def device_class(*configs: Object, name: str = "tier", version: str = "v1") -> Object:
+def device_class(*configs: Object, name: str = "tier", version: str = "v1", selects: str = "") -> Object:
     """A DeviceClass with these configurations."""
+    selectors = [{"cel": {"expression": selects}}] if selects else []
     return {
         "apiVersion": f"resource.k8s.io/{version}",
         "kind": "DeviceClass",
         "metadata": {"name": name},
-        "spec": {"config": list(configs)},
+        "spec": {"selectors": selectors, "config": list(configs)},
     }
 
 

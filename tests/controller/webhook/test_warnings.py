@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from controller.webhook.findings import CLASS_KINDS, CLASS_STRATEGIES
+from controller.webhook.subject import read_subject
 from driver.claims.allocation import read_claim
 from driver.claims.opaque import GpuConfig, MigDeviceConfig, VfioDeviceConfig, decode_any
 from driver.devices.names import unshared_name
@@ -56,7 +57,7 @@ def test_a_config_that_names_a_list_by_priority_is_compared_with_each_entry() ->
     found = warnings(claim(config(parameters(), "a"), requests=[{"name": "a", "firstAvailable": listed}]))
 
     assert len(found) == 1
-    assert "class mig-small stands for a partition" in found[0]
+    assert "class mig-small, as it comes with this driver, stands for a partition" in found[0]
     assert not warnings(
         claim(config(parameters(), "a/w"), requests=[{"name": "a", "firstAvailable": listed}])
     )
@@ -102,19 +103,16 @@ def test_a_partition_that_one_claim_has_is_shared_by_its_pods_with_mps() -> None
 
 def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
     path = "config[0].opaque.parameters.sharing: prepare refuses"
-    slices = "class shared-timesliced stands for GPUs that are shared by TimeSlicing"
-    clients = "class shared-mps stands for GPUs that are shared by MPS"
+    ours = ", as it comes with this driver, stands for GPUs that are shared by"
+    slices, clients = f"class shared-timesliced{ours} TimeSlicing", f"class shared-mps{ours} MPS"
     sliced, computing = [request("gpu", "shared-timesliced")], [request("gpu", "shared-mps")]
 
     assert warnings(claim(config(SHARED_BY_MPS), requests=sliced)) == (f"spec.devices.{path} MPS: {slices}",)
     assert warnings(claim(config(SLICED, "gpu"), requests=computing)) == (
         f"spec.devices.{path} TimeSlicing: {clients}",
     )
-    assert warnings(device_class(config(SLICED), name="shared-mps")) == (
-        f"spec.{path} TimeSlicing: {clients}",
-    )
     assert warnings(claim(config(SHARED_BY_MPS), requests=computing)) == ()
-    bursting = "class shared-burstable stands for GPUs that are shared by TimeSlicing"
+    bursting = f"class shared-burstable{ours} TimeSlicing"
     assert warnings(claim(config(SHARED_BY_MPS), requests=[request("gpu", "shared-burstable")])) == (
         f"spec.devices.{path} MPS: {bursting}",
     )
@@ -124,14 +122,48 @@ def test_a_strategy_that_contradicts_the_class_of_shares() -> None:
     assert warnings(claim(config(parameters()), requests=[*sliced, request("two", "shared-mps")])) == ()
 
 
+OWN = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com']"
+
+
+@pytest.mark.parametrize("name", ["medium", "gpu.nvidia.com", "mig-small", "gold"])
+@pytest.mark.parametrize(
+    ("selects", "words"),
+    [
+        (f"{OWN}.type == 'mig'", "this class stands for a partition, for which prepare refuses it"),
+        (
+            f"{OWN}.sharing == 'mps' && {OWN}.type == 'shared'",
+            "this class stands for GPUs that are shared by MPS",
+        ),
+        (f"{OWN}.type == 'shared' && 'profile' in device.attributes['gpu.nvidia.com']", "for a partition"),
+        (f"{OWN}.type == 'shared' && !('profile' in device.attributes['gpu.nvidia.com'])", ""),
+        (f"{OWN}.type == 'gpu'", ""),
+        (f"{OWN}.type == 'mig' || {OWN}.type == 'gpu'", ""),
+        ("device.driver == 'other.example.com'", ""),
+        ("", ""),
+    ],
+)
+def test_a_class_is_judged_by_what_it_selects_and_not_by_its_name(
+    name: str, selects: str, words: str
+) -> None:
+    found = warnings(device_class(config(SLICED), name=name, selects=selects))
+    assert [words in one for one in found] == ([True] if words else [])
+
+
+@pytest.mark.parametrize("name", sorted(DEFAULT.keys() - {"shared-burstable"}))
+def test_what_the_classes_that_come_with_the_driver_select_is_what_their_names_stand_for(name: str) -> None:
+    [asked] = read_subject("DeviceClass", DEFAULT[name]).requests
+    assert CLASS_KINDS.get(asked.class_name) is CLASS_KINDS.get(name)
+    assert CLASS_STRATEGIES.get(asked.class_name) == CLASS_STRATEGIES.get(name)
+
+
 def test_a_time_slice_that_a_claim_wants_where_its_class_decides() -> None:
     sliced = [request("gpu", "shared-timesliced")]
     for entry in (config(SLICED), config(SLICED, "gpu")):
         assert warnings(claim(entry, requests=sliced)) == (
             (
                 "spec.devices.config[0].opaque.parameters.sharing.timeSlicingConfig.interval: prepare "
-                "refuses Short unless class shared-timesliced gives it: its GPUs are shared, and the class "
-                "decides for all claims"
+                "refuses Short unless class shared-timesliced, as it comes with this driver, gives it: its "
+                "GPUs are shared, and the class decides for all claims"
             ),
         )
     unsaid = parameters(sharing={"strategy": "TimeSlicing"})
@@ -200,8 +232,8 @@ def test_a_class_for_two_kinds_of_devices_and_one_of_the_wrong_kind() -> None:
 
     (warning,) = warnings(device_class(*both))
     assert warning.startswith("spec.config[1]: a class gives its configurations to every request")
-    (warning,) = warnings(device_class(both[0], name="mig.nvidia.com"))
-    assert warning.startswith("spec.config[0]: GpuConfig is for a GPU, and class mig.nvidia.com stands")
+    (warning,) = warnings(device_class(both[0], selects=f"{OWN}.type == 'mig'"))
+    assert warning.startswith("spec.config[0]: GpuConfig is for a GPU, and this class stands")
 
 
 def test_warnings_are_bounded() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -11,14 +10,13 @@ import pytest
 from driver.hardware.inventory import Discovery
 from driver.nvml.deadline import Guard
 from fakegpu.machine import FakeMachine
-from fakegpu.spec import load_machine
-from fakegpu.state import MachineState, MemoryStore
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from driver.nvml.api import FabricInfoState
     from fakegpu.nvml import FakeDevice, FakeNvml
 
 
@@ -37,6 +35,20 @@ def test_what_another_board_has_told_is_not_known_of_the_one_that_took_its_place
     node.machine.fail("memory_bytes", gpu=1)
     gpu = node.discovery.snapshot().gpus[1]
     assert (gpu.memory_bytes, gpu.untold) == (None, frozenset({"memory_bytes"}))
+
+
+def test_the_most_counts_that_the_driver_has_kept_of_the_memory_of_a_board(node: Node) -> None:
+    def kept() -> int | None:
+        return node.discovery.snapshot().gpus[0].reserved_bytes
+
+    assert kept() == 454 * 2**20
+    node.machine.use(0, reserved_bytes=446 * 2**20)
+    assert kept() == 454 * 2**20
+    node.machine.use(0, reserved_bytes=500 * 2**20)
+    assert kept() == 500 * 2**20
+    node.machine.replace_board(0)
+    node.machine.use(0, reserved_bytes=446 * 2**20)
+    assert kept() == 446 * 2**20
 
 
 def test_not_supported_is_a_fault_of_a_board_that_has_answered_before(node: Node) -> None:
@@ -85,14 +97,34 @@ def test_without_sysfs_nobody_knows_where_a_gpu_sits_that_never_told(tmp_path: P
     assert (unread.pci, [problem.reason for problem in unread.problems]) == (None, ["lost"])
 
 
-def test_a_fabric_that_is_being_set_up_is_a_problem_of_gpus_outside_mig_mode(tmp_path: Path) -> None:
-    spec = load_machine("gb200-tray")
-    assert spec.fabric is not None
-    starting = replace(spec, fabric=replace(spec.fabric, state="in-progress"))
-    machine = FakeMachine(starting, MemoryStore(MachineState.fresh(starting)))
+@pytest.mark.parametrize(
+    ("state", "value", "words"),
+    [("in-progress", "", "still being set up"), ("not-started", "not-started", "CUDA fails with error 802")],
+)
+def test_a_fabric_that_is_not_up_is_a_problem_of_gpus_outside_mig_mode_until_it_is(
+    tmp_path: Path, state: FabricInfoState, value: str, words: str
+) -> None:
+    machine = FakeMachine.open("gb200-tray")
     cut(machine, 0, slices=1, start=0)
-    inventory = Discovery(machine.nvml(), tmp_path, Guard()).snapshot()
-    assert reasons(inventory) == {1: ["fabric"], 2: ["fabric"], 3: ["fabric"]}
+    discovery = Discovery(machine.nvml(), tmp_path, Guard())
+    before = discovery.snapshot()
+
+    machine.fabric.register(state)
+
+    after = discovery.snapshot()
+    assert reasons(after) == {1: ["fabric"], 2: ["fabric"], 3: ["fabric"]}
+    [problem] = after.gpus[1].problems
+    assert (problem.value, words in problem.message) == (value, True)
+    assert tuple(map(without_problems, after.gpus)) == tuple(map(without_problems, before.gpus))
+    machine.fabric.register("completed")
+    assert discovery.snapshot() == before
+
+
+def test_where_nvswitches_are_shared_out_a_gpu_waits_for_its_partition_and_is_not_ill(tmp_path: Path) -> None:
+    machine = FakeMachine.open("hgx-h100-shared-nvswitch")
+    machine.fabric.register("not-started")
+    discovery = Discovery(machine.nvml(), tmp_path, Guard(), machine.fabric.manager())
+    assert reasons(discovery.snapshot()) == {}
 
 
 def test_the_cuda_version_stays_while_it_cannot_be_read(node: Node) -> None:

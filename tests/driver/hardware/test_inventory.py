@@ -99,6 +99,7 @@ def test_without_sysfs_nvml_tells_the_numa_node_and_the_root_is_unknown(tmp_path
         ("architecture", "architecture"),
         ("compute_capability", "cuda_compute_capability"),
         ("memory_bytes", "memory_bytes"),
+        ("memory_use", "reserved_bytes"),
         ("addressing_mode", "addressing_mode"),
         ("virtualization", "virtualization"),
         ("fabric", "fabric_clique"),

@@ -16,7 +16,7 @@ from fakegpu.spec import known_machines
 from tests.driver.mig_machines import MIG_MACHINES, rules
 
 GIB = 2**30
-L4_BYTES = 23034 * 2**20
+L4_BYTES = (23034 - 470) * 2**20
 SLICED = "{strategy: TimeSlicing, shares: 4}"
 SERVED = "{strategy: MPS, shares: 4}"
 
@@ -146,9 +146,11 @@ def test_shares_in_which_cuda_could_not_start_are_withheld(shares: int, offers: 
 
 def test_a_gpu_with_too_little_memory_for_two_shares_is_withheld() -> None:
     rule = "shared: {strategy: TimeSlicing, memory: {step: 64Mi}}"
-    [held] = offered(rule, node(memory_bytes=540 * 2**20)).withheld
-    assert held.reason.startswith("TimeSlicing: its memory of 540Mi is less than two shares: CUDA")
-    assert offered(rule, node(memory_bytes=576 * 2**20)).devices
+    [held] = offered(rule, node(memory_bytes=540 * 2**20, reserved_bytes=0)).withheld
+    assert held.reason.startswith(
+        "TimeSlicing: of its memory 540Mi can be shared, less than two shares: CUDA"
+    )
+    assert offered(rule, node(memory_bytes=576 * 2**20, reserved_bytes=0)).devices
 
 
 @pytest.mark.parametrize("machine", known_machines())

@@ -82,6 +82,7 @@ def answers_every_question_or_says_not_supported(nvml: Nvml) -> None:
             "architecture": device.architecture,
             "compute_capability": device.compute_capability,
             "memory_bytes": device.memory_bytes,
+            "memory_use": device.memory_use,
             "addressing_mode": device.addressing_mode,
             "numa_node": device.numa_node,
             "nvlinks": device.nvlinks,

@@ -81,6 +81,7 @@ def uses_no_more_memory_than_there_is(nvml: Nvml) -> None:
         except NotSupported:
             continue
         assert use.total_bytes == device.memory_bytes()
+        assert use.reserved_bytes > 0
         assert 0 <= use.used_bytes + use.reserved_bytes <= use.total_bytes
 
 
@@ -89,6 +90,7 @@ def tells_the_use_of_each_partition_and_of_no_other(nvml: Nvml) -> None:
         for mig in device.mig_devices():
             use = device.partition_memory_use(mig.gpu_instance_id, mig.compute_instance_id)
             assert 0 <= use.used_bytes <= use.total_bytes
+            assert use.reserved_bytes == 0
             assert use.total_bytes <= device.memory_bytes()
         with pytest.raises(NotFound):
             device.partition_memory_use(14, 7)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from fakegpu.nvml import FakeDevice
 
 GIB = 2**30
-GPU_BYTES = 23034 * 2**20
+GPU_BYTES = (23034 - 470) * 2**20
+"""What clients can have: the driver keeps 470 MiB for itself."""
 
 
 class Node:

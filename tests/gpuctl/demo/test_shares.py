@@ -20,7 +20,9 @@ from gpuctl.demo.shares import Limits, check_shares
 from gpuctl.demo.story import StoryFacts, tell
 from gpuctl.node.picture import GpuFacts
 
-GPU = GpuFacts("gpu-0000-1b-00-0", 0, "H100", "0000:1b:00.0", 0, 80 * 2**30, None, ())
+GPU = GpuFacts(
+    *("gpu-0000-1b-00-0", 0, "H100", "0000:1b:00.0", 0, 81 * 2**30, None, ()), shareable_bytes=80 * 2**30
+)
 OTHER = replace(GPU, device="gpu-0000-43-00-0", index=1)
 EXCLUSIVE: dict[str, ComputeMode] = {GPU.device: "exclusive-process"}
 
@@ -70,9 +72,9 @@ def test_four_pods_share_a_gpu_and_mps_tells_each_of_a_quarter(a30: Story) -> No
     assert act is not None
     assert [one.name for one in act.pods] == ["share-0", "share-1", "share-2", "share-3"]
     assert {one.devices for one in act.pods} == {(f"{act.gpu}-mps-4",)}
-    assert [(one.percentage, one.memory_mib) for one in act.limits] == [(25.0, 6144)] * 4
+    assert [(one.percentage, one.memory_mib) for one in act.limits] == [(25.0, 6016)] * 4
     assert act.modes == {act.gpu: "exclusive-process"}
-    assert "│ share-3 │    25 % │ 6.0 GiB │" in text
+    assert "│ share-3 │    25 % │ 5.9 GiB │" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 GIB = 1 << 30
 MIB = 1 << 20
-L4_BYTES = 23034 * MIB
+L4_BYTES = (23034 - 470) * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from tests.kubeletplugin.memory.memory_node import MemoryNode
 from tests.kubeletplugin.share_node import entry_of, shared, spec_of, whole
 
 MIB, GIB = 1 << 20, 1 << 30
-L4 = 23034 * MIB
-"""The memory of one GPU of the node."""
+L4 = (23034 - 470) * MIB
+"""The memory of one GPU of the node, without what its driver keeps."""
 
 FORMS = ("ts-4", "ts-mem", "mps-4", "mps-mem", "ts-frac-4")
 

@@ -51,11 +51,11 @@ def older(node: FakeNode) -> None:
 @pytest.mark.parametrize(
     ("form", "consumed", "guaranteed"),
     [
-        ("ts-4", {"shares": "1"}, 5758 * MIB),
+        ("ts-4", {"shares": "1"}, 5641 * MIB),
         ("ts-mem", {"memory": "10Gi"}, 10 * GIB),
-        ("mps-4", {"shares": "2"}, 11517 * MIB),
+        ("mps-4", {"shares": "2"}, 11282 * MIB),
         ("mps-mem", {"memory": "10Gi"}, 10 * GIB),
-        ("ts-frac-4", {"shares": "1"}, 5758 * MIB),
+        ("ts-frac-4", {"shares": "1"}, 5641 * MIB),
     ],
 )
 def test_a_share_is_prepared_with_what_its_containers_are_held_to(
@@ -64,6 +64,23 @@ def test_a_share_is_prepared_with_what_its_containers_are_held_to(
     ref = node.claim_shares("a", shared(node, form), consumed=consumed)
     node.prepare(ref)
     assert memory_of(node, ref) == MemoryRecord(guaranteed, guaranteed)
+
+
+def test_equal_shares_are_parts_of_what_their_slice_says(node: FakeNode) -> None:
+    device = shared(node, "ts-4")
+    node.published_memory[device] = 22000 * MIB
+    for number in range(4):
+        ref = node.claim_shares(str(number), device, consumed={"shares": "1"})
+        node.prepare(ref)
+        assert memory_of(node, ref) == MemoryRecord(5500 * MIB, 5500 * MIB)
+
+
+def test_a_driver_that_does_not_tell_what_it_keeps_has_all_memory_shared(node: FakeNode) -> None:
+    for gpu in range(4):
+        node.machine.not_supported("memory_use", gpu=gpu)
+    ref = node.claim_shares("a", shared(node, "ts-4"), consumed={"shares": "4"})
+    node.prepare(ref)
+    assert memory_of(node, ref) == MemoryRecord(23034 * MIB, 23034 * MIB)
 
 
 def test_it_is_in_the_entry_from_the_first_write_on(node: FakeNode) -> None:

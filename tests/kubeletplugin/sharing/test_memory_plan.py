@@ -36,6 +36,7 @@ def shareable(
     total: int = L4,
     published: int | None = None,
     *,
+    reserved: int = 0,
     limits: bool = True,
 ) -> Shareable:
     """A share of a GPU, with what its claim and its class say of memory."""
@@ -43,13 +44,13 @@ def shareable(
     assert name is not None
     assert name.shared is not None
     wish = Wish(name.shared.strategy, name.shared, taken, memory=division, burst=burst)
-    return Shareable(f"{GPU}-{form}", "r", wish, "GPU-1", total, published, limits=limits)
+    return Shareable(f"{GPU}-{form}", "r", wish, "GPU-1", total, total - reserved, published, limits=limits)
 
 
 def whole(division: MemoryDivision | None, burst: Burst | None = None, *, limits: bool = True) -> Shareable:
     """A GPU that its claim shares among its own pods."""
     wish = Wish("TimeSlicing", memory=division, burst=burst)
-    return Shareable(GPU, "r", wish, "GPU-1", L4, None, limits=limits)
+    return Shareable(GPU, "r", wish, "GPU-1", L4, L4, None, limits=limits)
 
 
 def held_to(one: Shareable) -> MemoryRecord | None:
@@ -73,6 +74,24 @@ def held_to(one: Shareable) -> MemoryRecord | None:
 def test_a_share_is_what_is_guaranteed_and_the_most(form: str, taken: Share, guaranteed: int) -> None:
     one = shareable(form, taken, published=L4)
     assert held_to(one) == MemoryRecord(guaranteed, guaranteed)
+
+
+@pytest.mark.parametrize(
+    ("form", "taken", "burst", "guaranteed", "most"),
+    [
+        ("ts-4", Share(1), None, 5641 * MIB, 5641 * MIB),
+        ("ts-4", Share(4), None, 22564 * MIB, 22564 * MIB),
+        ("ts-mem", Share(None, 20 * GIB), Burst(to_free=True), 20 * GIB, 22564 * MIB),
+        ("ts-mem", Share(None, 20 * GIB), Burst(Fraction(2)), 20 * GIB, 22564 * MIB),
+        ("ts-mem", Share(None, L4), Burst(to_free=True), L4, L4),
+    ],
+)
+def test_what_the_nvidia_driver_keeps_for_itself_is_nobodys(
+    form: str, taken: Share, burst: Burst | None, guaranteed: int, most: int
+) -> None:
+    found = held_to(shareable(form, taken, None, burst, reserved=470 * MIB))
+    assert found is not None
+    assert (found.guaranteed_bytes, found.most_bytes) == (guaranteed, most)
 
 
 def test_where_the_driver_holds_nobody_a_share_is_held_to_nothing() -> None:

@@ -132,20 +132,23 @@ def share(
     settings: MpsSettings | None = None,
     total: int = 80 * GIB,
     published: int | None = None,
+    reserved: int = 0,
 ) -> Shareable:
     """A share of a GPU as it is planned."""
     name = KINDS.parse(f"{GPU}-{form}")
     assert name is not None
     assert name.shared is not None
     found = Wish(name.shared.strategy, name.shared, taken, "", settings or MpsSettings())
-    return Shareable(f"{GPU}-{form}", "r", found, "GPU-1", total, published)
+    return Shareable(f"{GPU}-{form}", "r", found, "GPU-1", total, total - reserved, published)
 
 
 def own(
     device: str, uuid: str, settings: MpsSettings | None = None, request: str = "r", *, whole: bool = True
 ) -> Shareable:
     """A device that its claim shares among its own pods."""
-    return Shareable(device, request, Wish("MPS", mps=settings or MpsSettings()), uuid, 0, None, whole=whole)
+    return Shareable(
+        device, request, Wish("MPS", mps=settings or MpsSettings()), uuid, 0, 0, None, whole=whole
+    )
 
 
 def record(one: Shareable) -> ShareRecord:
@@ -174,12 +177,15 @@ def test_limits_follow_from_what_was_taken(form: str, taken: Share, percent: int
     assert (found.shares, found.memory_bytes) == (taken.shares or 0, taken.memory_bytes or 0)
 
 
-@given(st.integers(2, 48), st.data(), st.integers(8 * 1024, 200 * 1024))
-def test_all_shares_together_are_no_more_than_the_gpu(count: int, data: st.DataObject, mib: int) -> None:
+@given(st.integers(2, 48), st.data(), st.integers(8 * 1024, 200 * 1024), st.integers(0, 4096))
+def test_all_shares_together_are_no_more_than_the_gpu_has_for_them(
+    count: int, data: st.DataObject, mib: int, reserved_mib: int
+) -> None:
     taken = data.draw(st.integers(1, count))
-    found = record(share(f"mps-{count}", Share(taken), total=mib * MIB + 17))
+    one = share(f"mps-{count}", Share(taken), total=mib * MIB + 17, reserved=reserved_mib * MIB)
+    found = record(one)
     assert found.active_thread_percentage * count <= 100 * taken
-    assert 0 < found.pinned_memory_mib * count <= mib * taken
+    assert 0 < found.pinned_memory_mib * count <= (mib - reserved_mib) * taken
 
 
 @given(st.integers(1, 200 * 1024), st.integers(1, 200 * 1024))
@@ -193,6 +199,16 @@ def test_a_share_by_memory_always_has_limits_that_are_its_own(total: int, taken:
     found = record(one)
     assert 1 <= found.active_thread_percentage <= max(1, 100 * taken // total)
     assert found.pinned_memory_mib == taken
+
+
+def test_who_has_all_that_can_be_shared_has_all_multiprocessors_and_a_share_of_more_is_refused() -> None:
+    def percentage(mib: int) -> int:
+        one = share("mps-mem", Share(None, mib * MIB), total=81559 * MIB, reserved=454 * MIB)
+        return record(one).active_thread_percentage
+
+    assert (percentage(40552), percentage(81105), percentage(81559)) == (49, 100, 100)
+    with pytest.raises(ClaimRefused, match="which has"):
+        percentage(81560)
 
 
 def test_a_time_slice_has_no_limits() -> None:
@@ -273,8 +289,8 @@ def test_where_only_the_slice_tells_whether_it_was_all_nobody_guesses(
 
 
 def test_what_is_not_shared_has_no_record() -> None:
-    assert share_records([Shareable(GPU, "r", None, "GPU-1", 0, None)]) == (None,)
-    assert not all_is_unknown(Shareable(GPU, "r", None, "GPU-1", 0, None))
+    assert share_records([Shareable(GPU, "r", None, "GPU-1", 0, 0, None)]) == (None,)
+    assert not all_is_unknown(Shareable(GPU, "r", None, "GPU-1", 0, 0, None))
 
 
 def test_gpus_that_a_claim_shares_alike_are_one_group_and_others_their_own() -> None:

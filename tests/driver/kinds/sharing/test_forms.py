@@ -15,9 +15,10 @@ from fakegpu.machine import FakeMachine
 from tests.driver.mig_machines import look, rules, with_mode_on
 
 GIB = 2**30
-H100_BYTES = 81559 * 2**20
+H100_BYTES = (81559 - 454) * 2**20  # the driver keeps 454 MiB for itself
 SLICED = "{strategy: TimeSlicing, shares: 4}"
 SERVED = "{strategy: MPS, shares: 4}"
+LAID_OUT = "mig: {layout: all-3g}"
 
 
 def machine(name: str = "hgx-h100", gpus: int = 1) -> Inventory:
@@ -123,6 +124,32 @@ def test_measures_and_what_a_claim_takes_that_asks_for_nothing(
     assert device.policies == policies
 
 
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [("t4", 14913), ("l4-quad", 22564), ("dgx-a100-80gb", 81157), ("a100-vgpu-guest-quad", 37740)],
+)
+def test_shares_are_of_what_the_nvidia_driver_leaves_and_a_whole_gpu_has_all_its_memory(
+    name: str, mib: int
+) -> None:
+    inventory = machine(name)
+    shared, whole = offered(f"offer: whole, mig: off, shared: {SLICED}", inventory).devices
+    assert shared.capacity["memory"] == mib * 2**20
+    assert whole.capacity["memory"] == inventory.gpus[0].memory_bytes
+
+
+def test_only_while_it_is_not_known_what_the_driver_keeps_nothing_is_shared_by_memory() -> None:
+    assert one(f"shared: {SLICED}", of_first(machine(), reserved_bytes=None)).capacity["memory"] > H100_BYTES
+    inventory = of_first(machine(), reserved_bytes=None, untold=frozenset({"memory_use"}))
+    assert one(f"shared: {SLICED}", inventory).capacity == {"shares": 4}
+    found = offered("shared: {strategy: TimeSlicing, memory: {step: 1Gi}}", inventory)
+    assert ([doubt.whole for doubt in found.doubts], found.devices) == ([True], ())
+
+
+def test_a_partition_is_shared_with_all_its_memory() -> None:
+    alone, shared = (offered(rule).devices for rule in (LAID_OUT, f"{LAID_OUT}, shared: {SLICED}"))
+    assert [one.capacity["memory"] for one in shared] == [one.capacity["memory"] for one in alone]
+
+
 def test_only_mps_on_a_whole_gpu_isolates_memory() -> None:
     assert one(f"shared: {SERVED}").attributes["memoryIsolation"] == "mps"
     assert one(f"shared: {SLICED}").attributes["memoryIsolation"] == "none"
@@ -166,12 +193,12 @@ def test_what_is_not_known_of_the_memory_is_not_published() -> None:
         (
             "{strategy: MPS, memory: {step: 41Gi}}",
             {},
-            "MPS: its memory of 81559Mi is less than two steps of 41Gi",
+            "MPS: of its memory 81105Mi can be shared, less than two steps of 41Gi",
         ),
         (
             "{strategy: MPS, memory: {step: 1Gi}}",
             {},
-            "MPS: it has 79 steps of 1Gi, and MPS serves 48 clients there: take steps of 1700Mi or more",
+            "MPS: it has 79 steps of 1Gi, and MPS serves 48 clients there: take steps of 1690Mi or more",
         ),
     ],
 )
@@ -195,7 +222,7 @@ def test_a_gpu_that_cannot_be_shared_so_is_kept_back(
 
 
 def test_the_smallest_step_that_is_named_is_taken() -> None:
-    assert one("shared: {strategy: MPS, memory: {step: 1700Mi}}").capacity["memory"] // (1700 * 2**20) <= 48
+    assert one("shared: {strategy: MPS, memory: {step: 1690Mi}}").capacity["memory"] // (1690 * 2**20) <= 48
 
 
 def test_the_strategy_that_is_possible_stays() -> None:

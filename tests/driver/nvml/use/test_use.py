@@ -13,12 +13,12 @@ from driver.nvml.deadline import Guard
 from driver.nvml.real import RealNvml
 from driver.nvml.use.values import MemoryUse, ProcessBusy, ProcessUse, Utilisation
 from fakegpu.machine import FakeMachine
-from fakegpu.use.calls import IDLE_CELSIUS, RESERVED_BYTES
+from fakegpu.use.calls import IDLE_CELSIUS
 from fakegpu.use.state import ProcessState
 from tests.driver.nvml.c_library import CLibrary
 
 Open = Callable[[FakeMachine], NvmlDevice]
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
 
 
 @pytest.fixture(params=["fake", "binding"])
@@ -54,7 +54,7 @@ def cut(machine: FakeMachine, parts: int = 2) -> None:
 
 def test_an_idle_gpu_uses_what_its_driver_reserves(ask: Open) -> None:
     device = ask(FakeMachine.open("hgx-h100"))
-    assert device.memory_use() == MemoryUse(device.memory_bytes(), 0, RESERVED_BYTES)
+    assert device.memory_use() == MemoryUse(device.memory_bytes(), 0, 454 * MIB)
     assert device.utilisation() == Utilisation(0, 0)
     assert device.temperature_celsius() == IDLE_CELSIUS
     assert 0 < device.power_milliwatts() < device.power_limit_milliwatts() == 700_000
