@@ -1,19 +1,26 @@
-"""Runs the MPS supervisor so that it seems to hang at once, until it has replaced itself."""
+"""Runs the MPS supervisor so that it seems to hang once the file of that name is there, until it has replaced
+itself.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from driver.process.pulse import Pulse
 from kubeletplugin.mps import watchdog
 from kubeletplugin.mps.__main__ import main
 
+HANGS = "hangs"
+"""The file beside the supervisor's folder that has it hang: a test may have to start a daemon first."""
+
 _HAS_HUNG = "TEST_HAS_HUNG"
 
 
 def _hangs(self: Pulse) -> str:  # noqa: ARG001 - it hangs whatever is under way
-    return "mps-alarms is at work for 901 s"
+    mps_dir = Path(sys.argv[sys.argv.index("--mps-dir") + 1])
+    return "mps-alarms is at work for 901 s" if mps_dir.with_name(HANGS).exists() else ""
 
 
 def run() -> None:

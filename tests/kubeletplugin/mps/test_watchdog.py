@@ -13,6 +13,7 @@ from kubeletplugin.mps.watchdog import Watchdog
 from kubeletplugin.sharing.mps_client import MpsClient
 from kubeletplugin.wire.mps_daemon import SOCKET
 from tests.eventually import eventually
+from tests.kubeletplugin.mps.hanging_supervisor import HANGS
 from tests.kubeletplugin.mps.supervisor_process import SupervisorProcess
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def test_daemons_outlive_a_supervisor_that_hangs_and_their_end_is_still_noticed(
     daemon = mps.pid()
     assert daemon is not None
 
+    mps.mps_dir.with_name(HANGS).touch()
     with SupervisorProcess(mps, module="tests.kubeletplugin.mps.hanging_supervisor") as hangs:
         hangs.wait_for("the supervisor hangs and is started anew; its daemons go on")
         eventually("it serves anew", lambda: str(hangs.lines).count('"serving"'), lambda times: times == 2)
@@ -57,6 +59,7 @@ def test_a_daemon_that_the_same_process_started_before_leaves_no_zombie(mps: Mps
         client.ensure(mps.daemon())
         daemon = mps.pid()
         assert daemon is not None
+        mps.mps_dir.with_name(HANGS).touch()
         eventually("it serves anew", lambda: str(hangs.lines).count('"serving"'), lambda times: times == 2)
         client.ensure(mps.daemon())
         assert mps.pid() == daemon
