@@ -49,7 +49,7 @@ _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def selectors_within(seconds: float) -> Iterator[None]:
-    """Let the selectors that this thread evaluates take so much processor time together, then raise TooCostly.
+    """Let this thread's selectors take so much processor time together, then raise TooCostly.
 
     Kubernetes accepts a selector that costs up to a million units for each device: 0.3 s here, which a node
     of a hundred devices turns into half a minute.
