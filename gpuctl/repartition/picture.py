@@ -20,14 +20,21 @@ CHANGE_CONFIG = (
 )
 
 
+def left_to_driver(plan: Plan) -> Iterator[str]:
+    """Which GPUs stay as they are, since the driver makes their partitions: a sentence for each mode."""
+    for mode in dict.fromkeys(gpu.mode for gpu in plan.by_driver):
+        gpus = [str(gpu.pci) for gpu in plan.by_driver if gpu.mode == mode]
+        are = "is left as it is" if len(gpus) == 1 else "are left as they are"
+        yield f"{', '.join(gpus)} {are}, in {mode} mode: {CHANGE_CONFIG}"
+
+
 def plan_text(plan: Plan) -> Text:
     """The whole plan."""
     return Text("\n".join(_lines(plan)))
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    for gpu in plan.by_driver:
-        yield f"{gpu.pci} is in {gpu.mode} mode, the driver makes its partitions: {CHANGE_CONFIG}"
+    yield from left_to_driver(plan)
     if not plan.wanted:
         if not plan.by_driver:
             yield f"nothing to do: the GPUs of {plan.node} are as wanted"

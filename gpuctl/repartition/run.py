@@ -17,7 +17,7 @@ from gpuctl.cli.output import emit, say
 from gpuctl.repartition.in_the_way import claims_in_the_way
 from gpuctl.repartition.node_changes import NodeChanges
 from gpuctl.repartition.node_gpus import NodeGpu, newest, node_gpus
-from gpuctl.repartition.picture import CHANGE_CONFIG, plan_text
+from gpuctl.repartition.picture import left_to_driver, plan_text
 from gpuctl.repartition.plan import Plan
 from gpuctl.repartition.walk import Walk
 from gpuctl.repartition.wanted import MigConfig, commands_text, wanted_of
@@ -90,8 +90,8 @@ def _walk(plan: Plan, walk: Walk, timeout_seconds: float, output: str) -> None:
             say(f"  {one}", err=True)
     if outcome.cordoned:
         say(f"{plan.node} is left cordoned: `kubectl uncordon {plan.node}` opens it", err=True)
-    for gpu in plan.by_driver:
-        say(f"{gpu.pci} is left as it is, in {gpu.mode} mode: {CHANGE_CONFIG}", err=True)
+    for line in left_to_driver(plan):
+        say(line, err=True)
     if outcome.missing or plan.by_driver:
         click.get_current_context().exit(NOT_DONE_EXIT_CODE)
 

@@ -44,9 +44,9 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     changed. In a pipe, and with -o json, yaml or name, rows that changed go on below those of before. With
     -o svg it is a picture of who holds what.
 
-    Exit codes: 0 when all is well, 3 when a device is tainted, a pool cannot be used or a memory limit is not
-    held, 1 for a cluster that cannot be reached, 2 for a wrong command line, 130 when --watch is ended with
-    Ctrl-C.
+    Exit codes: 0 when all is well, 3 when a device is tainted, a pool cannot be used, a memory limit is not
+    held or a pod waits for devices that no node has free, 1 for a cluster that cannot be reached, 2 for a
+    wrong command line, 130 when --watch is ended with Ctrl-C.
     """
     if watch and output == "svg":
         raise click.UsageError("a picture does not go on: leave out --watch, or -o svg")
@@ -65,6 +65,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     slices, claims = view.slices(), view.claims()
     nodes = fleet(slices, claims)
     lost = _orphans(view, nodes, claims)
+    waiting = _waiting(view)
 
     def show(found: Sequence[NodeState]) -> None:
         data = document("GpuStatus", {"nodes": found})
@@ -72,7 +73,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
         emit(
             output,
             data,
-            lambda: picture(found, lost, wide=output == "wide"),
+            lambda: picture(found, lost, waiting, wide=output == "wide"),
             lambda: names,
             lambda: _svg(slices, claims),
         )
@@ -88,7 +89,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
             follow(client, nodes, tell)
         except KeyboardInterrupt:
             click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
-    if any(node.is_amiss for node in nodes):
+    if waiting or any(node.is_amiss for node in nodes):
         click.get_current_context().exit(AMISS_EXIT_CODE)
 
 
@@ -102,6 +103,30 @@ def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Obj
 
     told = any(taint.value == DELETED_CLAIM for node in nodes for one in node.tainted for taint in one.taints)
     return orphans(view.listed("/api/v1/pods"), claims) if told else ()
+
+
+def _waiting(view: ClusterView) -> tuple[str, ...]:
+    """The pods with device requests that the scheduler could not place; none where pods may not be listed."""
+    from driver.kube.errors import Forbidden
+    from kubernetes_rules.extended_resources import asked_resources
+
+    try:
+        pods = view.listed("/api/v1/pods", fieldSelector="status.phase=Pending")
+    except Forbidden:
+        return ()
+    return tuple(
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        for pod in pods
+        if (pod["spec"].get("resourceClaims") or asked_resources(pod)) and _is_unschedulable(pod)
+    )
+
+
+def _is_unschedulable(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(
+        (one.get("type"), one.get("status"), one.get("reason")) == ("PodScheduled", "False", "Unschedulable")
+        for one in conditions
+    )
 
 
 def _screen() -> Console | None:

@@ -21,14 +21,33 @@ WIDE_HEADS = (*HEADS, "claims-left", "driver")
 Row = tuple[str, ...]
 
 
-def picture(nodes: Sequence[NodeState], orphans: Sequence[Orphan] = (), *, wide: bool) -> str:
-    """The rows below their heads, then what memory is held and used, then what is amiss."""
+_MOST_NAMED = 5
+
+
+def picture(
+    nodes: Sequence[NodeState],
+    orphans: Sequence[Orphan] = (),
+    waiting: Sequence[str] = (),
+    *,
+    wide: bool,
+) -> str:
+    """The rows below their heads, then what memory is held and used, then what is amiss.
+
+    ``waiting`` are the pods for which the scheduler has no devices, as ``namespace/name``.
+    """
     if not nodes:
         return "no node publishes GPUs of this driver"
     heads = WIDE_HEADS if wide else HEADS
-    lines = [*sentences(nodes), *map(str, orphans)] or ["all is well"]
+    lines = [*sentences(nodes), *map(str, orphans), *_wait(waiting)] or ["all is well"]
     memory = [line for node in nodes for line in memory_lines(node.name, node.memory, wide=wide)]
     return "\n".join((columns(heads, rows(nodes, wide=wide)), "", *memory, *([""] if memory else []), *lines))
+
+
+def _wait(pods: Sequence[str]) -> Iterator[str]:
+    if pods:
+        more = f" and {len(pods) - _MOST_NAMED} more" if len(pods) > _MOST_NAMED else ""
+        count = "1 pod waits" if len(pods) == 1 else f"{len(pods)} pods wait"
+        yield f"{count} for devices: {', '.join(pods[:_MOST_NAMED])}{more}; gpuctl explain says why"
 
 
 def rows(nodes: Sequence[NodeState], *, wide: bool) -> list[Row]:

@@ -35,8 +35,10 @@ def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, 
     runs, and plugins that serve metrics. Where they do not, used memory of shares comes from the status of
     claims, and what is not told is ``-``; lines below say why.
 
-    Exit codes: 0, 1 for a cluster that cannot be reached, 2 for a wrong command line.
+    Exit codes: 0, 1 for a node that publishes no GPU or a cluster that cannot be reached, 2 for a wrong
+    command line.
     """
+    from driver.errors import ConfigError
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.cli.context import connect_client
     from gpuctl.status.cluster_state import views_of
@@ -47,6 +49,10 @@ def top(node: str | None, by: By, kubeconfig: Path | None, context: str | None, 
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)
     views = [one for one in views_of(view.slices(), view.claims()) if node in (None, one.name)]
+    if node is not None and not views:
+        raise ConfigError(
+            f"{node} publishes no GPU of this driver", "`gpuctl status` lists the nodes that do"
+        )
     holding = [one for one in views if any(gpu.holdings for gpu in one.gpus)]
     measured, lacking = read_all(scrape(client, view, [one.name for one in holding]))
     found = by_use(each for one in holding for each in usages(one, measured.get(one.name, {})))

@@ -49,6 +49,7 @@ uses = st.builds(
     parts,
     parts,
     st.none() | byte_counts,
+    st.none() | byte_counts,
     st.none() | counts,
     st.none() | st.integers(0, 120),
     st.lists(st.builds(ProcessState, st.integers(1), st.none() | byte_counts, parts)).map(tuple),

@@ -36,12 +36,9 @@ _BACKLOG = 128
 
 def bound(address: str) -> socket.socket:
     """A socket that listens at ``host:port``, port 0 for any; raises ConfigError where none can."""
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
-        raise ConfigError(f"{address!r} is no address", "write host:port, for example 127.0.0.1:8470")
+    host, port = _host_and_port(address)
     try:
-        found = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, place = found[0]
         made = socket.socket(family, kind, protocol)
     except OSError as error:
@@ -57,9 +54,15 @@ def bound(address: str) -> socket.socket:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    return host in LOOPBACK
+    """Whether only this machine reaches an address; raises ConfigError where it is none."""
+    return _host_and_port(address)[0] in LOOPBACK
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
+        raise ConfigError(f"{address!r} is no address", "write host:port, for example 127.0.0.1:8470")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def address_of(made: socket.socket) -> str:

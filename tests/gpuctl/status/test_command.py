@@ -154,6 +154,32 @@ def test_the_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:
     assert json.loads(told.output)["nodes"][0]["tiers"]["whole"]["free"] == 3
 
 
+def create_waiting(server: EmbeddedApiServer, name: str, limits: dict[str, str]) -> None:
+    """A pod that the scheduler found no place for."""
+    container = {"name": "main", "image": "a", "resources": {"limits": limits}}
+    path = "/api/v1/namespaces/default/pods"
+    pod = server.create(path, {"metadata": {"name": name}, "spec": {"containers": [container]}})
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    pod["status"] = {"phase": "Pending", "conditions": [unplaced]}
+    server.replace(f"{path}/{name}/status", pod)
+
+
+def test_a_pod_that_waits_for_devices_is_named_and_nothing_is_well(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
+        server.create("/apis/resource.k8s.io/v1/resourceslices", slices()[0])
+        for number in range(7):
+            create_waiting(server, f"train-{number}", {"nvidia.com/gpu": "1"})
+        create_waiting(server, "web", {"cpu": "1"})
+
+        told = CliRunner().invoke(commands, ["status", "--kubeconfig", kubeconfig])
+
+    assert told.exit_code == 3
+    assert "all is well" not in told.output
+    named = ", ".join(f"default/train-{number}" for number in range(5))
+    assert f"7 pods wait for devices: {named} and 2 more; gpuctl explain says why" in told.output
+
+
 def dynamic_slices(folder: Path, machine: str = "hgx-h100") -> list[dict[str, Any]]:
     """What a node publishes whose GPU 0 may be cut into 1g, 2g and 3g, and the others not."""
     config = folder / "node.yaml"

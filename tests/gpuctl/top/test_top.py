@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from driver.errors import ConfigError
 from driver.process.metrics.table import TABLE
+from envtest.embedded.api.server import EmbeddedApiServer
 from gpuctl.__main__ import commands
 from gpuctl.status.cluster_state import views_of
+from gpuctl.top.picture import devices_picture
 from gpuctl.top.scrape import metrics_path
 from gpuctl.top.usage import ALLOCATED, BUSY, USED, by_use, grouped, read_metrics, usages
 from tests.gpuctl.documents import read_document
@@ -65,6 +68,25 @@ def held(folder: Path) -> tuple[list[Object], list[Object]]:
         claim("lab", share, **consumed),
         claim("monitor", SECOND, adminAccess=True),
     ]
+
+
+def test_a_share_by_number_shows_how_much_of_the_gpu_it_is(tmp_path: Path) -> None:
+    (view,) = views_of(*held(tmp_path))
+
+    lines = devices_picture(usages(view, {}), (), wide=False).splitlines()
+
+    (lab,) = [line for line in lines if line.startswith("team/lab")]
+    assert "25%" in lab.split()
+
+
+def test_a_node_that_publishes_nothing_is_no_answer(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
+
+        told = CliRunner().invoke(commands, ["top", "nope", "--kubeconfig", kubeconfig])
+
+    assert isinstance(told.exception, ConfigError)
+    assert "nope publishes no GPU of this driver" in str(told.exception)
 
 
 def test_what_is_used_is_joined_by_claim_and_device(tmp_path: Path) -> None:

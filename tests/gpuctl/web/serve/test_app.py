@@ -223,6 +223,8 @@ def test_a_wrong_address_is_told(address: str) -> None:
 def test_what_only_this_machine_reaches_is_known() -> None:
     assert [is_loopback(one) for one in ("127.0.0.1:1", "localhost:1", "[::1]:1")] == [True] * 3
     assert [is_loopback(one) for one in (":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1")] == [False] * 4
+    with pytest.raises(ConfigError, match="'foo' is no address: write host:port"):
+        is_loopback("foo")
     assert [host_name(one) for one in ("a:1", "[::1]:2", "A", "::1")] == ["a", "::1", "a", ":"]
 
 
