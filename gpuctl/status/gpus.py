@@ -128,10 +128,32 @@ class GpuState:
 
 def gpus_of(node: PublishedNode) -> tuple[GpuState, ...]:
     """The GPUs of a node in the order of their addresses; others, whose names tell none, come last."""
+    ours, foreign, sets = _by_gpu(node.slices)
+    held = _held(node)
+    known = [(gpu_device_name(pci), pci, ours[pci]) for pci in sorted(ours)]
+    unknown = [(str(device["name"]), None, [device]) for device in foreign]
+    return tuple(_gpu(node.name, *one, sets, held) for one in [*known, *unknown])
+
+
+def partition_parts(slices: Iterable[Object]) -> dict[str, float]:
+    """How much of its GPU each partition of a node is, by memory slices, from 0 to 1; by device name."""
+    ours, _, sets = _by_gpu(slices)
+    found: dict[str, float] = {}
+    for pci, forms in ours.items():
+        places = {str(one["name"]): place for one in forms if (place := _place(one, pci)) is not None}
+        count = _memory_slices(sets.get(gpu_device_name(pci)), places.values())
+        found |= {name: place[1] / count for name, place in places.items()}
+    return found
+
+
+def _by_gpu(
+    slices: Iterable[Object],
+) -> tuple[dict[PciAddress, list[Object]], list[Object], dict[str, Object]]:
+    """The devices on each GPU, those whose names tell of no GPU, and the counter sets by name."""
     ours: dict[PciAddress, list[Object]] = {}
     foreign: list[Object] = []
     sets: dict[str, Object] = {}
-    for one in sorted(node.slices, key=lambda item: str(item["metadata"]["name"])):
+    for one in sorted(slices, key=lambda item: str(item["metadata"]["name"])):
         sets |= {str(each["name"]): each for each in one["spec"].get("sharedCounters") or ()}
         for device in one["spec"].get("devices") or ():
             regions = _regions(str(device["name"]))
@@ -139,10 +161,7 @@ def gpus_of(node: PublishedNode) -> tuple[GpuState, ...]:
                 ours.setdefault(pci, []).append(device)
             if not regions:
                 foreign.append(device)
-    held = _held(node)
-    known = [(gpu_device_name(pci), pci, ours[pci]) for pci in sorted(ours)]
-    unknown = [(str(device["name"]), None, [device]) for device in foreign]
-    return tuple(_gpu(node.name, *one, sets, held) for one in [*known, *unknown])
+    return ours, foreign, sets
 
 
 def class_of(claim: Object, request: str) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuctl.status.fleet import Taint, attribute, tier_of
+from gpuctl.status.gpus import partition_parts
 from gpuctl.status.pool_counters import pools_of
 from kubernetes_rules.allocator.pools import Pool
 from kubernetes_rules.allocator.published import Device
@@ -76,9 +77,9 @@ def published(node: str, slices: Iterable[Object]) -> Published:
     ]
     pools = pools_of(node, current)
     parsed = {device.id.device: device for pool in pools for device in pool.devices}
-    whole = _whole(pools)
+    whole, parts = _whole(pools), partition_parts(current)
     forms = sorted(
-        (_form(pool, device, parsed.get(str(device["name"])), whole) for pool, device in devices),
+        (_form(pool, device, parsed.get(str(device["name"])), whole, parts) for pool, device in devices),
         key=lambda form: (form.gpu, form.tier, form.name),
     )
     indexes = {
@@ -112,19 +113,22 @@ def taints_of(device: Object) -> tuple[Taint, ...]:
     )
 
 
-def _form(pool: str, device: Object, parsed: Device | None, whole: Whole) -> Form:
+def _form(pool: str, device: Object, parsed: Device | None, whole: Whole, parts: Mapping[str, float]) -> Form:
     kind = str(attribute(device, "type") or "gpu")
     use = "partitions" if attribute(device, "profile") and kind == "shared" else _USES.get(kind, MACHINE)
     if kind == "gpu" and device.get("allowMultipleAllocations"):
         use = "shares"
-    uuid = attribute(device, "uuid")
+    uuid, part = attribute(device, "uuid"), parts.get(str(device["name"]))
+    if part is None:
+        is_part = use == "partitions" or kind == "vgpu"
+        part = _weight(gpu_of(device), parsed, whole) if is_part else 1.0
     return Form(
         pool,
         str(device["name"]),
         gpu_of(device),
         tier_of(device),
         use,
-        _weight(gpu_of(device), parsed, whole) if use == "partitions" or kind == "vgpu" else 1.0,
+        part,
         taints_of(device),
         untolerated_taint(device.get("taints") or (), ()) is not None,
         min((str(one.get("timeAdded") or "") for one in device.get("taints") or ()), default=""),

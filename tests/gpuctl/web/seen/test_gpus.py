@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuctl.node.planned import plan_node
+from gpuctl.status.cluster_state import views_of
 from gpuctl.status.fleet import fleet
 from gpuctl.web.seen.gpus import NodeView, node_view
 from gpuctl.web.seen.published import published
@@ -121,6 +122,22 @@ def test_what_is_given_of_a_gpu_is_counted_by_its_form() -> None:
     assert gpu(view, "0000:43:00.0") == ("shares", 50, 2)
     assert gpu(view, "0000:52:00.0") == ("free", 0, 0)
     assert sorted(one.claim for one in view.holdings if one.looks_on) == ["team/looks"]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_partition_takes_as_much_of_its_gpu_as_gpuctl_status_says(config: str) -> None:
+    for name in (
+        one for one in DEVICES[config] if "-mig-" in one and "-ts-" not in one and "-mps-" not in one
+    ):
+        held = [claim("one", name)]
+        (view,) = views_of(slices(config), held)
+        (of_status,) = [holding.part for found in view.gpus for holding in found.holdings]
+
+        (of_page,) = [found.given for found in seen(config, *held).gpus if found.claims]
+
+        assert of_page == of_status
+        if name.endswith("mig-3g-40gb-4"):
+            assert of_page == 0.5
 
 
 def test_a_gpu_for_a_machine_is_told_apart() -> None:
