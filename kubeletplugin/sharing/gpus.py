@@ -367,7 +367,7 @@ def members_of(
     return tuple(
         member
         for entry in entries
-        if entry.uid != without and kinds.standing(entry, era) in ("preparing", "prepared")
+        if entry.uid != without and entry.state in ("preparing", "prepared") and entry.is_live(era)
         for member in members_of_entry(group, entry, kinds)
         if member.cuda_uuid or not kinds.knows(member.held)
     )

@@ -87,7 +87,7 @@ def test_the_status_of_a_claim_says_how_its_device_is_shared(node: FakeNode) -> 
         "pciBusID": str(node.gpus[0]),
         "sharing": "mps",
         "activeThreadPercentage": 25,
-        "pinnedMemoryMiB": 20389,
+        "pinnedMemoryMiB": 20276,
         "shares": 1,
     }
     assert dict(slices.data) == {

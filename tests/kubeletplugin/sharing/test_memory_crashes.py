@@ -92,9 +92,9 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         node.restart()
         node.prepare(ref)
         (held,) = entry_of(node, ref).devices
-        assert held.memory == MemoryRecord(5758 * MIB, 5758 * MIB)
+        assert held.memory == MemoryRecord(5641 * MIB, 5641 * MIB)
         assert hooks_of(node, ref) == ["gpu-memory-hook"]
-        assert node.hard(node.run(held.cdi_device, "next")) <= 5758 * MIB
+        assert node.hard(node.run(held.cdi_device, "next")) <= 5641 * MIB
         node.unprepare(ref)
         assert node.files() == []
         node.prepare(node.claim("next", 0))
