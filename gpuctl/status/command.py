@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from gpuctl.cli.documents import document
 from gpuctl.cli.output import emit, output_option, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
@@ -53,7 +54,6 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     from gpuctl.cli.cluster_view import ClusterView
     from gpuctl.cli.context import connect_client
     from gpuctl.status.fleet import fleet
-    from gpuctl.status.picture import picture
 
     client = connect_client(kubeconfig, context)
     view = ClusterView(client)
@@ -67,17 +67,7 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
     lost = _orphans(view, nodes, claims)
     waiting = _waiting(view)
 
-    def show(found: Sequence[NodeState]) -> None:
-        data = document("GpuStatus", {"nodes": found})
-        names = (f"node/{node.name}" for node in found)
-        emit(
-            output,
-            data,
-            lambda: picture(found, lost, waiting, wide=output == "wide"),
-            lambda: names,
-            lambda: _svg(slices, claims),
-        )
-
+    show = partial(_show, lost, waiting, output, lambda: _svg(slices, claims))
     show(nodes)
     if watch:
         from gpuctl.status.follow import follow
@@ -91,6 +81,20 @@ def status(watch: bool, kubeconfig: Path | None, context: str | None, output: st
             click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
     if waiting or any(node.is_amiss for node in nodes):
         click.get_current_context().exit(AMISS_EXIT_CODE)
+
+
+def _show(
+    lost: Sequence[Orphan],
+    waiting: Sequence[str],
+    output: str,
+    svg: Callable[[], str],
+    found: Sequence[NodeState],
+) -> None:
+    from gpuctl.status.picture import picture
+
+    data = document("GpuStatus", {"nodes": found})
+    names = (f"node/{node.name}" for node in found)
+    emit(output, data, lambda: picture(found, lost, waiting, wide=output == "wide"), lambda: names, svg)
 
 
 def _orphans(view: ClusterView, nodes: Sequence[NodeState], claims: Sequence[Object]) -> tuple[Orphan, ...]:

@@ -91,14 +91,17 @@ class ClaimMemory:
         ClaimBlocked, NvmlError, StorageError, and NotAnswered once stopped; then the container must not run.
         """
         deadline, delay_seconds = time.monotonic() + self._patience_seconds, _FIRST_DELAY_SECONDS
-        group = self._ports.cgroups.of_process(start.proc_cgroup)
         while True:
+            pci, group = "", None
             is_last = time.monotonic() + _LONGEST_DELAY_SECONDS >= deadline
             try:
-                return self._start(start, group, is_last=is_last)
+                pci = self._ports.allowances.of_start(start).pci  # a claim that has no part waits for nothing
+                group = self._ports.cgroups.of_process(start.proc_cgroup)
+                return self._start(start, pci, group, is_last=is_last)
             except DriverError as error:
                 left_seconds = deadline - time.monotonic()
-                if not error.retryable or left_seconds <= 0 or not self._ports.cgroups.is_there(group):
+                is_gone = bool(pci) and (group is None or not self._ports.cgroups.is_there(group))
+                if not error.retryable or left_seconds <= 0 or is_gone:
                     raise
                 if self._stopped.wait(min(delay_seconds, left_seconds)):
                     raise NotAnswered from error
@@ -171,9 +174,8 @@ class ClaimMemory:
         """What each live container has and uses; NVML is asked each time. Raises StorageError."""
         return self._uses.now()
 
-    def _start(self, start: ContainerStart, group: Cgroup, *, is_last: bool) -> None:
+    def _start(self, start: ContainerStart, pci: str, group: Cgroup, *, is_last: bool) -> None:
         """Do it once; ``is_last`` says that a kubelet that is silent is waited for no longer."""
-        pci = self._ports.allowances.of_start(start).pci
         listed = (self._ask_kubelet() or {}) if is_last else self._listed()
         with self._locks.holding([memory_key(pci)], _LOCK_SECONDS):
             allowance = self._ports.allowances.of_start(start)

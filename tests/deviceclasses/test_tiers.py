@@ -112,8 +112,8 @@ def test_all_forms_are_published_by_one_machine_or_another() -> None:
         ("81559Mi", {"large"}),
         ("40Gi", {"large"}),
         ("40536Mi", {"large"}),
-        ("40G", {"large"}),
-        ("39999999999", {"medium"}),
+        ("36G", {"large"}),
+        ("35999999999", {"medium"}),
         ("32Gi", {"medium"}),
         ("23028Mi", {"medium"}),
         ("20G", {"medium"}),
@@ -121,7 +121,7 @@ def test_all_forms_are_published_by_one_machine_or_another() -> None:
         ("16Gi", set()),
     ],
 )
-def test_the_tiers_of_whole_gpus_begin_at_40_and_at_20_gigabytes(memory: str, tiers: set[str]) -> None:
+def test_the_tiers_of_whole_gpus_begin_at_36_and_at_20_gigabytes(memory: str, tiers: set[str]) -> None:
     device = {"attributes": {"type": {"string": "gpu"}}, "capacity": {"memory": {"value": memory}}}
 
     assert {name for name in ("large", "medium") if matches(name, selectable(device))} == tiers

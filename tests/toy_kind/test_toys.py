@@ -217,7 +217,7 @@ def test_gpuctl_shows_a_kind_that_it_does_not_know_as_a_device(
     explained = gpuctl(cluster, "explain", "pod", "third", "-n", namespace)
 
     (node,) = json.loads(status.output)["nodes"]
-    assert (status.exit_code, node["product"]) == (0, "NVIDIA A30")
+    assert (status.exit_code, node["product"]) == (3, "NVIDIA A30")  # the third pod waits
     assert (node["tiers"]["toy"]["devices"], node["tiers"]["toy"]["allocated"]) == (2, 2)
     assert topology.exit_code == 0
     assert [one["device"] for one in json.loads(topology.output)["gpus"]] == allocatable_gpus(toy_driver)
