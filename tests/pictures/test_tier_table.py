@@ -67,13 +67,13 @@ def test_sizes_in_words_are_those_of_the_classes() -> None:
         for name in (*WHOLE.classes[1:], *PARTITION.classes)
     }
     sizes = {name: found and (found[1], found[2]) for name, found in least.items()}
-    assert (sizes["large"], sizes["medium"]) == (("40", "G"), ("20", "G"))
+    assert (sizes["large"], sizes["medium"]) == (("36", "G"), ("20", "G"))
     assert [sizes[f"mig-{size}"] for size in ("large", "medium", "small")] == [
         ("18", "Gi"),
         ("9", "Gi"),
         ("4", "Gi"),
     ]
-    assert "of at least 40 GB, or of 20 to 40 GB" in WHOLE.gives
+    assert "of at least 36 GB, or of 20 to 36 GB" in WHOLE.gives
     assert "at least 18, 9 or 4 GiB" in PARTITION.gives
 
 
